@@ -1,0 +1,1 @@
+"""The controller: pure decisions, one event queue."""

@@ -1,0 +1,1 @@
+"""The runtime of coordinators: command to records and reply."""

@@ -1,0 +1,1 @@
+"""Leader, follower, ISR and high watermark."""

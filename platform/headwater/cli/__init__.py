@@ -1,0 +1,1 @@
+"""The `headwater` command; each package registers its own subcommands."""

@@ -1,0 +1,1 @@
+"""Every config key, one row each."""

@@ -1,0 +1,1 @@
+"""What the code needs of the outside, as small protocols."""

@@ -1,0 +1,1 @@
+"""Record batches: header in place, record codec, compression."""

@@ -1,0 +1,36 @@
+"""The real clock and entropy: the one module that may read them directly."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import uuid
+
+
+class SystemClock:
+    """`headwater.clock.Clock` of this machine."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds of CLOCK_MONOTONIC."""
+        return time.monotonic()
+
+
+class SystemEntropy:
+    """`headwater.entropy.Entropy` from the operating system."""
+
+    def uuid(self) -> uuid.UUID:
+        """A random UUID."""
+        return uuid.uuid4()
+
+    def uniform(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        return random.uniform(low, high)
+
+    def randbytes(self, size: int) -> bytes:
+        """Random bytes."""
+        return os.urandom(size)

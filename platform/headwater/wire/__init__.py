@@ -1,0 +1,1 @@
+"""Kafka's wire protocol as dataclasses, and the control plane's messages."""

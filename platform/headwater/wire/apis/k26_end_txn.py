@@ -1,0 +1,36 @@
+"""EndTxn (API key 26), from the published protocol of Apache Kafka 4.3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headwater.wire.schema import Message, wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxnRequest(Message):
+    """API key 26, versions 0 to 5, flexible from 3."""
+
+    api_key: ClassVar[int] = 26
+    versions: ClassVar[tuple[int, int]] = (0, 5)
+    flexible: ClassVar[int] = 3
+
+    transactional_id: str = wire("string", "0+")
+    producer_id: int = wire("int64", "0+")
+    producer_epoch: int = wire("int16", "0+")
+    committed: bool = wire("bool", "0+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxnResponse(Message):
+    """API key 26, versions 0 to 5, flexible from 3."""
+
+    api_key: ClassVar[int] = 26
+    versions: ClassVar[tuple[int, int]] = (0, 5)
+    flexible: ClassVar[int] = 3
+
+    throttle_time_ms: int = wire("int32", "0+")
+    error_code: int = wire("int16", "0+")
+    producer_id: int = wire("int64", "5+", default=-1, ignorable=True)
+    producer_epoch: int = wire("int16", "5+", default=-1, ignorable=True)

@@ -1,0 +1,78 @@
+"""WriteTxnMarkers (API key 27), from the published protocol of Apache Kafka 4.3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headwater.wire.schema import Message, Struct, wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerTopic(Struct):
+    """Each topic that we want to write transaction marker(s) for."""
+
+    name: str = wire("string", "0+")
+    partition_indexes: tuple[int, ...] = wire("int32", "0+", array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarker(Struct):
+    """The transaction markers to be written."""
+
+    producer_id: int = wire("int64", "0+")
+    producer_epoch: int = wire("int16", "0+")
+    transaction_result: bool = wire("bool", "0+")
+    topics: tuple[WritableTxnMarkerTopic, ...] = wire(WritableTxnMarkerTopic, "0+", array=True)
+    coordinator_epoch: int = wire("int32", "0+")
+    transaction_version: int = wire("int8", "2+", ignorable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTxnMarkersRequest(Message):
+    """API key 27, versions 1 to 2, flexible from 1."""
+
+    api_key: ClassVar[int] = 27
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+    flexible: ClassVar[int] = 1
+
+    markers: tuple[WritableTxnMarker, ...] = wire(WritableTxnMarker, "0+", array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerPartitionResult(Struct):
+    """The results by partition."""
+
+    partition_index: int = wire("int32", "0+")
+    error_code: int = wire("int16", "0+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerTopicResult(Struct):
+    """The results by topic."""
+
+    name: str = wire("string", "0+")
+    partitions: tuple[WritableTxnMarkerPartitionResult, ...] = wire(
+        WritableTxnMarkerPartitionResult, "0+", array=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritableTxnMarkerResult(Struct):
+    """The results for writing makers."""
+
+    producer_id: int = wire("int64", "0+")
+    topics: tuple[WritableTxnMarkerTopicResult, ...] = wire(
+        WritableTxnMarkerTopicResult, "0+", array=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTxnMarkersResponse(Message):
+    """API key 27, versions 1 to 2, flexible from 1."""
+
+    api_key: ClassVar[int] = 27
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+    flexible: ClassVar[int] = 1
+
+    markers: tuple[WritableTxnMarkerResult, ...] = wire(WritableTxnMarkerResult, "0+", array=True)

@@ -1,0 +1,80 @@
+"""TxnOffsetCommit (API key 28), from the published protocol of Apache Kafka 4.3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headwater.wire.schema import Message, Struct, wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitRequestPartition(Struct):
+    """The partitions inside the topic that we want to commit offsets for."""
+
+    partition_index: int = wire("int32", "0+")
+    committed_offset: int = wire("int64", "0+")
+    committed_leader_epoch: int = wire("int32", "2+", default=-1, ignorable=True)
+    committed_metadata: str | None = wire("string", "0+", nullable="0+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitRequestTopic(Struct):
+    """Each topic that we want to commit offsets for."""
+
+    name: str = wire("string", "0+")
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(
+        TxnOffsetCommitRequestPartition, "0+", array=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitRequest(Message):
+    """API key 28, versions 0 to 5, flexible from 3."""
+
+    api_key: ClassVar[int] = 28
+    versions: ClassVar[tuple[int, int]] = (0, 5)
+    flexible: ClassVar[int] = 3
+
+    transactional_id: str = wire("string", "0+")
+    group_id: str = wire("string", "0+")
+    producer_id: int = wire("int64", "0+")
+    producer_epoch: int = wire("int16", "0+")
+    generation_id: int = wire("int32", "3+", default=-1)
+    member_id: str = wire("string", "3+")
+    group_instance_id: str | None = wire("string", "3+", nullable="3+", default=None)
+    topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire(
+        TxnOffsetCommitRequestTopic, "0+", array=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitResponsePartition(Struct):
+    """The responses for each partition in the topic."""
+
+    partition_index: int = wire("int32", "0+")
+    error_code: int = wire("int16", "0+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitResponseTopic(Struct):
+    """The responses for each topic."""
+
+    name: str = wire("string", "0+")
+    partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(
+        TxnOffsetCommitResponsePartition, "0+", array=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommitResponse(Message):
+    """API key 28, versions 0 to 5, flexible from 3."""
+
+    api_key: ClassVar[int] = 28
+    versions: ClassVar[tuple[int, int]] = (0, 5)
+    flexible: ClassVar[int] = 3
+
+    throttle_time_ms: int = wire("int32", "0+")
+    topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(
+        TxnOffsetCommitResponseTopic, "0+", array=True
+    )

@@ -1,0 +1,45 @@
+"""What a consumer puts into JoinGroup and SyncGroup: its subscription and its assignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headwater.wire.schema import VERSION_MAX, Message, Struct, wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartition(Struct):
+    """The partitions that the member owns."""
+
+    topic: str = wire("string", "1+")
+    partitions: tuple[int, ...] = wire("int32", "1+", array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerProtocolSubscription(Message):
+    """versions 0 to 3, never flexible."""
+
+    api_key: ClassVar[int] = -1
+    versions: ClassVar[tuple[int, int]] = (0, 3)
+    flexible: ClassVar[int] = VERSION_MAX
+
+    topics: tuple[str, ...] = wire("string", "0+", array=True)
+    user_data: bytes | memoryview | None = wire("bytes", "0+", nullable="0+", default=None)
+    owned_partitions: tuple[TopicPartition, ...] = wire(
+        TopicPartition, "1+", array=True, ignorable=True
+    )
+    generation_id: int = wire("int32", "2+", default=-1, ignorable=True)
+    rack_id: str | None = wire("string", "3+", nullable="3+", default=None, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerProtocolAssignment(Message):
+    """versions 0 to 3, never flexible."""
+
+    api_key: ClassVar[int] = -1
+    versions: ClassVar[tuple[int, int]] = (0, 3)
+    flexible: ClassVar[int] = VERSION_MAX
+
+    assigned_partitions: tuple[TopicPartition, ...] = wire(TopicPartition, "0+", array=True)
+    user_data: bytes | memoryview | None = wire("bytes", "0+", nullable="0+", default=None)

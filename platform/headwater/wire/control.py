@@ -1,0 +1,353 @@
+"""Control-plane messages between controller, brokers and managers (gRPC payloads).
+
+Never flexible by tags; `FORMAT_VERSION` leads every payload, and a receiver refuses a version it
+does not know. Every controller request is fenced by controller epoch and broker epoch; every
+partition state by leader epoch, partition epoch (the state znode's version) and topic id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from headwater.wire.schema import Message, Struct, wire
+
+FORMAT_VERSION = 0
+
+
+class Control(Message):
+    """Base of control messages: versions 0 to FORMAT_VERSION, compact encodings throughout."""
+
+    __slots__ = ()
+    versions: ClassVar[tuple[int, int]] = (0, FORMAT_VERSION)
+    flexible: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry(Struct):
+    """One config override of a topic or broker."""
+
+    name: str = wire("string")
+    value: str | None = wire("string", nullable="0+", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState(Struct):
+    """One partition as the controller wants it. `leader_id` -1: offline."""
+
+    topic: str = wire("string")
+    topic_id: UUID = wire("uuid")
+    partition: int = wire("int32")
+    leader_id: int = wire("int32", default=-1)
+    leader_epoch: int = wire("int32")
+    partition_epoch: int = wire("int32")
+    isr: tuple[int, ...] = wire("int32", array=True)
+    replicas: tuple[int, ...] = wire("int32", array=True)
+    adding_replicas: tuple[int, ...] = wire("int32", array=True)
+    removing_replicas: tuple[int, ...] = wire("int32", array=True)
+    offline_replicas: tuple[int, ...] = wire("int32", array=True)
+    is_new: bool = wire("bool")
+    offline_reason: str = wire("string")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState(Struct):
+    """What brokers know of a topic beside its partitions: configs (overrides only)."""
+
+    topic: str = wire("string")
+    topic_id: UUID = wire("uuid")
+    configs: tuple[ConfigEntry, ...] = wire(ConfigEntry, array=True)
+    deleted: bool = wire("bool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEndpoint(Struct):
+    """One listener of a live broker."""
+
+    listener: str = wire("string", default="PLAINTEXT")
+    host: str = wire("string")
+    port: int = wire("int32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveBroker(Struct):
+    """A registered broker. `broker_epoch` is the czxid of its registration."""
+
+    broker_id: int = wire("int32")
+    broker_epoch: int = wire("int64")
+    rack: str | None = wire("string", nullable="0+", default=None)
+    endpoints: tuple[BrokerEndpoint, ...] = wire(BrokerEndpoint, array=True)
+    control_address: str = wire("string")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionError(Struct):
+    """The outcome for one partition (Kafka error code)."""
+
+    topic_id: UUID = wire("uuid")
+    partition: int = wire("int32")
+    error_code: int = wire("int16")
+    directory_id: UUID = wire("uuid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrRequest(Control):
+    """Controller -> broker: become leader or follower of these partitions."""
+
+    controller_id: int = wire("int32")
+    controller_epoch: int = wire("int32")
+    broker_epoch: int = wire("int64")
+    full: bool = wire("bool")
+    partitions: tuple[PartitionState, ...] = wire(PartitionState, array=True)
+    topics: tuple[TopicState, ...] = wire(TopicState, array=True)
+    live_leaders: tuple[LiveBroker, ...] = wire(LiveBroker, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrReply(Control):
+    """Per partition: the outcome and the directory that holds the replica."""
+
+    error_code: int = wire("int16")
+    partitions: tuple[PartitionError, ...] = wire(PartitionError, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaPartition(Struct):
+    """Stop one replica; `delete` removes its log too."""
+
+    topic: str = wire("string")
+    topic_id: UUID = wire("uuid")
+    partition: int = wire("int32")
+    leader_epoch: int = wire("int32")
+    delete: bool = wire("bool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaRequest(Control):
+    """Controller -> broker."""
+
+    controller_id: int = wire("int32")
+    controller_epoch: int = wire("int32")
+    broker_epoch: int = wire("int64")
+    partitions: tuple[StopReplicaPartition, ...] = wire(StopReplicaPartition, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaReply(Control):
+    """Per partition: the outcome."""
+
+    error_code: int = wire("int16")
+    partitions: tuple[PartitionError, ...] = wire(PartitionError, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataRequest(Control):
+    """Controller -> broker: the cluster as clients shall see it; `full` replaces everything."""
+
+    controller_id: int = wire("int32")
+    controller_epoch: int = wire("int32")
+    broker_epoch: int = wire("int64")
+    cluster_id: str = wire("string")
+    full: bool = wire("bool")
+    brokers: tuple[LiveBroker, ...] = wire(LiveBroker, array=True)
+    topics: tuple[TopicState, ...] = wire(TopicState, array=True)
+    partitions: tuple[PartitionState, ...] = wire(PartitionState, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataReply(Control):
+    """The outcome."""
+
+    error_code: int = wire("int16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrMember(Struct):
+    """A proposed ISR member with the broker epoch it fetched under (KIP-903)."""
+
+    broker_id: int = wire("int32")
+    broker_epoch: int = wire("int64", default=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionItem(Struct):
+    """A leader's proposed ISR of one partition."""
+
+    topic_id: UUID = wire("uuid")
+    partition: int = wire("int32")
+    leader_epoch: int = wire("int32")
+    partition_epoch: int = wire("int32")
+    new_isr: tuple[IsrMember, ...] = wire(IsrMember, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionRequest(Control):
+    """Leader -> controller (KIP-497): ISR changes, fenced by all three epochs."""
+
+    broker_id: int = wire("int32")
+    broker_epoch: int = wire("int64")
+    partitions: tuple[AlterPartitionItem, ...] = wire(AlterPartitionItem, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionResult(Struct):
+    """The partition as it now stands, or an error."""
+
+    topic_id: UUID = wire("uuid")
+    partition: int = wire("int32")
+    error_code: int = wire("int16")
+    leader_id: int = wire("int32", default=-1)
+    leader_epoch: int = wire("int32")
+    partition_epoch: int = wire("int32")
+    isr: tuple[int, ...] = wire("int32", array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionReply(Control):
+    """Per partition: the outcome."""
+
+    error_code: int = wire("int16")
+    partitions: tuple[AlterPartitionResult, ...] = wire(AlterPartitionResult, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlledShutdownRequest(Control):
+    """Broker -> controller: move my leaderships away."""
+
+    broker_id: int = wire("int32")
+    broker_epoch: int = wire("int64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlledShutdownReply(Control):
+    """How many partitions this broker still leads."""
+
+    error_code: int = wire("int16")
+    remaining: int = wire("int32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIdsRequest(Control):
+    """Broker -> controller: a block of producer ids."""
+
+    broker_id: int = wire("int32")
+    broker_epoch: int = wire("int64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIdsReply(Control):
+    """Ids [start, start + length), never given out again."""
+
+    error_code: int = wire("int16")
+    start: int = wire("int64")
+    length: int = wire("int32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardRequest(Control):
+    """Broker -> controller: an admin request of a client, as its encoded body (KIP-590)."""
+
+    forwarded_key: int = wire("int16")
+    forwarded_version: int = wire("int16")
+    principal: str = wire("string")
+    body: bytes | memoryview = wire("bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardReply(Control):
+    """The encoded response body; `error_code` NOT_CONTROLLER sends the broker to look again."""
+
+    error_code: int = wire("int16")
+    body: bytes | memoryview = wire("bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStateRequest(Control):
+    """Follower -> leader: producer state and epochs up to `offset` (a tiered hot tail)."""
+
+    topic_id: UUID = wire("uuid")
+    partition: int = wire("int32")
+    offset: int = wire("int64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStateReply(Control):
+    """The two files as bytes, in their on-disk formats."""
+
+    error_code: int = wire("int16")
+    producer_snapshot: bytes | memoryview = wire("bytes")
+    epoch_checkpoint: bytes | memoryview = wire("bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierHintRequest(Control):
+    """Tierer -> leader: the table moved; verify it in Delta now."""
+
+    topic_id: UUID = wire("uuid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierHintReply(Control):
+    """The outcome."""
+
+    error_code: int = wire("int16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAtBytesItem(Struct):
+    """Where does `max_bytes` of log from `start_offset` end?"""
+
+    topic: str = wire("string")
+    partition: int = wire("int32")
+    start_offset: int = wire("int64")
+    max_bytes: int = wire("int64")
+    end_offset: int = wire("int64", default=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAtBytesRequest(Control):
+    """Spark planner -> leader: byte limits (`maxBytesPerTrigger`)."""
+
+    items: tuple[OffsetAtBytesItem, ...] = wire(OffsetAtBytesItem, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAtBytesReply(Control):
+    """The items with `end_offset` filled in."""
+
+    error_code: int = wire("int16")
+    items: tuple[OffsetAtBytesItem, ...] = wire(OffsetAtBytesItem, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRequest(Control):
+    """Manager, CLI or page -> broker: is it ready, and what does it see?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReply(Control):
+    """`ready` once registered and serving; `document` is the status page's JSON (format 1)."""
+
+    ready: bool = wire("bool")
+    broker_id: int = wire("int32")
+    document: str = wire("string")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRequest(Control):
+    """Manager -> broker: controlled shutdown, then exit within `grace_ms`."""
+
+    grace_ms: int = wire("int32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainReply(Control):
+    """The outcome."""
+
+    error_code: int = wire("int16")
+
+
+def control_messages() -> dict[str, type[Control]]:
+    """Every control message by its class name, which is also its gRPC method name."""
+    return {cls.__name__: cls for cls in Control.__subclasses__()}

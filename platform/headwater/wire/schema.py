@@ -1,0 +1,291 @@
+"""The dataclass is the wire schema: one frozen class per message for all of its versions.
+
+Each field carries its kind, version span, nullability and tag (Kafka protocol guide; KIP-482 for
+tagged fields and compact encodings). `encoder(cls, version)` and `decoder(cls, version)` compile a
+codec once per (class, version) and cache it. The same tables describe stored records and control
+messages. Arrays are tuples; `records` and `bytes` decode to `memoryview` slices of the input,
+without a copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, cast
+
+from headwater.wire import primitives as p
+
+VERSION_MAX = 32767
+
+
+class SchemaError(ValueError):
+    """A value that the schema cannot carry, or bytes that do not follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Versions `low` to `high`, both inclusive; empty when low > high."""
+
+    low: int
+    high: int
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+    @classmethod
+    def parse(cls, text: str | None) -> Span:
+        """`"3+"`, `"3-5"`, `"3"`, or None for never."""
+        if text is None or text == "none":
+            return cls(1, 0)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), VERSION_MAX)
+        low, _, high = text.partition("-")
+        return cls(int(low), int(high or low))
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """What the wire needs to know of one field; kept in the dataclass field's metadata."""
+
+    kind: str | type[Struct]
+    is_array: bool
+    versions: Span
+    nullable: Span
+    tag: int | None
+    tagged: Span
+    ignorable: bool
+    flexible: bool | None
+    default: Any
+
+
+class Struct:
+    """Base of nested structures. Subclasses are frozen, slotted, keyword-only dataclasses."""
+
+    __slots__ = ()
+
+
+class Message(Struct):
+    """Base of top-level messages.
+
+    `api_key` is -1 for what is not a Kafka API (headers, control messages, stored records).
+    `flexible` is the first flexible version (KIP-482); VERSION_MAX when there is none.
+    """
+
+    __slots__ = ()
+    api_key: ClassVar[int] = -1
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+    flexible: ClassVar[int] = 0
+
+
+def wire(
+    kind: str | type[Struct],
+    versions: str = "0+",
+    *,
+    nullable: str | None = None,
+    default: Any = dataclasses.MISSING,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+    flexible: bool | None = None,
+    array: bool = False,
+) -> Any:
+    """Declare a field: its kind (a primitive's name or a Struct class), span and options."""
+    if default is dataclasses.MISSING:
+        default = () if array else (p.DEFAULTS[kind] if isinstance(kind, str) else kind())
+    spec = FieldSpec(
+        kind=kind,
+        is_array=array,
+        versions=Span.parse(versions),
+        nullable=Span.parse(nullable),
+        tag=tag,
+        tagged=Span.parse(tagged),
+        ignorable=ignorable,
+        flexible=flexible,
+        default=default,
+    )
+    return dataclasses.field(default=default, metadata={"wire": spec})
+
+
+Write = Callable[[bytearray, Any], None]
+Read = Callable[[memoryview, int], tuple[Any, int]]
+M = TypeVar("M", bound="Message")
+
+_STRUCT_WRITERS: dict[tuple[type[Struct], int, bool], Write] = {}
+_STRUCT_READERS: dict[tuple[type[Struct], int, bool], Read] = {}
+_ENCODERS: dict[tuple[type[Struct], int], Callable[[Any], bytes]] = {}
+_DECODERS: dict[tuple[type[Struct], int], Callable[..., tuple[Any, int]]] = {}
+
+
+def _specs(cls: type[Struct]) -> list[tuple[str, FieldSpec]]:
+    fields = dataclasses.fields(cast(Any, cls))
+    return [(f.name, f.metadata["wire"]) for f in fields if "wire" in f.metadata]
+
+
+def _value_writer(name: str, spec: FieldSpec, version: int, flexible: bool) -> Write:
+    flexible = flexible if spec.flexible is None else spec.flexible
+    nullable = version in spec.nullable
+    if spec.is_array:
+        item = _item_writer(spec, version, flexible)
+        return p.array_writer(item, compact=flexible, nullable=nullable)
+    if isinstance(spec.kind, str):
+        return p.writer(spec.kind, compact=flexible, nullable=nullable)
+    inner = _struct_writer(spec.kind, version, flexible)
+    return p.nullable_struct_writer(inner) if nullable else inner
+
+
+def _item_writer(spec: FieldSpec, version: int, flexible: bool) -> Write:
+    if isinstance(spec.kind, str):
+        return p.writer(spec.kind, compact=flexible, nullable=False)
+    return _struct_writer(spec.kind, version, flexible)
+
+
+def _value_reader(spec: FieldSpec, version: int, flexible: bool) -> Read:
+    flexible = flexible if spec.flexible is None else spec.flexible
+    nullable = version in spec.nullable
+    if spec.is_array:
+        if isinstance(spec.kind, str):
+            item = p.reader(spec.kind, compact=flexible, nullable=False)
+        else:
+            item = _struct_reader(spec.kind, version, flexible)
+        return p.array_reader(item, compact=flexible, nullable=nullable)
+    if isinstance(spec.kind, str):
+        return p.reader(spec.kind, compact=flexible, nullable=nullable)
+    inner = _struct_reader(spec.kind, version, flexible)
+    return p.nullable_struct_reader(inner) if nullable else inner
+
+
+def _is_tagged(spec: FieldSpec, version: int, flexible: bool) -> bool:
+    return flexible and spec.tag is not None and version in spec.tagged
+
+
+def _struct_writer(cls: type[Struct], version: int, flexible: bool) -> Write:
+    key = (cls, version, flexible)
+    if key not in _STRUCT_WRITERS:
+        _STRUCT_WRITERS[key] = _compile_writer(cls, version, flexible)
+    return _STRUCT_WRITERS[key]
+
+
+def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Write:
+    plain: list[tuple[str, Write]] = []
+    tagged: list[tuple[int, str, Any, Write]] = []
+    absent: list[tuple[str, Any]] = []
+    for name, spec in _specs(cls):
+        if version not in spec.versions:
+            if not spec.ignorable:
+                absent.append((name, spec.default))
+        elif _is_tagged(spec, version, flexible):
+            write_tag = _value_writer(name, spec, version, flexible)
+            tagged.append((cast(int, spec.tag), name, spec.default, write_tag))
+        else:
+            plain.append((name, _value_writer(name, spec, version, flexible)))
+    tagged.sort(key=lambda row: row[0])
+    struct_name = cls.__name__
+
+    def write(out: bytearray, value: Any) -> None:
+        for name, default in absent:
+            if getattr(value, name) != default:
+                raise SchemaError(f"{struct_name}.{name} cannot be sent in version {version}")
+        for name, write_one in plain:
+            try:
+                write_one(out, getattr(value, name))
+            except (TypeError, AttributeError, struct.error, OverflowError) as e:
+                raise SchemaError(f"{struct_name}.{name} v{version}: {e}") from e
+        if flexible:
+            rows = [row for row in tagged if getattr(value, row[1]) != row[2]]
+            p.write_tagged(out, [(tag, w, getattr(value, name)) for tag, name, _, w in rows])
+
+    return write
+
+
+def _struct_reader(cls: type[Struct], version: int, flexible: bool) -> Read:
+    key = (cls, version, flexible)
+    if key not in _STRUCT_READERS:
+        _STRUCT_READERS[key] = _compile_reader(cls, version, flexible)
+    return _STRUCT_READERS[key]
+
+
+def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Read:
+    plain: list[tuple[str, Read]] = []
+    tagged: dict[int, tuple[str, Read]] = {}
+    for name, spec in _specs(cls):
+        if version not in spec.versions:
+            continue
+        read_one = _value_reader(spec, version, flexible)
+        if _is_tagged(spec, version, flexible):
+            tagged[cast(int, spec.tag)] = (name, read_one)
+        else:
+            plain.append((name, read_one))
+    make = cast(Callable[..., Any], cls)
+
+    def read(view: memoryview, at: int) -> tuple[Any, int]:
+        values: dict[str, Any] = {}
+        for name, read_one in plain:
+            values[name], at = read_one(view, at)
+        if flexible:
+            at = p.read_tagged(view, at, tagged, values)
+        return make(**values), at
+
+    return read
+
+
+def _check_version(cls: type[Message], version: int) -> None:
+    low, high = cls.versions
+    if not low <= version <= high:
+        raise SchemaError(f"{cls.__name__} has versions {low} to {high}, not {version}")
+
+
+def encoder(cls: type[Message], version: int) -> Callable[[Any], bytes]:
+    """The compiled encoder of `cls` at `version`. The result raises SchemaError on bad values."""
+    key = (cls, version)
+    if key not in _ENCODERS:
+        _ENCODERS[key] = _compile_encoder(cls, version)
+    return _ENCODERS[key]
+
+
+def _compile_encoder(cls: type[Message], version: int) -> Callable[[Any], bytes]:
+    _check_version(cls, version)
+    write = _struct_writer(cls, version, version >= cls.flexible)
+
+    def encode(message: Any) -> bytes:
+        out = bytearray()
+        write(out, message)
+        return bytes(out)
+
+    return encode
+
+
+def decoder(cls: type[M], version: int) -> Callable[..., tuple[M, int]]:
+    """The compiled decoder: (view, position=0) -> (message, next position). Raises SchemaError."""
+    key = (cls, version)
+    if key not in _DECODERS:
+        _DECODERS[key] = _compile_decoder(cls, version)
+    return _DECODERS[key]
+
+
+def _compile_decoder(cls: type[Message], version: int) -> Callable[..., tuple[Any, int]]:
+    _check_version(cls, version)
+    read = _struct_reader(cls, version, version >= cls.flexible)
+    name = cls.__name__
+
+    def decode(view: memoryview | bytes, at: int = 0) -> tuple[Any, int]:
+        try:
+            return read(memoryview(view), at)
+        except (struct.error, IndexError, ValueError) as e:
+            raise SchemaError(f"malformed {name} v{version} at byte {at}: {e}") from e
+
+    return decode
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Encode one message; for single use, `encoder` is for loops."""
+    return encoder(type(message), version)(message)
+
+
+def decode(cls: type[M], version: int, view: memoryview | bytes) -> M:
+    """Decode one whole message. Raises SchemaError also when bytes are left over."""
+    message, end = decoder(cls, version)(view, 0)
+    if end != len(view):
+        raise SchemaError(f"{cls.__name__} v{version}: {len(view) - end} bytes left over")
+    return message

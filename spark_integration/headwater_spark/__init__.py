@@ -1,0 +1,1 @@
+"""Spark source, sink, tiering job and Spark-managed cluster."""

@@ -1,0 +1,1 @@
+"""Log to Delta, and back."""

@@ -1,0 +1,44 @@
+"""Every name in a table's folder and transaction log, with an example each. Pure."""
+
+from __future__ import annotations
+
+import base64
+from uuid import UUID
+
+TXN_PREFIX = "hw1"
+"""Version of the naming of application transactions."""
+
+
+def topic_id_text(topic_id: UUID) -> str:
+    """Kafka's text of a topic id: base64url without padding, `mb7ktUyQRLqEOsuIwKHa3w`."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def topic_id_from_text(text: str) -> UUID:
+    """The reverse of `topic_id_text`. Raises ValueError."""
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def table_uri(base: str, topic: str, topic_id: UUID) -> str:
+    """`s3://lake/headwater/flights-mb7ktUyQRLqEOsuIwKHa3w`: one table per topic id, for ever."""
+    return f"{base.rstrip('/')}/{topic}-{topic_id_text(topic_id)}"
+
+
+def end_txn(topic_id: UUID, partition: int) -> str:
+    """`hw1/mb7ktUyQRLqEOsuIwKHa3w/3/end`: the next offset to tier, exclusive."""
+    return f"{TXN_PREFIX}/{topic_id_text(topic_id)}/{partition}/end"
+
+
+def start_txn(topic_id: UUID, partition: int) -> str:
+    """`hw1/mb7ktUyQRLqEOsuIwKHa3w/3/start`: the log start."""
+    return f"{TXN_PREFIX}/{topic_id_text(topic_id)}/{partition}/start"
+
+
+def rows_txn(topic_id: UUID) -> str:
+    """`hw1/mb7ktUyQRLqEOsuIwKHa3w/rows`: the live row count."""
+    return f"{TXN_PREFIX}/{topic_id_text(topic_id)}/rows"
+
+
+def data_file(level: int, attempt: UUID) -> str:
+    """`l0-6f1c...d2.parquet`: fresh for every attempt, so no retry can meet another's bytes."""
+    return f"l{level}-{attempt}.parquet"

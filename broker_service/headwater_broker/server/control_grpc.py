@@ -1,0 +1,131 @@
+"""Serves the control plane: gRPC on its own port and threads, handlers on the broker's loop.
+
+The one adapter of grpcio on the serving side. A gRPC thread unpacks the request, posts its handler
+to the broker's loop and waits for the answer there, so partition state is touched by the loop only
+(DESIGN 3.6), and control requests get through while the data plane is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import Any, cast
+
+import grpc
+
+from headwater.errors import HeadwaterError, KafkaError, UsageError
+from headwater.ports.control import ControlHandler
+from headwater.wire.control import ForwardRequest
+from headwater.wire.control_payload import (
+    SERVER_OPTIONS,
+    SERVICE,
+    ControlFormatError,
+    error_detail,
+    pack,
+    unpack,
+)
+from headwater.wire.schema import Message
+
+# Threads are made only when calls wait, so an idle broker holds a few.
+THREADS_MAX = 64
+# Forwarded admin requests may wait for seconds; they may never take the controller's threads too.
+FORWARDED_IN_FLIGHT_MAX = 40
+
+logger = logging.getLogger(__name__)
+
+
+class ControlServer:
+    """The control port of one broker."""
+
+    def __init__(
+        self,
+        handlers: Mapping[type[Message], ControlHandler],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._handlers = dict(handlers)
+        self._loop = loop
+        self._forwarded = threading.BoundedSemaphore(FORWARDED_IN_FLIGHT_MAX)
+        self._server: grpc.Server | None = None
+
+    def start(self) -> int:
+        """Bind and serve; returns the port. Raises UsageError when the port is taken."""
+        executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="control")
+        server = grpc.server(executor, options=SERVER_OPTIONS)
+        methods = {cls.__name__: self._method(cls, run) for cls, run in self._handlers.items()}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        try:
+            bound = server.add_insecure_port(f"{self.host}:{self.port}")
+        except RuntimeError:
+            bound = 0
+        if bound == 0:
+            server.stop(None)
+            raise UsageError(
+                f"control port {self.port} on {self.host} is in use: "
+                "stop the process that holds it, or choose another port"
+            )
+        server.start()
+        self._server = server
+        self.port = bound
+        return bound
+
+    def stop(self, grace_s: float = 0.5) -> None:
+        """Refuse new calls at once; those in flight have `grace_s`. Must not run on the loop."""
+        if self._server is not None:
+            self._server.stop(grace_s).wait(grace_s + 1.0)
+            self._server = None
+
+    async def stop_async(self, grace_s: float = 0.5) -> None:
+        """`stop`, from the loop (the calls in flight need the loop to end)."""
+        await asyncio.to_thread(self.stop, grace_s)
+
+    def _method(self, cls: type[Message], handler: ControlHandler) -> grpc.RpcMethodHandler:
+        def serve(payload: bytes, context: grpc.ServicerContext) -> bytes:
+            return self._serve(cls, handler, payload, context)
+
+        limited = self._limited(serve) if cls is ForwardRequest else serve
+        return grpc.unary_unary_rpc_method_handler(limited)
+
+    def _limited(self, serve: Callable[..., bytes]) -> Callable[..., bytes]:
+        def run(payload: bytes, context: grpc.ServicerContext) -> bytes:
+            if not self._forwarded.acquire(blocking=False):
+                text = f"{FORWARDED_IN_FLIGHT_MAX} forwarded requests are in flight: try again"
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            try:
+                return serve(payload, context)
+            finally:
+                self._forwarded.release()
+
+        return run
+
+    def _serve(
+        self,
+        cls: type[Message],
+        handler: ControlHandler,
+        payload: bytes,
+        context: grpc.ServicerContext,
+    ) -> bytes:
+        try:
+            request = unpack(cls, payload)
+        except ControlFormatError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        try:
+            work = cast("Coroutine[Any, Any, Message]", handler(request))
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            context.add_callback(future.cancel)  # the caller gave up: so does the handler
+            return pack(future.result())
+        except KafkaError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, error_detail(error))
+        except (HeadwaterError, CancelledError) as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"{cls.__name__}: {error!r}")
+        except Exception as error:
+            logger.exception("control handler of %s failed", cls.__name__)
+            context.abort(grpc.StatusCode.INTERNAL, f"{cls.__name__}: {error!r}")
+        raise AssertionError("context.abort returned")

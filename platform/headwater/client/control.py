@@ -1,0 +1,75 @@
+"""A blocking control client for the command line, managers and Spark's planner.
+
+The platform's one adapter of grpcio (extra `broker`).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TypeVar
+
+import grpc
+
+from headwater.ports.control import ControlUnavailableError
+from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest
+from headwater.wire.control_payload import (
+    CHANNEL_OPTIONS,
+    ControlFormatError,
+    error_from_detail,
+    method_path,
+    pack,
+    unpack,
+)
+from headwater.wire.schema import Message
+
+Reply = TypeVar("Reply", bound=Message)
+CALL_TIMEOUT_MS = 5_000
+STATUS_TIMEOUT_MS = 2_000
+
+
+class ControlClient:
+    """A channel to one broker's control port (`host:port`). Safe to share between threads."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+    def call(
+        self, request: Message, reply: type[Reply], timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> Reply:
+        """Send and wait for the reply. Raises ControlUnavailableError, KafkaError."""
+        name = type(request).__name__
+        send = self._channel.unary_unary(method_path(type(request)))
+        try:
+            return unpack(reply, send(pack(request), timeout=timeout_ms / 1000))
+        except grpc.RpcError as error:
+            known = error_from_detail(error.details() or "")
+            if known is not None:
+                raise known from error
+            text = f"{name} to {self.address}: {error.code().name}: {error.details()}"
+            raise ControlUnavailableError(text) from error
+        except ControlFormatError as error:
+            raise ControlUnavailableError(f"{name} to {self.address}: {error}") from error
+
+    def status(self, timeout_ms: int = STATUS_TIMEOUT_MS) -> StatusReply:
+        """Is the broker ready, and what does it see?"""
+        return self.call(StatusRequest(), StatusReply, timeout_ms)
+
+    def drain(self, grace_ms: int, timeout_ms: int = CALL_TIMEOUT_MS) -> DrainReply:
+        """Ask for a controlled shutdown within `grace_ms`."""
+        return self.call(DrainRequest(grace_ms=grace_ms), DrainReply, timeout_ms)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def __enter__(self) -> ControlClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,135 @@
+"""Control messages over real gRPC on loopback: both clients against the server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.client.control import ControlClient
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ports.control import ControlUnavailableError
+from headwater.wire.control import (
+    AllocateProducerIdsReply,
+    AllocateProducerIdsRequest,
+    DrainReply,
+    DrainRequest,
+    StatusReply,
+    StatusRequest,
+)
+from headwater.wire.control_payload import ControlFormatError, pack, unpack
+from headwater.wire.schema import Message
+from headwater_broker.cluster.control_client import GrpcControlCalls
+from headwater_broker.server.control_grpc import ControlServer
+
+
+async def _status(_request: Message) -> Message:
+    return StatusReply(ready=True, broker_id=7, document='{"format":1}')
+
+
+async def _refuse(_request: Message) -> Message:
+    raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "broker 7 is at epoch 12, not 11")
+
+
+async def _hang(_request: Message) -> Message:
+    await asyncio.Event().wait()
+    return DrainReply()
+
+
+HANDLERS = {
+    StatusRequest: _status,
+    AllocateProducerIdsRequest: _refuse,
+    DrainRequest: _hang,
+}
+
+
+@pytest.fixture
+def server() -> Iterator[ControlServer]:
+    """A control server whose handlers run on a loop in another thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = ControlServer(HANDLERS, loop)
+    server.start()
+    yield server
+    server.stop(0)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def address(server: ControlServer) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+def test_the_blocking_client_gets_the_reply(server: ControlServer) -> None:
+    with ControlClient(address(server)) as client:
+        assert client.status().broker_id == 7
+
+
+def test_a_kafka_error_crosses_the_control_plane(server: ControlServer) -> None:
+    request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=11)
+    with ControlClient(address(server)) as client, pytest.raises(KafkaError) as caught:
+        client.call(request, AllocateProducerIdsReply)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert caught.value.detail == "broker 7 is at epoch 12, not 11"
+
+
+def test_a_late_reply_is_unavailable(server: ControlServer) -> None:
+    with ControlClient(address(server)) as client, pytest.raises(ControlUnavailableError):
+        client.call(DrainRequest(grace_ms=1), DrainReply, timeout_ms=50)
+
+
+def test_the_async_client_answers_refuses_and_times_out(server: ControlServer) -> None:
+    async def run() -> None:
+        calls = GrpcControlCalls()
+        where = address(server)
+        replies = await asyncio.gather(
+            *(calls.call(where, StatusRequest(), StatusReply, 5_000) for _ in range(50))
+        )
+        assert {r.broker_id for r in replies} == {7}
+        with pytest.raises(KafkaError):
+            request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=11)
+            await calls.call(where, request, AllocateProducerIdsReply, 5_000)
+        with pytest.raises(ControlUnavailableError):
+            await calls.call(where, DrainRequest(grace_ms=1), DrainReply, 50)
+        await calls.close()
+        with pytest.raises(ControlUnavailableError):
+            await calls.call(where, StatusRequest(), StatusReply, 5_000)
+
+    asyncio.run(run())
+
+
+def test_nobody_listening_is_unavailable_at_once() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    async def run() -> None:
+        calls = GrpcControlCalls()
+        with pytest.raises(ControlUnavailableError):
+            await calls.call(f"127.0.0.1:{port}", StatusRequest(), StatusReply, 10_000)
+        await calls.close()
+
+    asyncio.run(run())
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        loop = asyncio.new_event_loop()
+        with pytest.raises(UsageError, match=f"control port {port}"):
+            ControlServer(HANDLERS, loop, port=port).start()
+        loop.close()
+
+
+def test_an_unknown_format_version_is_refused() -> None:
+    payload = bytearray(pack(StatusRequest()))
+    payload[1] = 9
+    with pytest.raises(ControlFormatError, match="format 9"):
+        unpack(StatusRequest, bytes(payload))

@@ -1,0 +1,294 @@
+"""One asyncio connection to a broker: framed requests out, replies back in the order of requests.
+
+`open_connection` is a `headwater.ports.network.Connect`. `Connection.call` speaks messages: it
+picks the highest version both sides know (ApiVersions, KIP-35, KIP-511) and decodes the reply.
+Requests are pipelined; the broker answers a connection's requests in order, so the oldest waiting
+request owns the next reply. A reply that is out of order closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from typing import TypeVar, cast
+
+from headwater import __version__
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis.k00_produce import ProduceRequest
+from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.catalog import decode_response, encode_request
+from headwater.wire.schema import Message, SchemaError
+
+REPLY_BYTES_MAX = 256 * 1024 * 1024
+"""A longer reply than this is taken for garbage (a TLS or HTTP port, say)."""
+SCRATCH_BYTES = 64 * 1024
+CONNECT_TIMEOUT_S = 10.0
+CLIENT_SOFTWARE_NAME = "headwater"
+
+_SIZE = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+_MINIMUM_LEN = 4
+
+R = TypeVar("R", bound=Message)
+
+
+class _Wire(asyncio.BufferedProtocol):
+    """Cuts the byte stream into replies; a large reply is received straight into its own memory."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[asyncio.Future[memoryview]] = deque()
+        self.transport: asyncio.Transport | None = None
+        self.error: ConnectionError | None = None
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._scratch_view = memoryview(self._scratch)
+        self._filled = 0
+        self._reply: memoryview | None = None
+        self._reply_at = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=4 * 1024 * 1024)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f"connection lost: {exc}" if exc else "connection closed by the broker"
+        self.fail(ConnectionError(reason))
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def fail(self, error: ConnectionError) -> None:
+        """Every waiting request fails; later ones fail at once."""
+        if self.error is None:
+            self.error = error
+        self.writable.set()
+        waiting, self.waiting = self.waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(self.error)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._reply is not None:
+            return self._reply[self._reply_at :]
+        return self._scratch_view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._reply is not None:
+            self._reply_at += nbytes
+            if self._reply_at == len(self._reply):
+                reply, self._reply = self._reply, None
+                self._deliver(reply)
+            return
+        self._filled += nbytes
+        self._cut()
+
+    def _cut(self) -> None:
+        at, filled = 0, self._filled
+        while filled - at >= _MINIMUM_LEN:
+            size = _SIZE.unpack_from(self._scratch, at)[0]
+            if not 4 <= size <= REPLY_BYTES_MAX:
+                self._abort(f"reply of {size} bytes: is this a Kafka port?")
+                return
+            end = at + 4 + size
+            if end > filled:
+                if end - at > SCRATCH_BYTES:
+                    self._start_large(at + 4, filled, size)
+                    return
+                break
+            self._deliver(memoryview(bytes(self._scratch_view[at + 4 : end])))
+            at = end
+        rest = filled - at
+        if at and rest:
+            self._scratch[:rest] = self._scratch[at:filled]
+        self._filled = rest
+
+    def _start_large(self, at: int, filled: int, size: int) -> None:
+        have = filled - at
+        self._reply = memoryview(bytearray(size))
+        self._reply[:have] = self._scratch_view[at:filled]
+        self._reply_at = have
+        self._filled = 0
+
+    def _deliver(self, reply: memoryview) -> None:
+        if not self.waiting:
+            self._abort("a reply that no request waits for")
+            return
+        future = self.waiting.popleft()
+        if not future.done():
+            future.set_result(reply)
+
+    def _abort(self, reason: str) -> None:
+        self.fail(ConnectionError(reason))
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Connection:
+    """A connection to one broker (`headwater.ports.network.PeerConnection`).
+
+    Belongs to the loop that opened it. Never reconnects: when it breaks, open another.
+    """
+
+    def __init__(self, wire: _Wire, host: str, port: int, client_id: str | None) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.versions: dict[int, tuple[int, int]] = {}
+        """API key -> (min, max) that the broker serves; filled by `negotiate`."""
+        self._wire = wire
+        self._correlation_id = 0
+
+    @property
+    def is_open(self) -> bool:
+        """False once the connection is lost or closed."""
+        return self._wire.error is None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose reply is outstanding."""
+        return len(self._wire.waiting)
+
+    def post(self, *parts: bytes | memoryview) -> asyncio.Future[memoryview]:
+        """Send one request (header and body, in parts); the future gives its reply."""
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        wire = self._wire
+        if wire.error is not None or wire.transport is None:
+            future.set_exception(wire.error or ConnectionError("connection is not open"))
+            return future
+        wire.waiting.append(future)
+        self._write(parts)
+        return future
+
+    def post_without_reply(self, *parts: bytes | memoryview) -> None:
+        """Send a request that is never answered (Produce with acks=0)."""
+        if self._wire.error is not None:
+            raise self._wire.error
+        self._write(parts)
+
+    def _write(self, parts: tuple[bytes | memoryview, ...]) -> None:
+        transport = cast(asyncio.Transport, self._wire.transport)
+        size = sum(map(len, parts))
+        transport.writelines([_SIZE.pack(size), *parts])
+
+    async def request(self, body: bytes) -> memoryview:
+        """Send one request (header and body); await its reply. Raises ConnectionError."""
+        await self._wire.writable.wait()
+        return await self.post(body)
+
+    def next_correlation_id(self) -> int:
+        """A fresh correlation id; wraps within int32."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        return self._correlation_id
+
+    async def negotiate(self) -> dict[int, tuple[int, int]]:
+        """Ask which versions the broker serves; falls back to version 0 of the question itself."""
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
+        )
+        reply = await self._ask_versions(request, 4)
+        if reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            reply = await self._ask_versions(ApiVersionsRequest(), 0)
+        if reply.error_code:
+            raise KafkaError(ErrorCode(reply.error_code), f"ApiVersions to {self.host}:{self.port}")
+        self.versions = {a.api_key: (a.min_version, a.max_version) for a in reply.api_keys}
+        return self.versions
+
+    async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+        correlation_id = self.next_correlation_id()
+        body = encode_request(request, version, correlation_id, self.client_id)
+        raw = await self.request(body)
+        # An unsupported version is answered with a version-0 body (KIP-511).
+        code = int.from_bytes(raw[4:6], "big", signed=True) if len(raw) >= 6 else 0
+        if version and code == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+        reply = decode_response(ApiVersionsRequest, version, raw, correlation_id)
+        return cast(ApiVersionsResponse, reply)
+
+    def version_for(self, cls: type[Message], cap: int | None = None) -> int:
+        """The highest version of `cls` both sides know. Raises KafkaError(UNSUPPORTED_VERSION)."""
+        low, high = cls.versions
+        if cap is not None:
+            high = min(high, cap)
+        served = self.versions.get(cls.api_key)
+        if served is None or served[0] > high or served[1] < low:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{cls.__name__} {low}-{high} asked of {self.host}:{self.port}, "
+                f"which serves {'nothing' if served is None else f'{served[0]}-{served[1]}'}",
+            )
+        return min(high, served[1])
+
+    async def call(
+        self,
+        request: Message,
+        reply_type: type[R],
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> R:
+        """Send `request` in the best common version; await and decode its reply.
+
+        Raises ConnectionError, TimeoutError (the connection is then closed, as its replies can no
+        longer be told apart in time), KafkaError(UNSUPPORTED_VERSION) or SchemaError.
+        """
+        cls = type(request)
+        chosen = self.version_for(cls) if version is None else version
+        correlation_id = self.next_correlation_id()
+        body = encode_request(request, chosen, correlation_id, self.client_id)
+        if cls is ProduceRequest and cast(ProduceRequest, request).acks == 0:
+            raise ValueError("acks=0 has no reply: use post_without_reply")
+        await self._wire.writable.wait()
+        future = self.post(body)
+        try:
+            async with asyncio.timeout(timeout_s):
+                raw = await future
+        except TimeoutError:
+            self.fail(f"no reply to {cls.__name__} within {timeout_s} s")
+            raise
+        try:
+            return cast(R, decode_response(cls, chosen, raw, correlation_id))
+        except (SchemaError, ValueError) as e:
+            self.fail(f"bad reply to {cls.__name__}: {e}")
+            raise
+
+    def fail(self, reason: str) -> None:
+        """Close at once; pending requests fail with ConnectionError(reason)."""
+        self._wire.fail(ConnectionError(f"{self.host}:{self.port}: {reason}"))
+        if self._wire.transport is not None:
+            self._wire.transport.abort()
+
+    def close(self) -> None:
+        """Drop the connection; pending requests fail with ConnectionError."""
+        self.fail("connection closed")
+
+
+async def open_connection(
+    host: str,
+    port: int,
+    *,
+    client_id: str | None = None,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    negotiate: bool = True,
+) -> Connection:
+    """Connect, and learn the broker's versions unless told not to. Raises OSError, TimeoutError."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_s):
+        _, wire = await loop.create_connection(_Wire, host, port)
+        connection = Connection(wire, host, port, client_id)
+        if negotiate:
+            try:
+                await connection.negotiate()
+            except BaseException:
+                connection.close()
+                raise
+    return connection

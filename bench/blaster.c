@@ -1,0 +1,134 @@
+/* Sends prepared Produce v7 frames over and over and counts the replies: a load generator that
+ * costs little, so that the server is the bound.
+ *
+ *   blaster PORT CONNECTIONS IN_FLIGHT SECONDS ERROR_AT FRAME_FILE...
+ *
+ * Connection i repeats frame i modulo the number of files. ERROR_AT is the byte of the reply (after
+ * its length prefix) that starts the int16 error code; every reply is checked. Prints one line of
+ * JSON: requests, errors, seconds, bytes sent. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REPLY_BYTES_MAX = 65536, EVENTS_MAX = 64, FILES_MAX = 64 };
+
+struct frame { char *bytes; size_t size; };
+struct connection {
+    int fd, in_flight;
+    struct frame *frame;
+    size_t sent, have;
+    unsigned char reply[REPLY_BYTES_MAX];
+};
+
+static long requests, errors;
+static long long bytes_sent;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void die(const char *what) { perror(what); exit(1); }
+
+static struct frame load(const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (!f) die(path);
+    fseek(f, 0, SEEK_END);
+    struct frame frame = {NULL, (size_t)ftell(f)};
+    rewind(f);
+    frame.bytes = malloc(frame.size);
+    if (fread(frame.bytes, 1, frame.size, f) != frame.size) die(path);
+    fclose(f);
+    return frame;
+}
+
+static int dial(int port) {
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to)) die("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+/* Consume whole replies at the front of c->reply. */
+static void take_replies(struct connection *c, size_t error_at) {
+    size_t at = 0;
+    while (c->have - at >= 4) {
+        uint32_t size;
+        memcpy(&size, c->reply + at, 4);
+        size = ntohl(size);
+        if (size + 4 > REPLY_BYTES_MAX) { fprintf(stderr, "reply of %u bytes\n", size); exit(1); }
+        if (c->have - at < size + 4) break;
+        if (c->reply[at + 4 + error_at] || c->reply[at + 5 + error_at]) errors++;
+        requests++;
+        c->in_flight--;
+        bytes_sent += c->frame->size;
+        at += size + 4;
+    }
+    memmove(c->reply, c->reply + at, c->have - at);
+    c->have -= at;
+}
+
+static void receive(struct connection *c, size_t error_at) {
+    for (;;) {
+        ssize_t n = read(c->fd, c->reply + c->have, REPLY_BYTES_MAX - c->have);
+        if (n == 0) { fprintf(stderr, "the server closed the connection\n"); exit(1); }
+        if (n < 0) { if (errno == EAGAIN) return; die("read"); }
+        c->have += (size_t)n;
+        take_replies(c, error_at);
+    }
+}
+
+static void send_more(struct connection *c, int in_flight_max) {
+    while (c->in_flight < in_flight_max) {
+        ssize_t n = write(c->fd, c->frame->bytes + c->sent, c->frame->size - c->sent);
+        if (n < 0) { if (errno == EAGAIN) return; die("write"); }
+        c->sent += (size_t)n;
+        if (c->sent == c->frame->size) { c->sent = 0; c->in_flight++; }
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 7 || argc - 6 > FILES_MAX) {
+        fprintf(stderr, "usage: %s PORT CONNECTIONS IN_FLIGHT SECONDS ERROR_AT FRAME...\n", argv[0]);
+        return 2;
+    }
+    int port = atoi(argv[1]), count = atoi(argv[2]), in_flight = atoi(argv[3]), files = argc - 6;
+    double seconds = atof(argv[4]);
+    size_t error_at = (size_t)atoi(argv[5]);
+    struct frame frames[FILES_MAX];
+    for (int i = 0; i < files; i++) frames[i] = load(argv[6 + i]);
+    struct connection *all = calloc((size_t)count, sizeof *all);
+    int poll = epoll_create1(0);
+    for (int i = 0; i < count; i++) {
+        all[i].fd = dial(port);
+        all[i].frame = &frames[i % files];
+        struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = &all[i]};
+        if (epoll_ctl(poll, EPOLL_CTL_ADD, all[i].fd, &e)) die("epoll_ctl");
+    }
+    double start = now_s(), now = start;
+    while ((now = now_s()) - start < seconds) {
+        struct epoll_event ready[EVENTS_MAX];
+        int n = epoll_wait(poll, ready, EVENTS_MAX, 100);
+        for (int i = 0; i < n; i++) {
+            receive(ready[i].data.ptr, error_at);
+            send_more(ready[i].data.ptr, in_flight);
+        }
+    }
+    printf("{\"requests\": %ld, \"errors\": %ld, \"seconds\": %.6f, \"bytes\": %lld}\n",
+           requests, errors, now - start, bytes_sent);
+    return errors ? 1 : 0;
+}

@@ -1,0 +1,93 @@
+"""The settings of one log: a topic's overrides over the broker's defaults, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater.config.keys import topic_values
+
+NO_LIMIT = -1
+LIKE_TOTAL = -2
+"""local.retention.*: as retention.* (KIP-405)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Immutable: a change of config replaces it (`PartitionLog.update_config`)."""
+
+    retention_ms: int
+    retention_bytes: int
+    local_retention_ms: int
+    local_retention_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    is_compacted: bool
+    is_deleted: bool
+    is_log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    flush_messages: int
+    flush_ms: int
+    file_delete_delay_ms: int
+    min_insync_replicas: int
+    unclean_leader_election: bool
+    remote_storage: bool
+    delta_interval_ms: int
+    table_uri: str
+    compression_type: str
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+
+    @staticmethod
+    def from_overrides(
+        overrides: Mapping[str, str], broker: Mapping[str, str] | None = None
+    ) -> LogConfig:
+        """Typed settings; `broker` holds the broker's own properties. Raises UsageError."""
+        v = topic_values(overrides, broker or {})
+        return LogConfig(
+            retention_ms=v.integer("retention.ms"),
+            retention_bytes=v.integer("retention.bytes"),
+            local_retention_ms=v.integer("local.retention.ms"),
+            local_retention_bytes=v.integer("local.retention.bytes"),
+            segment_bytes=v.integer("segment.bytes"),
+            segment_ms=v.integer("segment.ms"),
+            segment_jitter_ms=v.integer("segment.jitter.ms"),
+            segment_index_bytes=v.integer("segment.index.bytes"),
+            index_interval_bytes=v.integer("index.interval.bytes"),
+            max_message_bytes=v.integer("max.message.bytes"),
+            is_compacted="compact" in v.strings("cleanup.policy"),
+            is_deleted="delete" in v.strings("cleanup.policy"),
+            is_log_append_time=v.string("message.timestamp.type") == "LogAppendTime",
+            timestamp_before_max_ms=v.integer("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms=v.integer("message.timestamp.after.max.ms"),
+            flush_messages=v.integer("flush.messages"),
+            flush_ms=v.integer("flush.ms"),
+            file_delete_delay_ms=v.integer("file.delete.delay.ms"),
+            min_insync_replicas=v.integer("min.insync.replicas"),
+            unclean_leader_election=v.boolean("unclean.leader.election.enable"),
+            remote_storage=v.boolean("remote.storage.enable"),
+            delta_interval_ms=v.integer("delta.interval.ms"),
+            table_uri=v.string("headwater.table.uri"),
+            compression_type=v.string("compression.type"),
+            delete_retention_ms=v.integer("delete.retention.ms"),
+            min_cleanable_dirty_ratio=v.number("min.cleanable.dirty.ratio"),
+        )
+
+    @property
+    def effective_local_retention_ms(self) -> int:
+        """Age limit of the local log when tiering is on."""
+        return (
+            self.retention_ms if self.local_retention_ms == LIKE_TOTAL else self.local_retention_ms
+        )
+
+    @property
+    def effective_local_retention_bytes(self) -> int:
+        """Size limit of the local log when tiering is on."""
+        if self.local_retention_bytes == LIKE_TOTAL:
+            return self.retention_bytes
+        return self.local_retention_bytes

@@ -1,0 +1,153 @@
+"""All configuration keys, and the checked values of a topic or a broker.
+
+A topic row names its broker-wide twin (`broker_name`): the twin's value is the default of topics
+that set nothing. Values are checked here, once; everyone else reads typed values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import cast
+
+from headwater.config.row import ConfigKey, Kind, Scope, Value
+from headwater.config.rows_broker import BROKER_ROWS, DEPRECATED_UNITS
+from headwater.config.rows_topic import TOPIC_ROWS
+from headwater.errors import UsageError
+
+
+def _twins() -> tuple[ConfigKey, ...]:
+    """The broker-wide twin of each topic key that has one and is not listed by itself."""
+    listed = {row.name for row in BROKER_ROWS}
+    return tuple(
+        ConfigKey(
+            row.broker_name,
+            row.kind,
+            row.default,
+            Scope.BROKER,
+            row.unit,
+            f"Default of the topic key {row.name}. {row.doc}",
+            row.minimum,
+            row.maximum,
+            row.choices,
+        )
+        for row in TOPIC_ROWS
+        if row.broker_name and row.broker_name not in listed
+    )
+
+
+TOPIC_KEYS: dict[str, ConfigKey] = {row.name: row for row in TOPIC_ROWS}
+BROKER_KEYS: dict[str, ConfigKey] = {row.name: row for row in (*BROKER_ROWS, *_twins())}
+
+
+class Values:
+    """Checked values by key name, each read with its type."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+
+    def integer(self, name: str) -> int:
+        """The value of an int or long key."""
+        return cast(int, self._values[name])
+
+    def number(self, name: str) -> float:
+        """The value of a double key."""
+        return cast(float, self._values[name])
+
+    def boolean(self, name: str) -> bool:
+        """The value of a boolean key."""
+        return cast(bool, self._values[name])
+
+    def string(self, name: str) -> str:
+        """The value of a string key; empty when unset."""
+        return cast(str, self._values[name] or "")
+
+    def strings(self, name: str) -> tuple[str, ...]:
+        """The value of a list key."""
+        return cast(tuple[str, ...], self._values[name])
+
+    def is_set(self, name: str) -> bool:
+        """True when the key has a value."""
+        return self._values[name] is not None
+
+    def as_dict(self) -> dict[str, Value]:
+        """All values."""
+        return dict(self._values)
+
+
+def topic_key(name: str) -> ConfigKey:
+    """The row of a topic key. Raises UsageError for an unknown name."""
+    return _known(name, TOPIC_KEYS, "topic")
+
+
+def broker_key(name: str) -> ConfigKey:
+    """The row of a broker key. Raises UsageError for an unknown name."""
+    return _known(name, BROKER_KEYS, "broker")
+
+
+def check_topic_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
+    """The typed overrides of one topic. Raises UsageError at the first bad one."""
+    return {name: topic_key(name).parse(text) for name, text in overrides.items()}
+
+
+def topic_defaults(broker: Mapping[str, str]) -> dict[str, Value]:
+    """What a topic without overrides gets from a broker with these properties."""
+    values: dict[str, Value] = {}
+    for row in TOPIC_ROWS:
+        values[row.name] = _broker_default(row, broker)
+    return values
+
+
+def topic_values(overrides: Mapping[str, str], broker: Mapping[str, str]) -> Values:
+    """Overrides over the broker's defaults. Raises UsageError."""
+    return Values({**topic_defaults(broker), **check_topic_overrides(overrides)})
+
+
+def broker_values(properties: Mapping[str, str]) -> Values:
+    """A broker's properties over the defaults. Raises UsageError, also for unknown keys."""
+    values: dict[str, Value] = {name: row.default for name, row in BROKER_KEYS.items()}
+    for name, text in properties.items():
+        values[name] = broker_key(name).parse(text)
+    for row in TOPIC_ROWS:
+        if row.broker_name:
+            values[row.broker_name] = _broker_default(row, properties)
+    return Values(values)
+
+
+def _broker_default(row: ConfigKey, broker: Mapping[str, str]) -> Value:
+    """The twin's value; Kafka's coarser twins (log.retention.hours ...) count when it is unset."""
+    if not row.broker_name:
+        return row.default
+    if row.broker_name in broker:
+        return broker_key(row.broker_name).parse(broker[row.broker_name])
+    for coarse, factor in DEPRECATED_UNITS.get(row.broker_name, ()):
+        if coarse in broker:
+            value = cast(int, broker_key(coarse).parse(broker[coarse]))
+            return value if value < 0 else value * factor
+    return BROKER_KEYS[row.broker_name].default
+
+
+def _known(name: str, keys: Mapping[str, ConfigKey], scope: str) -> ConfigKey:
+    row = keys.get(name)
+    if row is not None:
+        return row
+    near = get_close_matches(name, keys, 1)
+    hint = f"; did you mean {near[0]}?" if near else "; see conf/broker.properties and the docs"
+    raise UsageError(f"config {name}: no such {scope} key{hint}")
+
+
+__all__ = [
+    "BROKER_KEYS",
+    "TOPIC_KEYS",
+    "ConfigKey",
+    "Kind",
+    "Scope",
+    "Value",
+    "Values",
+    "broker_key",
+    "broker_values",
+    "check_topic_overrides",
+    "topic_defaults",
+    "topic_key",
+    "topic_values",
+]

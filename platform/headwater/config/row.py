@@ -1,0 +1,106 @@
+"""What one row of the configuration holds, and how a text becomes its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headwater.errors import UsageError
+
+Value = int | float | bool | str | tuple[str, ...] | None
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class Kind(Enum):
+    """Kafka's config types; the value is how Kafka's docs call them."""
+
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    STRING = "string"
+    LIST = "list"
+
+
+class Scope(Enum):
+    """Where a key may be set."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One key. `default` None means: unset unless given."""
+
+    name: str
+    kind: Kind
+    default: Value
+    scope: Scope
+    unit: str
+    """"ms", "bytes", "" ..."""
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    broker_name: str = ""
+    """Of a topic key: the broker key that gives its default (Kafka: "Server Default Property")."""
+    is_sensitive: bool = False
+    is_dynamic: bool = True
+    """False when a change needs a restart of the broker."""
+
+    def parse(self, text: str) -> Value:
+        """The value of `text`. Raises UsageError that names key, value and remedy."""
+        value = self._typed(text.strip())
+        self._check(text, value)
+        return value
+
+    def render(self, value: Value) -> str:
+        """The text of a value, as it stands in a properties file or a DescribeConfigs reply."""
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+    def _typed(self, text: str) -> Value:
+        if self.kind is Kind.STRING:
+            return text
+        if self.kind is Kind.LIST:
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        if self.kind is Kind.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise self._refusal(text, "use true or false")
+            return text.lower() == "true"
+        try:
+            return float(text) if self.kind is Kind.DOUBLE else int(text)
+        except ValueError:
+            raise self._refusal(text, f"use a number of type {self.kind.value}") from None
+
+    def _check(self, text: str, value: Value) -> None:
+        if self.choices:
+            values = value if isinstance(value, tuple) else (value,)
+            if not values or any(v not in self.choices for v in values):
+                raise self._refusal(text, "use " + " or ".join(self.choices))
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low, high = self.bounds()
+            if value != value or (low is not None and value < low):
+                raise self._refusal(text, f"use a value of at least {low}")
+            if high is not None and value > high:
+                raise self._refusal(text, f"use a value of at most {high}")
+
+    def bounds(self) -> tuple[float | None, float | None]:
+        """(lowest, highest) value allowed; None where open."""
+        limit = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}.get(self.kind)
+        high = self.maximum if self.maximum is not None else limit
+        low = self.minimum if self.minimum is not None else (-limit - 1 if limit else None)
+        return low, high
+
+    def _refusal(self, text: str, remedy: str) -> UsageError:
+        unit = f" (unit: {self.unit})" if self.unit else ""
+        return UsageError(f"config {self.name}: value {text!r} is not valid; {remedy}{unit}")

@@ -1,1 +1,1 @@
-"""Parked requests."""
+"""Parked requests: what they wait for, and when they give up."""

@@ -1,0 +1,44 @@
+"""ApiVersions: what the registry holds, so that it cannot lie (KIP-35, KIP-511, KIP-584)."""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode
+from headwater.wire.apis.k18_api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from headwater_broker.api.registry import handles, rows
+from headwater_broker.api.services import RequestContext
+
+
+def served_versions() -> tuple[ApiVersion, ...]:
+    """One row per registered API key."""
+    return tuple(
+        ApiVersion(api_key=row.key, min_version=row.advertised_low, max_version=row.high)
+        for row in rows().values()
+    )
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer to an ApiVersions version we do not know: version-0 body, own range only."""
+    own = tuple(v for v in served_versions() if v.api_key == ApiVersionsRequest.api_key)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+
+
+@handles(ApiVersionsRequest, ApiVersionsResponse)
+def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """The ranges, without features: none is finalised yet (epoch -1 says unknown)."""
+    if ctx.api_version >= 3 and not _is_software_name(request.client_software_name):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served_versions())
+
+
+def _is_software_name(name: str) -> bool:
+    """KIP-511: letters, digits, dots and dashes, starting and ending with a letter or digit."""
+    return (
+        bool(name)
+        and name[0].isalnum()
+        and name[-1].isalnum()
+        and all(c.isalnum() or c in ".-" for c in name)
+    )

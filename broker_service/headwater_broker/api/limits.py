@@ -1,0 +1,33 @@
+"""What bounds a request, beside its neighbours, with Kafka's names and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SENDFILE_MIN_BYTES = 32 * 1024
+"""Slices at least this large go by sendfile; smaller ones are read and joined (measured)."""
+FETCH_SESSION_EVICTION_MS = 120_000
+"""A session idle for this long may give its slot to another (KIP-227)."""
+COLD_PROBE_BYTES = 128 * 1024
+"""One byte in this many is probed for presence in the page cache: the kernel's read-ahead."""
+WARM_BYTES_MAX = 1024 * 1024
+"""How much a disk thread reads ahead of one cold fetch."""
+HOT_TAIL_BYTES = 4 * 1024 * 1024
+"""The end of an open log counts as hot without a probe."""
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that ordinary producers may not write to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """Broker settings that handlers read (Kafka's names in the comments)."""
+
+    auto_create_topics: bool = True  # auto.create.topics.enable
+    num_partitions: int = 1  # num.partitions
+    default_replication_factor: int = 1  # default.replication.factor
+    min_insync_replicas: int = 1  # min.insync.replicas
+    fetch_max_bytes: int = 55 * 1024 * 1024  # fetch.max.bytes
+    fetch_session_slots: int = 1000  # max.incremental.fetch.session.cache.slots
+    offsets_partitions: int = 50  # offsets.topic.num.partitions
+    offsets_replication_factor: int = 3  # offsets.topic.replication.factor
+    request_timeout_ms: int = 30_000  # request.timeout.ms

@@ -1,0 +1,140 @@
+"""Which API keys this broker serves: each handler registers itself beside its code.
+
+One file per key, `kNN_name.py`; `load_handlers` imports every such file, so the directory listing
+is the feature list, and ApiVersions (k18) is built from these rows and cannot lie. A general
+handler takes the decoded request and returns the response, or an awaitable of it:
+
+    @handles(MetadataRequest, MetadataResponse)
+    def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse: ...
+
+Produce and Fetch bypass the codec: `handles_raw` gives them the frame in place.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headwater.errors import HeadwaterError
+from headwater.wire.schema import Message, decoder, encoder
+from headwater_broker.api.services import RequestContext
+
+Req = TypeVar("Req", bound=Message)
+Res = TypeVar("Res", bound=Message)
+Handler = Callable[[RequestContext, Req], Res | Awaitable[Res]]
+RawHandler = Callable[..., Any]
+
+PACKAGE = "headwater_broker.api"
+
+
+class RegistrationError(HeadwaterError):
+    """Two handlers claim one key, or a range is not within the schema's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRow:
+    """One API key as served: versions `low` to `high`, both inclusive.
+
+    `advertised_low` may be below `low`: such versions are told to clients but refused
+    (KAFKA-18659: older librdkafka would otherwise never compress). `flexible` is the first version
+    with tagged fields in headers (KIP-482).
+    """
+
+    key: int
+    low: int
+    high: int
+    flexible: int
+    advertised_low: int
+    request: type[Message]
+    response: type[Message]
+    handler: Handler[Any, Any] | None
+    raw: RawHandler | None
+
+    def response_header_flexible(self, version: int) -> bool:
+        """True when the response header carries tagged fields: never for ApiVersions (KIP-511)."""
+        return version >= self.flexible and self.key != API_VERSIONS_KEY
+
+
+API_VERSIONS_KEY = 18
+
+_ROWS: dict[int, ApiRow] = {}
+
+
+def _add(row: ApiRow) -> None:
+    low, high = row.request.versions
+    if not low <= row.low <= row.high <= high:
+        raise RegistrationError(
+            f"API key {row.key}: versions {row.low} to {row.high} are not within {low} to {high}"
+        )
+    known = _ROWS.get(row.key)
+    if known is not None and known.request is not row.request:
+        raise RegistrationError(f"API key {row.key} is registered twice")
+    _ROWS[row.key] = row
+
+
+def handles(
+    request: type[Req],
+    response: type[Res],
+    *,
+    versions: tuple[int, int] | None = None,
+) -> Callable[[Handler[Req, Res]], Handler[Req, Res]]:
+    """Register the handler of `request`'s API key; `versions` defaults to all of the schema's."""
+    low, high = versions or request.versions
+
+    def register(handler: Handler[Req, Res]) -> Handler[Req, Res]:
+        key = request.api_key
+        row = ApiRow(key, low, high, request.flexible, low, request, response, handler, None)
+        _add(row)
+        return handler
+
+    return register
+
+
+def handles_raw(
+    request: type[Message],
+    response: type[Message],
+    *,
+    versions: tuple[int, int],
+    advertised_low: int | None = None,
+) -> Callable[[RawHandler], RawHandler]:
+    """Register a handler that parses the frame itself (Produce, Fetch).
+
+    It is called as (connection, view, body position, version, correlation id, client id).
+    """
+    low, high = versions
+    advertised = low if advertised_low is None else advertised_low
+
+    def register(raw: RawHandler) -> RawHandler:
+        key = request.api_key
+        row = ApiRow(key, low, high, request.flexible, advertised, request, response, None, raw)
+        _add(row)
+        return raw
+
+    return register
+
+
+def load_handlers() -> dict[int, ApiRow]:
+    """Import every `kNN_*` module beside this one; the rows by API key, in key order.
+
+    Codecs are compiled here, so that no request pays for it.
+    """
+    package = importlib.import_module(PACKAGE)
+    for module in pkgutil.iter_modules(package.__path__):
+        name = module.name
+        if name[:1] == "k" and name[1:3].isdigit():
+            importlib.import_module(f"{PACKAGE}.{name}")
+    for row in _ROWS.values():
+        if row.handler is None:
+            continue
+        for version in range(row.low, row.high + 1):
+            decoder(row.request, version)
+            encoder(row.response, version)
+    return rows()
+
+
+def rows() -> dict[int, ApiRow]:
+    """What is registered so far, in key order."""
+    return {key: _ROWS[key] for key in sorted(_ROWS)}

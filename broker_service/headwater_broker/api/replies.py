@@ -1,0 +1,66 @@
+"""Replies between handlers and the server: bytes, slices of files, and places kept in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from headwater.ports.authorizer import Principal
+
+if TYPE_CHECKING:
+    from headwater_broker.api.services import Services
+
+
+class CloseConnectionError(Exception):
+    """Close this connection, telling why in one log line; nothing else is touched."""
+
+
+class FilePart:
+    """Bytes [position, position + size) of an open file, to be sent by `os.sendfile`."""
+
+    __slots__ = ("fd", "owned", "position", "size")
+
+    def __init__(self, fd: int, position: int, size: int, *, owned: bool = False) -> None:
+        self.fd = fd
+        self.position = position
+        self.size = size
+        self.owned = owned
+        """True: the server closes `fd` once it is sent or the connection is gone."""
+
+
+Part = bytes | FilePart
+
+
+class ParkedReply:
+    """A reply that is not ready: its place among the connection's replies is kept.
+
+    `parts` is None until `resolve`; an empty list is no reply at all (Produce with acks=0).
+    """
+
+    __slots__ = ("_notify", "parts")
+
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self._notify = notify
+        self.parts: Sequence[Part] | None = None
+
+    def resolve(self, parts: Sequence[Part]) -> None:
+        """Give the framed reply; the server sends it when every earlier one is out."""
+        self.parts = parts
+        self._notify()
+
+
+class Peer(Protocol):
+    """What a raw handler sees of a connection."""
+
+    services: Services
+    principal: Principal
+    listener: str
+    client_host: str
+
+    def park(self) -> ParkedReply:
+        """Keep the next place in the order of replies."""
+        ...
+
+
+Answer = bytes | list[Part] | ParkedReply | None
+"""A raw handler's result: the framed reply, its parts, a kept place, or no reply."""

@@ -1,0 +1,179 @@
+"""Parked requests cost O(1) to add, complete and expire, however many there are.
+
+A request waits for *rising numbers* (a partition's high watermark, last stable offset, log end)
+to reach a threshold, or for its deadline. Each rising number is a `Gauge`: as thresholds come in
+rising order (whoever parks wants more than there is now), a gauge is a queue whose head is the
+next to wake. Deadlines sit in buckets of `TICK_MS`, one loop timer per bucket that is in use. A
+waiter that completes is only marked; gauges drop the marked ones as they meet them, and sweep
+when they are the majority (Kafka's purge interval, without its scan of every key).
+
+Wakes are coalesced: a number that moves marks its gauge, and one drain per loop turn checks the
+marked ones, at most `WAKES_PER_TURN` waiters in a turn, so that no burst stalls the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from operator import itemgetter
+
+TICK_MS = 5
+"""Deadlines are rounded up to this."""
+WAKES_PER_TURN = 128
+"""How many waiters one loop turn may answer: under 2 ms of work."""
+SWEEP_MIN = 1000
+"""A gauge with fewer entries than this is never swept (Kafka: purge.interval.requests)."""
+
+
+class Waiter:
+    """A parked request. Subclasses answer it; `done` is set before they do."""
+
+    __slots__ = ("_bucket", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._bucket: dict[Waiter, None] | None = None
+
+    def check(self, gauge: Gauge) -> None:
+        """The number behind `gauge` reached the threshold: answer, or add to the gauge again."""
+        raise NotImplementedError
+
+    def expire(self) -> None:
+        """The deadline passed: answer with what there is. Called once, with `done` set."""
+        raise NotImplementedError
+
+
+_threshold = itemgetter(0)
+
+
+class Gauge:
+    """One rising number and who waits for it. `read` gives its current value."""
+
+    __slots__ = ("_dead", "_entries", "_purgatory", "_read", "marked")
+
+    def __init__(self, purgatory: Purgatory, read: Callable[[], int]) -> None:
+        self._purgatory = purgatory
+        self._read = read
+        self._entries: deque[tuple[int, Waiter]] = deque()
+        self._dead = 0
+        self.marked = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, threshold: int, waiter: Waiter) -> None:
+        """Wake `waiter` once the number is at least `threshold`."""
+        entries = self._entries
+        if entries and entries[-1][0] > threshold:
+            insort(entries, (threshold, waiter), key=_threshold)
+        else:
+            entries.append((threshold, waiter))
+        if len(entries) >= SWEEP_MIN and len(entries) & (SWEEP_MIN - 1) == 0:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Drop answered waiters when they are the majority of a sample of the queue."""
+        entries = self._entries
+        sample = list(islice(entries, 64))
+        if 2 * sum(waiter.done for _, waiter in sample) >= len(sample):
+            self._entries = deque(entry for entry in entries if not entry[1].done)
+
+    def moved(self, _source: object = None) -> None:
+        """The number rose, or its owner changed: check the waiters in the next turn."""
+        if not self.marked and self._entries:
+            self.marked = True
+            self._purgatory.mark(self)
+
+    def wake(self, limit: int) -> int:
+        """Check at most `limit` waiters whose threshold is reached; how many were checked.
+
+        A waiter that adds itself again asks for more than the value read here, so this ends.
+        """
+        value = self._read()
+        entries = self._entries
+        woken = 0
+        while entries and entries[0][0] <= value and woken < limit:
+            waiter = entries.popleft()[1]
+            if not waiter.done:
+                waiter.check(self)
+                entries = self._entries
+            woken += 1
+        return woken
+
+    def drain_all(self) -> list[Waiter]:
+        """Take every live waiter out: leadership moved, all of them must answer now."""
+        entries, self._entries = self._entries, deque()
+        return [waiter for _, waiter in entries if not waiter.done]
+
+
+class Purgatory:
+    """Every parked request of one kind, on one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._buckets: dict[int, dict[Waiter, None]] = {}
+        self._marked: deque[Gauge] = deque()
+        self._draining = False
+        self.parked = 0
+        self.expired_total = 0
+
+    def park(self, waiter: Waiter, timeout_ms: int) -> None:
+        """Call `waiter.expire` after `timeout_ms`, unless `complete` came first."""
+        tick = int(self._loop.time() * 1000 + timeout_ms) // TICK_MS + 1
+        bucket = self._buckets.get(tick)
+        if bucket is None:
+            bucket = self._buckets[tick] = {}
+            self._loop.call_at(tick * TICK_MS / 1000, self._expire_bucket, tick)
+        bucket[waiter] = None
+        waiter._bucket = bucket
+        self.parked += 1
+
+    def complete(self, waiter: Waiter) -> bool:
+        """Mark as answered; False when it already was, so that each is answered once."""
+        if waiter.done:
+            return False
+        waiter.done = True
+        bucket, waiter._bucket = waiter._bucket, None
+        if bucket is not None and bucket.pop(waiter, waiter) is None:
+            self.parked -= 1
+        return True
+
+    def mark(self, gauge: Gauge) -> None:
+        """Check `gauge` in the next turn."""
+        self._marked.append(gauge)
+        if not self._draining:
+            self._draining = True
+            self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        budget = WAKES_PER_TURN
+        marked = self._marked
+        while marked and budget > 0:
+            gauge = marked.popleft()
+            woken = gauge.wake(budget)
+            budget -= woken
+            if budget <= 0:
+                marked.append(gauge)  # perhaps more is due: look again, after the others
+            else:
+                gauge.marked = False
+        self._draining = bool(marked)
+        if marked:
+            self._loop.call_soon(self._drain)
+
+    def _expire_bucket(self, tick: int) -> None:
+        bucket = self._buckets[tick]
+        for waiter in list(islice(bucket, WAKES_PER_TURN)):
+            del bucket[waiter]
+            self.parked -= 1
+            if not waiter.done:
+                waiter.done = True
+                waiter._bucket = None
+                self.expired_total += 1
+                waiter.expire()
+        if bucket:
+            self._loop.call_soon(self._expire_bucket, tick)
+        else:
+            del self._buckets[tick]

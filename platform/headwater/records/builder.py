@@ -1,0 +1,160 @@
+"""Building record batch v2: records in, one batch of bytes out, sealed once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from crc32c import crc32c
+
+from headwater.records.batch import (
+    AT_ATTRIBUTES,
+    CONTROL_MASK,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from headwater.records.compression import Compression, compress
+from headwater.records.record import NO_HEADERS, Headers, encode_record
+from headwater.records.varint import NULL_LENGTH, TABLE_SIZE, VARINTS
+
+RECORD_OVERHEAD_MAX_BYTES = 26
+"""Most that a record without headers adds to its key and value."""
+NO_TIMESTAMP = -1
+
+_UINT32 = struct.Struct(">I")
+
+
+class BatchBuilder:
+    """Collects records of one batch; `build` seals it. Not thread-safe.
+
+    Offsets are 0, 1, 2, ... from the base; the first timestamp is the base of the others.
+    """
+
+    __slots__ = ("base_timestamp", "count", "max_timestamp", "payload")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.base_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.payload = bytearray()
+
+    @property
+    def size_bytes(self) -> int:
+        """The batch's size without compression."""
+        return HEADER_BYTES + len(self.payload)
+
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = NO_HEADERS,
+    ) -> int:
+        """Add a record; its offset within the batch."""
+        offset_delta = self.count
+        if offset_delta == 0:
+            self.base_timestamp = self.max_timestamp = timestamp
+            delta = 0
+        else:
+            delta = timestamp - self.base_timestamp
+            if timestamp > self.max_timestamp:
+                self.max_timestamp = timestamp
+        self.count = offset_delta + 1
+        value_size = 0 if value is None else len(value)
+        key_size = 0 if key is None else len(key)
+        if (
+            headers
+            or not 0 <= delta < TABLE_SIZE
+            or offset_delta >= TABLE_SIZE
+            or key_size + value_size + RECORD_OVERHEAD_MAX_BYTES >= TABLE_SIZE
+        ):
+            self.payload += encode_record(offset_delta, delta, key, value, headers)
+            return offset_delta
+        body = b"%b%b%b%b%b%b" % (
+            VARINTS[delta],
+            VARINTS[offset_delta],
+            NULL_LENGTH if key is None else VARINTS[key_size],
+            key or b"",
+            NULL_LENGTH if value is None else VARINTS[value_size],
+            value or b"",
+        )
+        self.payload += b"%b\x00%b\x00" % (VARINTS[len(body) + 2], body)
+        return offset_delta
+
+    def build(
+        self,
+        *,
+        compression: int = Compression.NONE,
+        level: int | None = None,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+        control: bool = False,
+        log_append_time: bool = False,
+    ) -> bytearray:
+        """The batch's bytes, CRC filled in. The builder may be built again with other values."""
+        attributes = int(compression)
+        attributes |= TRANSACTIONAL_MASK if transactional else 0
+        attributes |= CONTROL_MASK if control else 0
+        attributes |= TIMESTAMP_TYPE_MASK if log_append_time else 0
+        payload = compress(compression, self.payload, level)
+        out = bytearray(HEADER_BYTES)
+        HEADER.pack_into(
+            out,
+            0,
+            base_offset,
+            HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
+            leader_epoch,
+            MAGIC_V2,
+            0,
+            attributes,
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        out += payload
+        seal(out)
+        return out
+
+
+def seal(batch: bytearray) -> None:
+    """Write the CRC of the one batch in `batch`."""
+    with memoryview(batch) as view:
+        _UINT32.pack_into(batch, 17, crc32c(view[AT_ATTRIBUTES:]))
+
+
+def stamp_producer(
+    batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Put producer id, epoch and sequence into a built batch, and its CRC anew."""
+    struct.pack_into(">qhi", batch, 43, producer_id, producer_epoch, base_sequence)
+    seal(batch)
+
+
+def build_batch(
+    records: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
+    *,
+    compression: int = Compression.NONE,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """One batch of (timestamp, key, value, headers) rows; for stored records and tests."""
+    builder = BatchBuilder()
+    for timestamp, key, value, headers in records:
+        builder.append(timestamp, key, value, headers)
+    return builder.build(
+        compression=compression, base_offset=base_offset, leader_epoch=leader_epoch
+    )

@@ -1,0 +1,168 @@
+"""One record of batch v2 (KIP-82 headers, KIP-98 format), and reading whole batches of them.
+
+Record: length varint | attributes b | timestamp delta varlong | offset delta varint | key | value
+| header count varint | headers. Keys and values are length-prefixed, -1 for null. Header keys are
+never null; header order and duplicates are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import (
+    HEADER_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    compute_crc,
+    iter_headers,
+)
+from headwater.records.compression import decompress
+from headwater.records.varint import NULL_LENGTH, read_varint, varint_of
+
+Headers = Sequence[tuple[str, bytes | None]]
+"""Keys in the order sent; a key may come twice."""
+
+NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Record(NamedTuple):
+    """One record; `headers` is a list of (key, value) in order."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers = NO_HEADERS,
+) -> bytes:
+    """The record with its length prefix."""
+    parts = [b"\x00", varint_of(timestamp_delta), varint_of(offset_delta)]
+    for blob in (key, value):
+        if blob is None:
+            parts.append(NULL_LENGTH)
+        else:
+            parts += (varint_of(len(blob)), blob)
+    parts.append(varint_of(len(headers)))
+    for name, blob in headers:
+        encoded = name.encode()
+        parts += (varint_of(len(encoded)), encoded)
+        if blob is None:
+            parts.append(NULL_LENGTH)
+        else:
+            parts += (varint_of(len(blob)), blob)
+    body = b"".join(parts)
+    return varint_of(len(body)) + body
+
+
+def _read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    count, at = read_varint(data, at)
+    if count < 0:
+        raise ValueError(f"{count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        size, at = read_varint(data, at)
+        if size < 0 or at + size > len(data):
+            raise ValueError(f"header key of {size} bytes")
+        name = data[at : at + size].decode()
+        at += size
+        size, at = read_varint(data, at)
+        if at + size > len(data):
+            raise ValueError(f"header value of {size} bytes")
+        headers.append((name, None if size < 0 else data[at : at + size]))
+        at += max(size, 0)
+    return headers, at
+
+
+def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> list[Record]:
+    """The records of a decompressed payload from `start_offset` on. Raises ValueError, IndexError.
+
+    The loop reads the common one-byte varints in place: this is the consumer's per-record cost.
+    """
+    out: list[Record] = []
+    append, make = out.append, Record
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    at, end_of_data = 0, len(data)
+    for _ in range(header.record_count):
+        size, at = read_varint(data, at)
+        end = at + size
+        if size < 0 or end > end_of_data:
+            raise ValueError(f"record of {size} bytes in {end_of_data - at}")
+        at += 1  # attributes: unused
+        byte = data[at]
+        if byte < 0x80:
+            delta, at = (byte >> 1) ^ -(byte & 1), at + 1
+        else:
+            delta, at = read_varint(data, at)
+        offset_delta, at = read_varint(data, at)
+        key: bytes | None = None
+        size = data[at]
+        if size == 1:
+            at += 1
+        else:
+            size, at = read_varint(data, at)
+            key = data[at : at + size]
+            at += size
+        value: bytes | None = None
+        size, at = read_varint(data, at)
+        if size >= 0:
+            value = data[at : at + size]
+            at += size
+        if data[at] == 0:
+            headers: list[tuple[str, bytes | None]] = []
+            at += 1
+        else:
+            headers, at = _read_headers(data, at)
+        if at != end:
+            raise ValueError(f"record ends at byte {at}, not at {end}")
+        offset = base_offset + offset_delta
+        if offset >= start_offset:
+            timestamp = base_timestamp + delta if append_time is None else append_time
+            append(make(offset, timestamp, key, value, headers))
+    return out
+
+
+def check_batch(view: memoryview, at: int, header: BatchHeader) -> None:
+    """Refuse old formats and bad CRCs. Raises KafkaError."""
+    if header.magic != MAGIC_V2:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"magic {header.magic} at offset {header.base_offset}: only record batch v2 is read",
+        )
+    crc = compute_crc(view, at, header.size_bytes)
+    if crc != header.crc:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"batch at offset {header.base_offset}: CRC is {crc:#010x}, not {header.crc:#010x}",
+        )
+
+
+def decode_batch(
+    view: memoryview, at: int, header: BatchHeader, start_offset: int = 0
+) -> list[Record]:
+    """The records of the batch at byte `at`, from `start_offset` on. Raises KafkaError."""
+    payload = decompress(header.compression, view[at + HEADER_BYTES : at + header.size_bytes])
+    try:
+        return decode_payload(payload, header, start_offset)
+    except (ValueError, IndexError) as e:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}: {e}"
+        ) from e
+
+
+def read_records(data: bytes | memoryview, *, with_control: bool = False) -> Iterator[Record]:
+    """Every record of whole batches, each batch checked; control batches only when asked for."""
+    view = memoryview(data)
+    for at, header in iter_headers(view):
+        check_batch(view, at, header)
+        if with_control or not header.is_control:
+            yield from decode_batch(view, at, header)

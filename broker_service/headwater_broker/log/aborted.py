@@ -1,0 +1,84 @@
+"""The aborted transactions of a segment (`.txnindex`, Kafka's format version 0).
+
+Entries of 34 bytes: int16 version, int64 producer id, first offset, last offset (of the marker),
+last stable offset when it was aborted.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from headwater.ports.files import File, Files
+
+ENTRY = struct.Struct(">hqqqq")
+VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction; `last_offset` is its marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Aborted transactions in the order of their markers. The file exists only when needed."""
+
+    def __init__(self, files: Files, path: str, *, exists: bool) -> None:
+        self._files = files
+        self.path = path
+        self._file: File | None = None
+        self._entries: list[AbortedTransaction] | None = None if exists else []
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries. A torn last one is dropped."""
+        if self._entries is None:
+            self._entries = decode_aborted(self._files.read(self.path))
+        return self._entries
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        """One entry at the end."""
+        self.entries.append(aborted)
+        self._open().append(ENTRY.pack(VERSION, *aborted))
+
+    def truncate(self, offset: int) -> None:
+        """Keep transactions whose marker lies below `offset`."""
+        kept = [entry for entry in self.entries if entry.last_offset < offset]
+        if len(kept) < len(self.entries):
+            self._entries = kept
+            self._open().truncate(len(kept) * ENTRY.size)
+
+    def collect(self, start: int, upper: int, into: list[AbortedTransaction]) -> bool:
+        """Add what overlaps [start, upper); True when no later entry can."""
+        for entry in self.entries:
+            if entry.last_offset >= start and entry.first_offset < upper:
+                into.append(entry)
+            if entry.last_stable_offset >= upper:
+                return True
+        return False
+
+    def fsync(self) -> None:
+        """Make the file durable, if there is one."""
+        if self._file is not None:
+            self._file.fsync()
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+
+def decode_aborted(data: bytes) -> list[AbortedTransaction]:
+    """The entries of a .txnindex file."""
+    whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
+    return [AbortedTransaction(*entry[1:]) for entry in ENTRY.iter_unpack(whole)]

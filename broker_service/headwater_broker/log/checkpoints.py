@@ -1,0 +1,118 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, partition and folder identity.
+
+Pure: text in, values out. Line 1 is the format version 0, line 2 the number of entries.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from headwater.errors import HeadwaterError
+
+VERSION = 0
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+Offsets = dict[tuple[str, int], int]
+
+
+class CheckpointError(HeadwaterError):
+    """A checkpoint file that does not parse; names the line."""
+
+
+def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """An offset checkpoint: `topic partition offset` per line."""
+    return _encode(f"{topic} {p} {offset}" for (topic, p), offset in sorted(offsets.items()))
+
+
+def decode_offsets(data: bytes) -> Offsets:
+    """The entries of an offset checkpoint. Raises CheckpointError."""
+    result: Offsets = {}
+    for line in _decode(data):
+        try:
+            topic, partition, offset = line.split(" ")
+            result[topic, int(partition)] = int(offset)
+        except ValueError:
+            raise CheckpointError(f"offset checkpoint: bad line {line!r}") from None
+    return result
+
+
+def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """A leader-epoch-checkpoint: `epoch start_offset` per line."""
+    return _encode(f"{epoch} {start}" for epoch, start in epochs)
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) in file order. Raises CheckpointError."""
+    result = []
+    for line in _decode(data):
+        try:
+            epoch, start = line.split(" ")
+            result.append((int(epoch), int(start)))
+        except ValueError:
+            raise CheckpointError(f"leader epoch checkpoint: bad line {line!r}") from None
+    return result
+
+
+def encode_uuid(value: UUID) -> str:
+    """Kafka's text form of a UUID: base64url without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """The UUID of Kafka's text form. Raises ValueError."""
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def encode_partition_metadata(topic_id: UUID) -> bytes:
+    """partition.metadata, version 0."""
+    return f"version: {VERSION}\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+
+
+def decode_partition_metadata(data: bytes) -> UUID:
+    """The topic id. Raises CheckpointError."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if fields.get("version") != str(VERSION) or "topic_id" not in fields:
+        raise CheckpointError(f"{PARTITION_METADATA}: not of version {VERSION}: {data[:80]!r}")
+    try:
+        return decode_uuid(fields["topic_id"])
+    except ValueError:
+        raise CheckpointError(
+            f"{PARTITION_METADATA}: bad topic id {fields['topic_id']!r}"
+        ) from None
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """meta.properties: `key=value` lines, sorted."""
+    return "".join(f"{k}={v}\n" for k, v in sorted(properties.items())).encode()
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    """The properties; comments and blank lines are skipped."""
+    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
+    pairs = (line.split("=", 1) for line in lines if line and line[0] != "#" and "=" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _encode(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "\n".join([str(VERSION), str(len(entries)), *entries, ""]).encode()
+
+
+def _decode(data: bytes) -> list[str]:
+    lines = data.decode("utf-8", "replace").splitlines()
+    if len(lines) < 2 or lines[0] != str(VERSION) or not lines[1].isdigit():
+        raise CheckpointError(f"checkpoint: not of version {VERSION}: {data[:80]!r}")
+    if int(lines[1]) != len(lines) - 2:
+        raise CheckpointError(f"checkpoint: {lines[1]} entries promised, {len(lines) - 2} found")
+    return lines[2:]

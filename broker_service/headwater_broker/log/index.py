@@ -1,0 +1,237 @@
+"""The sparse offset and time indexes of a segment, in Kafka's bytes.
+
+Offset index: 8-byte entries, int32 offset - base, int32 position of the batch that holds it.
+Time index: 12-byte entries, int64 largest timestamp so far, int32 offset - base of its record.
+Entries are kept in arrays and written behind, some at a time: an index can always be rebuilt.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+
+from headwater.ports.files import File, Files
+
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+PENDING_BYTES_MAX = 1024
+"""Entries not yet written stay below this: a reader of the files sees them at most so late."""
+NO_TIMESTAMP = -1
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class OffsetIndex:
+    """offset -> position. Lookups are a bisect over an array that is loaded at first use."""
+
+    entry_bytes = OFFSET_ENTRY.size
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self._files = files
+        self._file: File | None = None
+        self.path = path
+        self.base_offset = base_offset
+        self._relatives = array("i")
+        self._positions = array("i")
+        self._is_loaded = False
+        self._pending = bytearray()
+
+    def __len__(self) -> int:
+        self.load()
+        return len(self._relatives)
+
+    def load(self) -> None:
+        """Read the file, if that has not happened."""
+        if not self._is_loaded:
+            self._relatives, self._positions = _read_pairs(self._files, self.path)
+            self._is_loaded = True
+
+    def unload(self) -> None:
+        """Drop the arrays of a segment that is not written any more."""
+        if self._is_loaded and not self._pending:
+            self._relatives, self._positions, self._is_loaded = array("i"), array("i"), False
+
+    def add(self, offset: int, position: int) -> None:
+        """One entry at the end. The caller keeps offsets rising."""
+        self.load()
+        relative = offset - self.base_offset
+        self._relatives.append(relative)
+        self._positions.append(position)
+        self._pending += OFFSET_ENTRY.pack(relative, position)
+        if len(self._pending) >= PENDING_BYTES_MAX:
+            self.write()
+
+    def floor(self, offset: int) -> int:
+        """Position of the last entry whose offset is <= `offset`; 0 when there is none."""
+        self.load()
+        at = bisect_right(self._relatives, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
+        return self._positions[at - 1] if at else 0
+
+    def floor_position(self, position: int) -> int:
+        """Position of the last entry at or before byte `position`; 0 when there is none."""
+        self.load()
+        at = bisect_right(self._positions, min(position, RELATIVE_OFFSET_MAX))
+        return self._positions[at - 1] if at else 0
+
+    def is_sane(self, log_bytes: int) -> bool:
+        """Whole entries, rising, inside the log."""
+        self.load()
+        pairs = zip(self._relatives, self._positions, strict=True)
+        last_relative, last_position = -1, -1
+        for relative, position in pairs:
+            if relative <= last_relative or position <= last_position:
+                return False
+            last_relative, last_position = relative, position
+        return last_position < log_bytes or last_position == -1
+
+    def truncate(self, offset: int) -> None:
+        """Keep entries of offsets below `offset`."""
+        self.load()
+        keep = sum(1 for relative in self._relatives if relative < offset - self.base_offset)
+        self._cut(keep)
+
+    def _cut(self, keep: int) -> None:
+        self.write()
+        del self._relatives[keep:], self._positions[keep:]
+        self._open().truncate(keep * self.entry_bytes)
+
+    def write(self) -> None:
+        """Write what is pending."""
+        if self._pending:
+            self._open().append(bytes(self._pending))
+            self._pending.clear()
+
+    def fsync(self) -> None:
+        """Write what is pending and make the file durable."""
+        self.write()
+        self._open().fsync()
+
+    def close(self) -> None:
+        """Write what is pending; release the descriptor."""
+        self.write()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+
+class TimeIndex:
+    """largest timestamp so far -> offset of its record."""
+
+    entry_bytes = TIME_ENTRY.size
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self._files = files
+        self._file: File | None = None
+        self.path = path
+        self.base_offset = base_offset
+        self._timestamps: list[int] = []
+        self._relatives: list[int] = []
+        self._is_loaded = False
+        self._pending = bytearray()
+
+    def __len__(self) -> int:
+        self.load()
+        return len(self._timestamps)
+
+    def load(self) -> None:
+        """Read the file, if that has not happened."""
+        if not self._is_loaded:
+            data = _read_or_empty(self._files, self.path)
+            whole = memoryview(data)[: len(data) // TIME_ENTRY.size * TIME_ENTRY.size]
+            entries = list(TIME_ENTRY.iter_unpack(whole))
+            self._timestamps = [timestamp for timestamp, _ in entries]
+            self._relatives = [relative for _, relative in entries]
+            self._is_loaded = True
+
+    def unload(self) -> None:
+        """Drop the lists of a segment that is not written any more."""
+        if self._is_loaded and not self._pending:
+            self._timestamps, self._relatives, self._is_loaded = [], [], False
+
+    def last(self) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry; (-1, base offset) when empty."""
+        self.load()
+        if not self._timestamps:
+            return NO_TIMESTAMP, self.base_offset
+        return self._timestamps[-1], self.base_offset + self._relatives[-1]
+
+    def maybe_add(self, timestamp: int, offset: int) -> None:
+        """An entry, when the timestamp is larger than the last one's."""
+        self.load()
+        if timestamp <= (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
+            return
+        relative = offset - self.base_offset
+        self._timestamps.append(timestamp)
+        self._relatives.append(relative)
+        self._pending += TIME_ENTRY.pack(timestamp, relative)
+        if len(self._pending) >= PENDING_BYTES_MAX:
+            self.write()
+
+    def floor(self, timestamp: int) -> int:
+        """Offset of the last entry whose timestamp is < `timestamp`; the base when none is.
+
+        Everything before that entry's offset has a smaller timestamp, so a search starts there.
+        """
+        self.load()
+        at = bisect_right(self._timestamps, timestamp - 1)
+        return self.base_offset + (self._relatives[at - 1] if at else 0)
+
+    def is_sane(self) -> bool:
+        """Whole entries, rising."""
+        self.load()
+        rising = all(a < b for a, b in zip(self._timestamps, self._timestamps[1:], strict=False))
+        return rising and all(r >= 0 for r in self._relatives)
+
+    def truncate(self, offset: int) -> None:
+        """Keep entries of offsets below `offset`."""
+        self.load()
+        keep = sum(1 for relative in self._relatives if relative < offset - self.base_offset)
+        self.write()
+        del self._timestamps[keep:], self._relatives[keep:]
+        self._open().truncate(keep * TIME_ENTRY.size)
+
+    def write(self) -> None:
+        """Write what is pending."""
+        if self._pending:
+            self._open().append(bytes(self._pending))
+            self._pending.clear()
+
+    def fsync(self) -> None:
+        """Write what is pending and make the file durable."""
+        self.write()
+        self._open().fsync()
+
+    def close(self) -> None:
+        """Write what is pending; release the descriptor."""
+        self.write()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+
+def _read_or_empty(files: Files, path: str) -> bytes:
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _read_pairs(files: Files, path: str) -> tuple[array[int], array[int]]:
+    """Two columns of big-endian int32 pairs; a torn last entry is dropped."""
+    data = _read_or_empty(files, path)
+    flat = array("i")
+    flat.frombytes(data[: len(data) // OFFSET_ENTRY.size * OFFSET_ENTRY.size])
+    if sys.byteorder == "little":
+        flat.byteswap()
+    return flat[0::2], flat[1::2]

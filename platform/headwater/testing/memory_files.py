@@ -1,0 +1,179 @@
+"""Files in memory, with the faults of real disks: torn writes, lost fsyncs, full, failing.
+
+`crash()` is a power loss: each file keeps what was fsynced and a prefix, chosen by the entropy,
+of what was only appended. Names survive (the port's contract fsyncs folders), as does whatever
+`write_atomic` and `rename` did.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from headwater.entropy import Entropy
+
+
+class _Node:
+    """The bytes of one file, shared by everyone who has it open, as an inode is."""
+
+    __slots__ = ("data", "durable_bytes")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable_bytes = 0
+
+
+class MemoryFile:
+    """One open file."""
+
+    def __init__(self, owner: MemoryFiles, path: str, node: _Node) -> None:
+        self._owner = owner
+        self._node = node
+        self.path = path
+        self.size_bytes = len(node.data)
+
+    def append(self, view: memoryview | bytes) -> None:
+        """Append at `size_bytes`; a full or failing disk raises and nothing counts."""
+        self._owner.check(self.path, len(view))
+        self._node.data[self.size_bytes : self.size_bytes + len(view)] = view
+        self.size_bytes += len(view)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes."""
+        self._owner.check(self.path, 0)
+        return bytes(memoryview(self._node.data)[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        """Cut (or, as ftruncate does, grow with zeros)."""
+        self._owner.check(self.path, 0)
+        data = self._node.data
+        if size > len(data):
+            data.extend(bytes(size - len(data)))
+        del data[size:]
+        self._node.durable_bytes = min(self._node.durable_bytes, size)
+        self.size_bytes = size
+
+    def fsync(self) -> None:
+        """Durable, unless this disk loses fsyncs."""
+        self._owner.check(self.path, 0)
+        if not self._owner.loses_fsyncs:
+            self._node.durable_bytes = len(self._node.data)
+
+    def fileno(self) -> int:
+        """No descriptor in memory."""
+        return -1
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class _Lock:
+    """Holds a lock name until it is collected, as a flock lives with its descriptor."""
+
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+        held.add(path)
+
+    def close(self) -> None:
+        """Give the lock up."""
+        self._held.discard(self._path)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class MemoryFiles:
+    """A file system of one machine. Faults are plain attributes, set by tests."""
+
+    def __init__(self, entropy: Entropy | None = None) -> None:
+        self._nodes: dict[str, _Node] = {}
+        self._locks: set[str] = set()
+        self._entropy = entropy
+        self.loses_fsyncs = False
+        self.failing_prefix: str | None = None
+        """Every access below this path raises EIO."""
+        self.free_bytes: int | None = None
+        """Bytes that may still be appended; None: no limit."""
+
+    def check(self, path: str, appended: int) -> None:
+        """Raise the fault that an access to `path` meets."""
+        if self.failing_prefix is not None and path.startswith(self.failing_prefix):
+            raise OSError(errno.EIO, "input/output error (injected)", path)
+        if self.free_bytes is not None and appended:
+            if appended > self.free_bytes:
+                raise OSError(errno.ENOSPC, "no space left (injected)", path)
+            self.free_bytes -= appended
+
+    def open(self, path: str) -> MemoryFile:
+        """Open or create."""
+        self.check(path, 0)
+        return MemoryFile(self, path, self._nodes.setdefault(path, _Node()))
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+        self.check(path, 0)
+        node = self._nodes.get(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return bytes(node.data)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace; durable at once."""
+        self.check(path, len(data))
+        node = _Node()
+        node.data += data
+        node.durable_bytes = len(data)
+        self._nodes[path] = node
+
+    def names(self, path: str) -> list[str]:
+        """Names directly below `path`."""
+        self.check(path, 0)
+        prefix = path.rstrip("/") + "/"
+        return sorted(
+            {
+                name[len(prefix) :].split("/", 1)[0]
+                for name in self._nodes
+                if name.startswith(prefix)
+            }
+        )
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or a folder."""
+        self.check(source, 0)
+        moved = [n for n in self._nodes if n == source or n.startswith(source + "/")]
+        if not moved:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        for name in moved:
+            self._nodes[target + name[len(source) :]] = self._nodes.pop(name)
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a folder."""
+        self.check(path, 0)
+        for name in [n for n in self._nodes if n == path or n.startswith(path + "/")]:
+            del self._nodes[name]
+
+    def lock(self, path: str) -> object | None:
+        """Exclusive until the result is collected or closed."""
+        self.check(path, 0)
+        self._nodes.setdefault(path, _Node())
+        return None if path in self._locks else _Lock(self._locks, path)
+
+    def crash(self, *, tear: int | None = None) -> None:
+        """Power loss: keep of each file the durable part and `tear` (or a random number) of the
+        bytes after it; a torn end may hold garbage instead of what was written."""
+        self._locks.clear()
+        for name in sorted(self._nodes):
+            node = self._nodes[name]
+            loose = len(node.data) - node.durable_bytes
+            if loose <= 0:
+                continue
+            kept = min(tear, loose) if tear is not None else self._pick(loose)
+            del node.data[node.durable_bytes + kept :]
+            if tear is None and kept and self._pick(3) == 0:
+                garbage = min(kept, 1 + self._pick(64))
+                node.data[-garbage:] = bytes(garbage)
+            node.durable_bytes = len(node.data)
+
+    def _pick(self, highest: int) -> int:
+        """A number in [0, highest]; without entropy nothing loose survives."""
+        return int(self._entropy.uniform(0, highest + 0.999)) if self._entropy else 0

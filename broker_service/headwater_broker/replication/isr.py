@@ -1,0 +1,110 @@
+"""Who is in sync: pure decisions of a leader about its ISR (KIP-497, KIP-903).
+
+The *maximal* ISR is the committed one plus a proposed one that the controller has not answered:
+the high watermark and acks count it, because either may turn out to be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_EPOCH = -1
+
+
+class FollowerProgress:
+    """What a leader knows of one follower. Times are monotonic seconds."""
+
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_at",
+        "fetched_at",
+        "leader_end_at_fetch",
+        "log_end_offset",
+        "log_start_offset",
+        "replica_id",
+    )
+
+    def __init__(self, replica_id: int) -> None:
+        self.replica_id = replica_id
+        self.reset(now=-inf, in_sync=False)
+
+    def reset(self, now: float, *, in_sync: bool) -> None:
+        """A new leader epoch begins: nothing is known, and ISR members get a full lag time."""
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.broker_epoch = UNKNOWN_EPOCH
+        self.leader_end_at_fetch = 0
+        self.fetched_at = -inf
+        self.caught_up_at = now if in_sync else -inf
+
+    def fetched(self, fetch_offset: int, leader_end: int, now: float) -> None:
+        """The follower asks for `fetch_offset`: it holds everything before.
+
+        It was caught up now if that is the leader's end, and at the time of its previous fetch if
+        it has by now what the leader had then.
+        """
+        if fetch_offset >= leader_end:
+            self.caught_up_at = now
+        elif fetch_offset >= self.leader_end_at_fetch and self.fetched_at > self.caught_up_at:
+            self.caught_up_at = self.fetched_at
+        self.fetched_at = now
+        self.leader_end_at_fetch = leader_end
+        self.log_end_offset = fetch_offset
+
+    def caught_up(self, leader_end: int, now: float, lag_max_s: float) -> bool:
+        """True at the leader's end, or when it was there within the lag time."""
+        return self.log_end_offset == leader_end or now - self.caught_up_at <= lag_max_s
+
+
+def maximal(members: Iterable[int], pending: Iterable[int] | None) -> frozenset[int]:
+    """The committed ISR plus a proposed one."""
+    return frozenset(members) | frozenset(pending or ())
+
+
+def may_join(progress: FollowerProgress, high_watermark: int, epoch_start: int) -> bool:
+    """A follower may be proposed: it has all that is committed, and all before this epoch.
+
+    The second condition (KAFKA-7128): right after an election the high watermark may lag behind
+    what the previous leader acknowledged, but the start of the leader's epoch does not.
+    """
+    end = progress.log_end_offset
+    return end != UNKNOWN_OFFSET and end >= high_watermark and end >= epoch_start
+
+
+def out_of_sync(
+    members: Iterable[int],
+    progress: dict[int, FollowerProgress],
+    leader_end: int,
+    now: float,
+    lag_max_s: float,
+) -> tuple[int, ...]:
+    """The ISR members that a leader should propose to drop, in the ISR's order.
+
+    The leader itself has no progress row and is never among them.
+    """
+    return tuple(
+        member
+        for member in members
+        if member in progress and not progress[member].caught_up(leader_end, now, lag_max_s)
+    )
+
+
+def expanded(members: tuple[int, ...], replica_id: int) -> tuple[int, ...]:
+    """The ISR with one more member."""
+    return members if replica_id in members else (*members, replica_id)
+
+
+def shrunk(members: tuple[int, ...], gone: Iterable[int]) -> tuple[int, ...]:
+    """The ISR without `gone`. Raises ValueError rather than return an empty ISR."""
+    lost = frozenset(gone)
+    left = tuple(member for member in members if member not in lost)
+    if not left:
+        raise ValueError(f"dropping {sorted(lost)} would leave the ISR {members} empty")
+    return left
+
+
+def below_min_isr(isr_size: int, min_insync_replicas: int, replica_count: int) -> bool:
+    """True when acks=all must be refused; a topic with fewer replicas needs only those."""
+    return isr_size < min(min_insync_replicas, replica_count)

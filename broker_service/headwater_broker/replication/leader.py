@@ -1,0 +1,163 @@
+"""What a leader knows of its followers and its ISR. Pure: no log, no clock, no calls."""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode
+from headwater_broker.replication import isr as rules
+from headwater_broker.replication.isr import UNKNOWN_EPOCH, FollowerProgress
+from headwater_broker.replication.watermark import leader_high_watermark
+
+_NOT_APPLIED = frozenset(
+    {
+        ErrorCode.INELIGIBLE_REPLICA,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.REASSIGNMENT_IN_PROGRESS,
+    }
+)
+"""Refusals after which the proposal is certainly not in force: drop it."""
+_AWAIT_CONTROLLER = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+"""Refusals that say that the controller has moved on: a LeaderAndIsr or StopReplica is coming."""
+
+
+class LeaderRole:
+    """One leadership: leader epoch, followers' progress, committed and proposed ISR."""
+
+    __slots__ = (
+        "awaiting_controller",
+        "counted",
+        "epoch_start",
+        "leader_epoch",
+        "members",
+        "own_id",
+        "partition_epoch",
+        "pending",
+        "progress",
+        "propose_after",
+        "replicas",
+        "sole",
+        "waiting",
+    )
+
+    def __init__(self, own_id: int, leader_epoch: int, epoch_start: int) -> None:
+        self.own_id = own_id
+        self.leader_epoch = leader_epoch
+        self.epoch_start = epoch_start
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.members: tuple[int, ...] = ()
+        self.pending: tuple[int, ...] | None = None
+        self.awaiting_controller = False
+        self.propose_after = 0.0
+        self.progress: dict[int, FollowerProgress] = {}
+        self.counted: list[FollowerProgress] = []
+        """Followers in the maximal ISR: the high watermark waits for each."""
+        self.waiting: list[FollowerProgress] = []
+        """The other followers: the high watermark waits for those about to join."""
+        self.sole = False
+        """True when nobody else has a replica: the high watermark is the log end."""
+
+    def install(
+        self,
+        replicas: tuple[int, ...],
+        members: tuple[int, ...],
+        partition_epoch: int,
+        now: float,
+    ) -> None:
+        """Take the controller's committed state; a proposal of ours is settled by it."""
+        fresh = {
+            replica: self.progress.get(replica) or self._new_progress(replica, members, now)
+            for replica in dict.fromkeys((*replicas, *members))
+            if replica != self.own_id
+        }
+        self.progress = fresh
+        self.replicas = replicas
+        self.members = members
+        self.partition_epoch = partition_epoch
+        self.pending = None
+        self.awaiting_controller = False
+        self._regroup()
+
+    def _new_progress(
+        self, replica_id: int, members: tuple[int, ...], now: float
+    ) -> FollowerProgress:
+        progress = FollowerProgress(replica_id)
+        progress.reset(now, in_sync=replica_id in members)
+        return progress
+
+    def _regroup(self) -> None:
+        maximal = rules.maximal(self.members, self.pending)
+        rows = self.progress.values()
+        self.counted = [row for row in rows if row.replica_id in maximal]
+        self.waiting = [row for row in rows if row.replica_id not in maximal]
+        self.sole = not self.progress
+
+    def high_watermark(self, current: int, leader_end: int, now: float, lag_max_s: float) -> int:
+        """The high watermark now. Followers outside the ISR but caught up hold it too, or they
+        could never catch it (Kafka: `shouldWaitForReplicaToJoinIsr`).
+        """
+        if not self.waiting:
+            return leader_high_watermark(current, leader_end, self.counted)
+        joining = [row for row in self.waiting if row.caught_up(leader_end, now, lag_max_s)]
+        return leader_high_watermark(current, leader_end, [*self.counted, *joining])
+
+    def join_proposal(
+        self, row: FollowerProgress, high_watermark: int, now: float
+    ) -> tuple[int, ...] | None:
+        """The ISR to propose after `row` fetched, or None. One proposal at a time."""
+        if (
+            self.pending is not None
+            or row.replica_id in self.members
+            or now < self.propose_after
+            or not rules.may_join(row, high_watermark, self.epoch_start)
+        ):
+            return None
+        return rules.expanded(self.members, row.replica_id)
+
+    def shrink_proposal(
+        self, leader_end: int, now: float, lag_max_s: float
+    ) -> tuple[int, ...] | None:
+        """The ISR to propose at a tick, or None."""
+        if self.pending is not None or now < self.propose_after:
+            return None
+        gone = rules.out_of_sync(self.members, self.progress, leader_end, now, lag_max_s)
+        return rules.shrunk(self.members, gone) if gone else None
+
+    def propose(self, members: tuple[int, ...]) -> None:
+        """A proposal is on its way: count its members from now on."""
+        self.pending = members
+        self._regroup()
+
+    def member_epochs(
+        self, members: tuple[int, ...], own_epoch: int
+    ) -> tuple[tuple[int, int], ...]:
+        """(replica, broker epoch it fetched under) for a proposal (KIP-903)."""
+        return tuple(
+            (member, own_epoch if member == self.own_id else self._epoch_of(member))
+            for member in members
+        )
+
+    def _epoch_of(self, replica_id: int) -> int:
+        row = self.progress.get(replica_id)
+        return UNKNOWN_EPOCH if row is None else row.broker_epoch
+
+    def refused(self, error: ErrorCode, retry_at: float) -> bool:
+        """The controller refused the proposal. True: propose the same again at `retry_at`.
+
+        Until it is certain that the proposal is not in force, it stays pending.
+        """
+        self.propose_after = retry_at
+        if error in _NOT_APPLIED:
+            self.pending = None
+            self._regroup()
+            return False
+        self.awaiting_controller = error in _AWAIT_CONTROLLER
+        return not self.awaiting_controller

@@ -1,0 +1,78 @@
+"""The producer's own book: what was sent, what was acknowledged where and when."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.clock import Clock
+from headwater_spark.demo.proof import Row
+from headwater_spark.demo.records import Feed
+
+
+@dataclass(frozen=True)
+class Ack:
+    """One acknowledged record: its place in the log, and when the ack came (monotonic s)."""
+
+    topic: str
+    identity: int
+    partition: int
+    offset: int
+    at_s: float
+
+
+@dataclass
+class Ledger:
+    """Acks and failures, filled by the producer's futures. Lists only grow, so no lock."""
+
+    clock: Clock
+    sent: int = 0
+    acks: list[Ack] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def in_flight(self) -> int:
+        """Records sent and neither acknowledged nor failed."""
+        return self.sent - len(self.acks) - len(self.failures)
+
+    def note(self, topic: str, identity: int, future: Future[Any]) -> None:
+        """Follow one send to its end."""
+        self.sent += 1
+
+        def settle(done: Future[Any]) -> None:
+            error = done.exception()
+            if error is not None:
+                self.failures.append(f"{topic} {identity}: {error}")
+                return
+            where = done.result()
+            now = self.clock.monotonic()
+            self.acks.append(Ack(topic, identity, where.partition, where.offset, now))
+
+        future.add_done_callback(settle)
+
+    def rows(self, feeds: list[Feed]) -> list[Row]:
+        """What was acknowledged, as rows of the proof."""
+        by_topic = {feed.topic: feed for feed in feeds}
+        rows: list[Row] = []
+        for ack in self.acks:
+            feed, i = by_topic[ack.topic], ack.identity
+            place = (ack.topic, ack.partition, ack.offset, int(feed.timestamps_ms[i]))
+            rows.append((*place, feed.keys[i], feed.values[i], feed.headers[i]))
+        return rows
+
+    def pause_ms(self, killed_at_s: float) -> float:
+        """The longest time without an ack of one partition around a kill, in milliseconds.
+
+        Per partition: from its last ack before the kill to its first one after; the largest of all.
+        """
+        before: dict[tuple[str, int], float] = {}
+        after: dict[tuple[str, int], float] = {}
+        for ack in self.acks:
+            slot = (ack.topic, ack.partition)
+            if ack.at_s <= killed_at_s:
+                before[slot] = max(ack.at_s, before.get(slot, ack.at_s))
+            else:
+                after[slot] = min(ack.at_s, after.get(slot, ack.at_s))
+        pauses = [after[s] - max(before[s], killed_at_s) for s in before if s in after]
+        return max(pauses, default=0.0) * 1000

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+
+from headwater.columnar import encode_kernels as k
+from headwater.columnar.schema import HEADERS
+from headwater.records.batch import (
+    AT_ATTRIBUTES,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    compute_crc,
+)
+from headwater.records.compression import Compression, compress
+
+BATCH_BYTES_MAX = 1 << 20
+"""Uncompressed; a row larger than this gets a batch of its own."""
+BATCH_ROWS_MAX = (1 << 31) - 1
+OFFSET_SPAN_MAX = 1 << 31
+"""Offsets that one batch can span: its last offset delta is an int32."""
+SEQUENCE_MASK = (1 << 31) - 1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+_EMPTY = np.empty(0, np.int64)
+_NO_BYTES = np.empty(0, np.uint8)
+_Binary = tuple[Any, Any, Any]
+"""validity (one byte per row; empty = all valid), offsets (int64), bytes."""
+_ABSENT: _Binary = (_NO_BYTES, np.zeros(1, np.int64), _NO_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """One record batch, ready to send: CRC set, base offset as given (0 for a producer)."""
 
-    data: bytearray
+    data: memoryview
     base_offset: int
     next_offset: int
     record_count: int
@@ -20,12 +51,39 @@ class EncodedBatch:
     """Index of its first row in the input."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A table's rows as numpy: what the kernels take."""
+
+    offsets: Any
+    times_ms: Any
+    append_time: Any
+    epochs: Any
+    key: _Binary
+    value: _Binary
+    lists: tuple[Any, Any]
+    header_key: _Binary
+    header_value: _Binary
+    raw: _Binary
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How the batches of one call look beside their rows."""
+
+    codec: int = 0
+    attributes: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
 def arrow_to_batches(
     rows: pa.RecordBatch,
     *,
     start_offset: int,
     end_offset: int,
-    batch_bytes_max: int = 1 << 20,
+    batch_bytes_max: int = BATCH_BYTES_MAX,
 ) -> list[EncodedBatch]:
     """Log-table rows of one partition, sorted by offset, as uncompressed batches.
 
@@ -34,7 +92,22 @@ def arrow_to_batches(
     start_offset; no rows at all is one empty batch. Else a client would ask for the gap for ever.
     Leader epochs, timestamp types, timestamps, headers and nulls come back as they were.
     """
-    raise NotImplementedError
+    if not rows.num_rows:
+        return _empty_batches(start_offset, end_offset, NO_LEADER_EPOCH)
+    offsets = rows.column("offset").to_numpy()
+    if offsets[0] < start_offset or offsets[-1] >= end_offset:
+        raise ValueError(
+            f"rows [{offsets[0]}, {offsets[-1]}] are not within [{start_offset}, {end_offset})"
+        )
+    columns = _log_columns(rows)
+    first_epoch = int(columns.epochs[0])
+    first_base = start_offset
+    lead: list[EncodedBatch] = []
+    if int(offsets[0]) - start_offset >= OFFSET_SPAN_MAX:
+        lead = _empty_batches(start_offset, int(offsets[0]), first_epoch)
+        first_base = int(offsets[0])
+    buffer, table = _write(columns, first_base, batch_bytes_max, BATCH_ROWS_MAX, True)
+    return lead + _seal_log(buffer, table, columns, end_offset)
 
 
 def encode_rows(
@@ -44,7 +117,7 @@ def encode_rows(
     timestamps_ms: pa.Array | int,
     headers: pa.Array | None = None,
     compression: str | None = None,
-    batch_bytes_max: int = 1 << 20,
+    batch_bytes_max: int = BATCH_BYTES_MAX,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -53,14 +126,207 @@ def encode_rows(
 ) -> list[EncodedBatch]:
     """A producer's batches of these columns (one partition's rows), base offset 0 each.
 
-    `key`, `value`: binary or string arrays (large ones too), None = all null. `timestamps_ms`: int64
-    array or one value for all. Sequences run on from `base_sequence`, wrapping at 2**31 (KIP-98).
-    A single row larger than `batch_bytes_max` gets a batch of its own. `compression`: gzip, snappy,
-    lz4, zstd or None.
+    `key`, `value`: binary or string arrays (large ones too), None = all null. `timestamps_ms`: an
+    int64 array or one value for all. Sequences run on from `base_sequence`, wrapping at 2**31
+    (KIP-98). A single row larger than `batch_bytes_max` gets a batch of its own. `compression`:
+    gzip, snappy, lz4, zstd or None.
     """
-    raise NotImplementedError
+    count = next((len(a) for a in (key, value, headers, timestamps_ms) if hasattr(a, "__len__")), 0)
+    if not count:
+        return []
+    if isinstance(timestamps_ms, int):
+        times_ms = np.full(count, timestamps_ms, np.int64)
+    else:
+        times_ms = _numbers(timestamps_ms, NO_TIMESTAMP, np.int64)
+    lists, header_key, header_value = _header_lists(headers)
+    zeros = np.zeros(count, np.int64)
+    columns = _Columns(
+        _EMPTY, times_ms, zeros.astype(np.uint8), zeros,
+        _binary(key, count), _binary(value, count), lists, header_key, header_value, _ABSENT,
+    )  # fmt: skip
+    shape = _Shape(
+        Compression.parse(compression),
+        TRANSACTIONAL_MASK if transactional else 0,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+    )
+    rows_cap = rows_max or BATCH_ROWS_MAX
+    buffer, table = _write(columns, 0, batch_bytes_max, rows_cap, False)
+    return _seal_produced(buffer, table, columns, shape)
 
 
 def warm_up() -> None:
     """Compile (or load from numba's cache) all that encoding needs; call at process set-up."""
-    raise NotImplementedError
+    one = pa.array([b"v"], pa.binary())
+    for headers in (None, pa.array([[{"key": "k", "value": b"v"}]], HEADERS)):
+        encode_rows(key=None, value=one, timestamps_ms=0, headers=headers)
+
+
+def _write(
+    columns: _Columns, first_base: int, bytes_max: int, rows_max: int, is_log: bool
+) -> tuple[memoryview, list[list[int]]]:
+    count = len(columns.times_ms)
+    sizes = np.empty(count, np.int64)
+    k.measure_headers(
+        *columns.lists, *columns.header_key[:2], *columns.header_value[:2], *columns.raw[:2], sizes
+    )
+    k.measure_fields(*columns.key[:2], *columns.value[:2], sizes)
+    bodies = np.empty(count, np.int64)
+    table = np.empty((count, k.TABLE_WIDTH), np.int64)
+    batches = k.plan(
+        columns.offsets, columns.times_ms, columns.append_time, columns.epochs, sizes,
+        first_base, not is_log, bytes_max, rows_max, bodies, table,
+    )  # fmt: skip
+    table = table[:batches]
+    out = np.empty(int(table[:, k.AT_BYTES].sum()), np.uint8)
+    k.write(
+        out, table, columns.offsets, columns.times_ms, columns.append_time, bodies, not is_log,
+        columns.key, columns.value, columns.lists, columns.header_key, columns.header_value,
+        columns.raw,
+    )  # fmt: skip
+    return memoryview(out), table.tolist()
+
+
+def _seal_log(
+    buffer: memoryview, table: list[list[int]], columns: _Columns, end_offset: int
+) -> list[EncodedBatch]:
+    """Headers of rebuilt batches, each reaching to the next one's base."""
+    sealed: list[EncodedBatch] = []
+    at = 0
+    for i, (first, last, size_bytes, base, newest) in enumerate(table):
+        reach = table[i + 1][k.AT_BASE_OFFSET] if i + 1 < len(table) else end_offset
+        next_offset = reach
+        if reach - base > OFFSET_SPAN_MAX:
+            # a gap no batch can span: this batch ends at its last row, empty ones follow
+            next_offset = int(columns.offsets[last - 1]) + 1
+        epoch = int(columns.epochs[first])
+        view = buffer[at : at + size_bytes]
+        HEADER.pack_into(
+            view, 0, base, size_bytes - LOG_OVERHEAD_BYTES, epoch, MAGIC_V2, 0,
+            TIMESTAMP_TYPE_MASK if columns.append_time[first] else 0,
+            next_offset - base - 1, int(columns.times_ms[first]), newest, -1, -1, -1, last - first,
+        )  # fmt: skip
+        _set_crc(view)
+        sealed.append(EncodedBatch(view, base, next_offset, last - first, newest, first))
+        sealed.extend(_empty_batches(next_offset, reach, epoch))
+        at += size_bytes
+    return sealed
+
+
+def _seal_produced(
+    buffer: memoryview, table: list[list[int]], columns: _Columns, shape: _Shape
+) -> list[EncodedBatch]:
+    sealed = []
+    at = 0
+    for first, last, size_bytes, _, newest in table:
+        view = buffer[at : at + size_bytes]
+        at += size_bytes
+        if shape.codec:
+            packed = compress(shape.codec, view[HEADER_BYTES:])
+            whole = memoryview(bytearray(HEADER_BYTES + len(packed)))
+            whole[HEADER_BYTES:] = packed
+            view = whole
+        sequence = shape.base_sequence
+        if sequence >= 0:
+            sequence = (sequence + first) & SEQUENCE_MASK
+        HEADER.pack_into(
+            view, 0, 0, len(view) - LOG_OVERHEAD_BYTES, NO_LEADER_EPOCH, MAGIC_V2, 0,
+            shape.attributes | shape.codec, last - first - 1, int(columns.times_ms[first]), newest,
+            shape.producer_id, shape.producer_epoch, sequence, last - first,
+        )  # fmt: skip
+        _set_crc(view)
+        sealed.append(EncodedBatch(view, 0, last - first, last - first, newest, first))
+    return sealed
+
+
+def _empty_batches(start_offset: int, end_offset: int, epoch: int) -> list[EncodedBatch]:
+    """Batches without records that cover [start, end), as Kafka's cleaner leaves them."""
+    batches = []
+    while start_offset < end_offset:
+        next_offset = min(end_offset, start_offset + OFFSET_SPAN_MAX)
+        view = memoryview(bytearray(HEADER_BYTES))
+        HEADER.pack_into(
+            view, 0, start_offset, HEADER_BYTES - LOG_OVERHEAD_BYTES, epoch, MAGIC_V2, 0, 0,
+            next_offset - start_offset - 1, NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0,
+        )  # fmt: skip
+        _set_crc(view)
+        batches.append(EncodedBatch(view, start_offset, next_offset, 0, NO_TIMESTAMP, 0))
+        start_offset = next_offset
+    return batches
+
+
+def _set_crc(view: memoryview) -> None:
+    view[AT_ATTRIBUTES - 4 : AT_ATTRIBUTES] = compute_crc(view, 0, len(view)).to_bytes(4, "big")
+
+
+def _log_columns(rows: pa.RecordBatch) -> _Columns:
+    names = set(rows.schema.names)
+    times_us = rows.column("timestamp").cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
+    times_ms = _numbers(times_us, NO_TIMESTAMP * 1000, np.int64) // 1000
+    if "timestamp_raw" in names and rows.column("timestamp_raw").null_count < rows.num_rows:
+        raw_times = rows.column("timestamp_raw")
+        is_raw = raw_times.is_valid().to_numpy(zero_copy_only=False)
+        times_ms = np.where(is_raw, _numbers(raw_times, 0, np.int64), times_ms)
+    lists, header_key, header_value = _header_lists(rows.column("headers"))
+    raw = _ABSENT
+    if "headers_raw" in names and rows.column("headers_raw").null_count < rows.num_rows:
+        raw = _binary(rows.column("headers_raw"), rows.num_rows)
+    return _Columns(
+        np.ascontiguousarray(rows.column("offset").to_numpy()),
+        np.ascontiguousarray(times_ms),
+        _numbers(rows.column("timestamp_type"), 0, np.uint8),
+        _numbers(rows.column("leader_epoch"), NO_LEADER_EPOCH, np.int64),
+        _binary(rows.column("key"), rows.num_rows),
+        _binary(rows.column("value"), rows.num_rows),
+        lists, header_key, header_value, raw,
+    )  # fmt: skip
+
+
+def _numbers(array: pa.Array, when_null: int, dtype: Any) -> Any:
+    """A numeric column as numpy, nulls replaced."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.null_count:
+        array = array.fill_null(when_null)
+    return np.ascontiguousarray(array.to_numpy(zero_copy_only=False).astype(dtype))
+
+
+def _validity(array: pa.Array) -> Any:
+    if not array.null_count:
+        return _NO_BYTES
+    return array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
+
+
+def _binary(array: pa.Array | None, rows: int) -> _Binary:
+    """A binary or string column: validity, 64-bit offsets, bytes, whatever its slice or width."""
+    if array is None:
+        return np.zeros(rows, np.uint8), np.zeros(rows + 1, np.int64), _NO_BYTES
+    if isinstance(array, pa.ChunkedArray):
+        array = array.cast(pa.large_binary()).combine_chunks()
+    elif not (pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
+        array = array.cast(pa.large_binary())
+    is_large = pa.types.is_large_binary(array.type)
+    _, offsets_buffer, data_buffer = array.buffers()
+    if not len(array) or offsets_buffer is None:
+        return _validity(array), np.zeros(len(array) + 1, np.int64), _NO_BYTES
+    width = np.int64 if is_large else np.int32
+    offsets = np.frombuffer(offsets_buffer, width)[array.offset : array.offset + len(array) + 1]
+    data = _NO_BYTES if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    return _validity(array), offsets.astype(np.int64), data
+
+
+def _header_lists(headers: pa.Array | None) -> tuple[tuple[Any, Any], _Binary, _Binary]:
+    if headers is None or headers.null_count == len(headers):
+        return (_NO_BYTES, np.zeros(1, np.int64)), _ABSENT, _ABSENT
+    if isinstance(headers, pa.ChunkedArray):
+        headers = headers.combine_chunks()
+    offsets = np.frombuffer(headers.buffers()[1], np.int32)
+    offsets = offsets[headers.offset : headers.offset + len(headers) + 1].astype(np.int64)
+    pairs = headers.values
+    count = len(pairs)
+    return (
+        (_validity(headers), offsets),
+        _binary(pairs.field(0), count),
+        _binary(pairs.field(1), count),
+    )

@@ -1,7 +1,7 @@
 """Records as Arrow columns: Kafka's columns as Spark names them, and the log table's.
 
-Both layouts share `partition`, `offset`, `timestamp`, `key`, `value`, `headers` with equal types, so
-one decoder fills any mix of columns asked for by name.
+Both layouts share `partition`, `offset`, `timestamp`, `key`, `value`, `headers` with equal types,
+so one decoder fills any mix of columns asked for by name.
 """
 
 from __future__ import annotations

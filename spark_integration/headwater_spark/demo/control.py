@@ -1,4 +1,4 @@
-"""The negative control: damaged copies of a table that the verifier must find, or it proves nothing.
+"""The negative control: damaged copies of a table. A verifier that misses them proves nothing.
 
 Three copies of the flights table, each with one fault: a row dropped, a row doubled, a byte
 flipped. The copies are ordinary Delta tables; the same `judge` reads them as reads the real one.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import cast
 
 import cramjam
 
@@ -118,5 +117,5 @@ def decompress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
             return bytes(cramjam.lz4.decompress(data))
         return bytes(cramjam.zstd.decompress(data))
     except (cramjam.DecompressionError, ValueError, struct.error) as e:
-        name = cast(Compression, Compression(codec)).name.lower()
+        name = Compression(codec).name.lower()
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name}: {e}") from e

@@ -1,0 +1,115 @@
+"""A blocking connection to a broker: plain sockets, replies received into the caller's buffer.
+
+For Spark tasks and tools that need no event loop. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TypeVar, cast
+
+from headwater import __version__
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.catalog import decode_response, encode_request
+from headwater.wire.schema import Message
+
+REPLY_BYTES_MAX = 1 << 30
+RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+_SIZE = struct.Struct(">i")
+_HEAD_BYTES = 4
+
+R = TypeVar("R", bound=Message)
+
+
+class BlockingConnection:
+    """Requests out, replies in, in order. Raises OSError (TimeoutError, ConnectionError)."""
+
+    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.is_open = True
+        self._correlation_id = 0
+        self._head = bytearray(_HEAD_BYTES)
+        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        try:
+            self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _negotiate(self) -> None:
+        request = ApiVersionsRequest(
+            client_software_name="headwater", client_software_version=__version__
+        )
+        version = 4
+        correlation_id = self.send(request, version)
+        raw = self.receive()
+        if int.from_bytes(raw[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+            correlation_id = self.send(ApiVersionsRequest(), version)
+            raw = self.receive()
+        reply = cast(
+            ApiVersionsResponse, decode_response(ApiVersionsRequest, version, raw, correlation_id)
+        )
+        self.versions = {a.api_key: (a.min_version, a.max_version) for a in reply.api_keys}
+
+    def version_for(self, cls: type[Message], cap: int | None = None) -> int:
+        """The highest version both sides know, at most `cap`."""
+        low, high = cls.versions
+        high = high if cap is None else min(high, cap)
+        served = self.versions.get(cls.api_key, (1, 0))
+        if served[0] > min(high, served[1]) or served[1] < low:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{cls.__name__} {low}-{high}, {self.host}:{self.port} serves {served}",
+            )
+        return min(high, served[1])
+
+    def send(self, request: Message, version: int) -> int:
+        """Send a request; its correlation id."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        body = encode_request(request, version, self._correlation_id, self.client_id)
+        self.socket.sendall(_SIZE.pack(len(body)) + body)
+        return self._correlation_id
+
+    def _fill(self, view: memoryview) -> None:
+        at, size, receive = 0, len(view), self.socket.recv_into
+        while at < size:
+            got = receive(view[at:])
+            if got == 0:
+                raise ConnectionError(f"{self.host}:{self.port} closed the connection")
+            at += got
+
+    def receive(self, buffer: bytearray | None = None) -> memoryview:
+        """The next reply, header and body, in `buffer`; in fresh memory when that is too small.
+
+        `result.obj` is the bytearray used, to hand in again once nobody looks at it.
+        """
+        self._fill(memoryview(self._head))
+        size = _SIZE.unpack(self._head)[0]
+        if not 4 <= size <= REPLY_BYTES_MAX:
+            raise ConnectionError(f"reply of {size} bytes from {self.host}:{self.port}")
+        if buffer is None or len(buffer) < size:
+            buffer = bytearray(size)
+        view = memoryview(buffer)[:size]
+        self._fill(view)
+        return view
+
+    def call(self, request: Message, reply_type: type[R], *, cap: int | None = None) -> R:
+        """Send one request and wait for its reply."""
+        version = self.version_for(type(request), cap)
+        correlation_id = self.send(request, version)
+        raw = self.receive()
+        return cast(R, decode_response(type(request), version, raw, correlation_id))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.is_open = False
+        self.socket.close()

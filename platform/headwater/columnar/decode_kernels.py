@@ -41,10 +41,11 @@ MICROSECONDS_MS_MAX = ((1 << 63) - 1) // 1000
 """Timestamps beyond +- this many ms overflow int64 microseconds."""
 
 Array = Any  # numpy arrays: numba types them itself
+Int64 = Any  # int in Python's eyes, np.int64 in the kernel's
 
 
 @kernel
-def read_int(data: Array, at: int, width: int) -> int:
+def read_int(data: Array, at: int, width: int) -> Int64:
     """A big-endian two's complement integer of `width` bytes."""
     value = np.int64(data[at])
     if value >= 128:
@@ -55,7 +56,7 @@ def read_int(data: Array, at: int, width: int) -> int:
 
 
 @kernel
-def read_varint(data: Array, at: int, end: int) -> tuple[int, int]:
+def read_varint(data: Array, at: int, end: int) -> tuple[Int64, Int64]:
     """(zigzag value, next position), or position -1 when it is cut off or too long."""
     if at >= end:
         return 0, -1

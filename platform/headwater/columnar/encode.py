@@ -131,7 +131,10 @@ def encode_rows(
     (KIP-98). A single row larger than `batch_bytes_max` gets a batch of its own. `compression`:
     gzip, snappy, lz4, zstd or None.
     """
-    count = next((len(a) for a in (key, value, headers, timestamps_ms) if hasattr(a, "__len__")), 0)
+    given: list[Any] = [a for a in (key, value, headers) if a is not None]
+    if not isinstance(timestamps_ms, int):
+        given.append(timestamps_ms)
+    count = len(given[0]) if given else 0
     if not count:
         return []
     if isinstance(timestamps_ms, int):
@@ -185,7 +188,7 @@ def _write(
         columns.key, columns.value, columns.lists, columns.header_key, columns.header_value,
         columns.raw,
     )  # fmt: skip
-    return memoryview(out), table.tolist()
+    return memoryview(out.data), table.tolist()
 
 
 def _seal_log(

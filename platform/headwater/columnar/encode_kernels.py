@@ -20,10 +20,11 @@ TABLE_WIDTH = 5
 OFFSET_DELTA_MAX = (1 << 31) - 1
 
 Array = Any  # numpy arrays: numba types them itself
+Int64 = Any  # int in Python's eyes, np.int64 in the kernel's
 
 
 @kernel
-def varint_size(value: int) -> int:
+def varint_size(value: Int64) -> Int64:
     """Bytes of the zigzag varint of `value`."""
     bits = np.uint64((value << 1) ^ (value >> 63))
     size = 1
@@ -34,7 +35,7 @@ def varint_size(value: int) -> int:
 
 
 @kernel
-def put_varint(out: Array, at: int, value: int) -> int:
+def put_varint(out: Array, at: int, value: Int64) -> Int64:
     """Write the zigzag varint of `value`; the next position."""
     bits = np.uint64((value << 1) ^ (value >> 63))
     while bits >= np.uint64(0x80):
@@ -46,7 +47,7 @@ def put_varint(out: Array, at: int, value: int) -> int:
 
 
 @kernel
-def put_bytes(out: Array, at: int, data: Array, begin: int, end: int) -> int:
+def put_bytes(out: Array, at: int, data: Array, begin: int, end: int) -> Int64:
     """Copy data[begin:end] to `at`; the next position."""
     for i in range(end - begin):
         out[at + i] = data[begin + i]
@@ -54,7 +55,7 @@ def put_bytes(out: Array, at: int, data: Array, begin: int, end: int) -> int:
 
 
 @kernel
-def field_size(i: int, valid: Array, offsets: Array) -> int:
+def field_size(i: int, valid: Array, offsets: Array) -> Int64:
     """Bytes of row i of a binary column as a record field: varint length, then itself (null: 1)."""
     if len(valid) > 0 and not valid[i]:
         return 1
@@ -63,7 +64,7 @@ def field_size(i: int, valid: Array, offsets: Array) -> int:
 
 
 @kernel
-def put_field(out: Array, at: int, i: int, valid: Array, offsets: Array, data: Array) -> int:
+def put_field(out: Array, at: int, i: int, valid: Array, offsets: Array, data: Array) -> Int64:
     """Write row i of a binary column as a record field: length -1 for null (KIP-98)."""
     if len(valid) > 0 and not valid[i]:
         return put_varint(out, at, -1)
@@ -107,13 +108,13 @@ def plan(
     append_time: Array,
     epochs: Array,
     fixed_sizes: Array,
-    first_base: int,
+    first_base: Int64,
     are_offsets_local: bool,
     batch_bytes_max: int,
     batch_rows_max: int,
     body_sizes: Array,
     table: Array,
-) -> int:
+) -> Int64:
     """Cut rows into batches; fills `table` and each row's `body_sizes`; the number of batches.
 
     A batch ends before a row of another leader epoch or timestamp type, of another append time

@@ -1,0 +1,128 @@
+"""The embedded ZooKeeper: one JVM from pyspark's own jars, bound to loopback, data under D.
+
+It starts in about half a second and takes some 75 MB. Production names an external ensemble
+instead (docs/operating.md).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import sys
+from pathlib import Path
+
+from headwater.errors import UsageError
+from headwater.local import guard
+from headwater.local.child import ChildSpec
+from headwater.local.java import find_java
+from headwater.local.slots import LOOPBACK
+
+HEAP_MAX = "256m"
+TICK_MS = 1_000
+SESSION_MIN_MS = 2_000
+SESSION_MAX_MS = 60_000
+LOG_PREALLOCATION_KB = 1_024  # ZooKeeper's 64 MB are for its own disk
+GUARD_GRACE_S = 15.0  # as long as brokers may drain after their supervisor's death
+CONNECT_TIMEOUT_S = 0.2
+
+# The server, its codec, logging, and what its classes link against.
+JAR_PATTERNS = (
+    "zookeeper-[0-9]*.jar",
+    "zookeeper-jute-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+    "netty-common-*.jar",
+    "netty-buffer-*.jar",
+    "netty-codec-4*.jar",
+    "netty-codec-base-*.jar",
+    "netty-handler-4*.jar",
+    "netty-resolver-*.jar",
+    "netty-transport-4*.jar",
+    "netty-transport-native-unix-common-*.jar",
+)
+
+LOG4J_PROPERTIES = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+def zookeeper_spec(folder: Path, port: int, log_path: Path) -> ChildSpec:
+    """How to run ZooKeeper with its data in `folder`. Raises UsageError without Java or pyspark."""
+    java = find_java()
+    jars = zookeeper_jars()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "zoo.cfg"
+    config.write_text(_config(folder, port))
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOG4J_PROPERTIES)
+    command = (
+        *(sys.executable, "-I", "-S", guard.__file__, str(GUARD_GRACE_S)),
+        *(java, f"-Xmx{HEAP_MAX}", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *("-Xshare:auto", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"),
+        f"-Dzookeeper.preAllocSize={LOG_PREALLOCATION_KB}",
+        f"-Dlog4j2.configurationFile={logging}",
+        *("-cp", ":".join(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)),
+    )
+    return ChildSpec(
+        name="zookeeper",
+        command=command,
+        log_path=log_path,
+        probe=lambda: is_listening(LOOPBACK, port),
+        # ZooKeeper's own way to stop is to be killed; its log is replayed at the next start.
+        drains_at_eof=False,
+    )
+
+
+def zookeeper_jars() -> list[str]:
+    """The jars to run it with, from the pyspark that is installed; pyspark is not imported."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise UsageError(
+            "the embedded ZooKeeper comes with pyspark, which is not installed: "
+            'run pip install "headwater[spark]"'
+        )
+    folder = Path(found.submodule_search_locations[0]) / "jars"
+    jars = []
+    for pattern in JAR_PATTERNS:
+        matches = sorted(folder.glob(pattern))
+        if not matches:
+            raise UsageError(f"{folder} has no {pattern}: reinstall pyspark")
+        jars += [str(path) for path in matches]
+    return jars
+
+
+def is_listening(host: str, port: int) -> bool:
+    """True when a TCP connection to it is accepted."""
+    try:
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _config(folder: Path, port: int) -> str:
+    rows = {
+        "dataDir": folder / "data",
+        "clientPort": port,
+        "clientPortAddress": LOOPBACK,
+        "tickTime": TICK_MS,
+        "minSessionTimeout": SESSION_MIN_MS,
+        "maxSessionTimeout": SESSION_MAX_MS,
+        "maxClientCnxns": 0,  # every broker and tool of the machine comes from one address
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "",
+        "autopurge.snapRetainCount": 3,
+        "autopurge.purgeInterval": 1,
+        "snapCount": 20_000,
+    }
+    return "".join(f"{key}={value}\n" for key, value in rows.items())

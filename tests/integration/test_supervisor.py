@@ -1,0 +1,153 @@
+"""The supervisor with real processes and a real ZooKeeper; the brokers are stand-ins."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from headwater.errors import UsageError
+from headwater.local import processes
+from headwater.local.child import ChildFailedError
+from headwater.local.manager import silent
+from headwater.local.slots import ClusterSpec
+from headwater.local.supervisor import Supervisor, kill_and_wait
+from headwater.local.zk_session import DeadSession, close_session
+from headwater.system import SystemClock
+
+pytestmark = pytest.mark.integration
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_broker.py")))
+CLUSTER_ID = "iZf0mPzZT5KqXK0E7YAbcg"
+
+
+def make(directory: Path, port: int, brokers: int = 2, **properties: str) -> Supervisor:
+    spec = ClusterSpec(directory, CLUSTER_ID, brokers, port)
+    return Supervisor(spec, SystemClock(), broker_command=FAKE, properties=properties)
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, free_base_port: int) -> Iterator[Supervisor]:
+    running = make(tmp_path, free_base_port)
+    running.start(silent)
+    yield running
+    running.stop(silent)
+    assert processes.of_cluster(tmp_path) == []
+
+
+@pytest.fixture
+def zookeeper(supervisor: Supervisor) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=supervisor.spec.zookeeper)
+    client.start()
+    yield client
+    client.stop()
+
+
+def test_a_killed_broker_is_unregistered_at_once_and_comes_back(
+    supervisor: Supervisor, zookeeper: KazooClient
+) -> None:
+    keeper = supervisor.brokers[0]
+    first = keeper.pid
+    keeper.hold()
+    started = time.monotonic()
+    keeper.send(signal.SIGKILL)
+    while zookeeper.exists("/brokers/ids/0"):
+        time.sleep(0.002)
+    assert time.monotonic() - started < 1.0  # its own session timeout is 30 s
+    assert keeper.wait_down()
+    assert zookeeper.get_children("/brokers/ids") == ["1"]
+    keeper.release()
+    keeper.wait_ready()
+    assert keeper.pid not in (None, first)
+    assert keeper.restarts == 1
+    assert sorted(zookeeper.get_children("/brokers/ids")) == ["0", "1"]
+
+
+def test_closing_an_expired_session_harms_nobody(
+    supervisor: Supervisor, zookeeper: KazooClient
+) -> None:
+    told = supervisor.brokers[0].readiness
+    assert told is not None
+    dead = DeadSession(told["session_id"], bytes.fromhex(told["session_password"]))
+    kill_and_wait(supervisor.brokers[0])
+    supervisor.brokers[0].wait_ready()
+    again = zookeeper.get("/brokers/ids/0")[1].czxid
+    started = time.monotonic()
+    assert close_session(supervisor.spec.zookeeper, dead)
+    assert time.monotonic() - started < 2.0
+    assert zookeeper.get("/brokers/ids/0")[1].czxid == again
+
+
+def test_zookeeper_comes_back_with_its_data(supervisor: Supervisor) -> None:
+    assert supervisor.zookeeper is not None
+    pid = supervisor.zookeeper.pid
+    kill_and_wait(supervisor.zookeeper)
+    supervisor.zookeeper.wait_ready()
+    assert supervisor.zookeeper.pid != pid
+    client = KazooClient(hosts=supervisor.spec.zookeeper)
+    client.start()
+    assert sorted(client.get_children("/brokers/ids")) == ["0", "1"]
+    client.stop()
+
+
+def test_state_lists_every_process(supervisor: Supervisor) -> None:
+    state = supervisor.state()
+    assert [p.name for p in state.processes] == ["zookeeper", "broker-0", "broker-1"]
+    assert all(p.alive() for p in state.processes)
+    marked = {p.pid for p in processes.of_cluster(supervisor.spec.directory)}
+    assert {p.pid for p in state.processes} <= marked
+
+
+def test_output_goes_to_the_log_and_brokers_drain(tmp_path: Path, free_base_port: int) -> None:
+    running = make(tmp_path, free_base_port)
+    running.start(silent)
+    running.stop(silent)
+    log = (tmp_path / "logs" / "broker-0.log").read_text()
+    assert "some other output" in log
+    assert "drained" in log
+    assert "session_password" not in log
+
+
+def test_a_broker_that_cannot_start_fails_the_start_and_leaves_nothing(
+    tmp_path: Path, free_base_port: int
+) -> None:
+    running = make(tmp_path, free_base_port, **{"exit-with": "3"})
+    with pytest.raises(ChildFailedError, match=r"broker-\d exited with 3: .*disk is on fire"):
+        running.start(silent)
+    assert processes.of_cluster(tmp_path) == []
+
+
+def test_a_busy_port_is_named_with_its_remedy(
+    supervisor: Supervisor, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = make(tmp_path_factory.mktemp("other"), supervisor.spec.base_port, brokers=1)
+    with pytest.raises(UsageError, match=r"port \d+ \(ZooKeeper\) is in use by java .*--port"):
+        other.start(silent)
+
+
+def test_sessions_of_a_killed_supervisor_are_closed_before_the_next_start(
+    tmp_path: Path, free_base_port: int
+) -> None:
+    running = make(tmp_path, free_base_port)
+    running.start(silent)
+    for keeper in running.brokers.values():
+        keeper.hold()
+    assert running.zookeeper is not None
+    running.zookeeper.hold()
+    # ZooKeeper first, so that nobody can close the brokers' sessions.
+    kill_and_wait(running.zookeeper)
+    for keeper in running.brokers.values():
+        assert keeper.pid is not None
+        os.kill(keeper.pid, signal.SIGKILL)
+    started = time.monotonic()
+    running.stop(silent)
+    again = make(tmp_path, free_base_port)
+    again.start(silent)  # the stand-ins fail on a node that exists
+    again.stop(silent)
+    assert time.monotonic() - started < 25.0

@@ -30,13 +30,11 @@ from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
 from headwater_broker.replication import isr as rules
 from headwater_broker.replication import refusals
-from headwater_broker.replication.isr import UNKNOWN_EPOCH
 from headwater_broker.replication.leader import LeaderRole
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.truncation import EpochEnd, divergence
 from headwater_broker.replication.watermark import (
     follower_high_watermark,
-    last_stable_offset,
     loaded_high_watermark,
 )
 
@@ -207,7 +205,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The bound of read-committed readers."""
-        return last_stable_offset(self.high_watermark, self.log.first_unstable_offset)
+        return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def high_watermark_is_current(self) -> bool:
@@ -230,13 +228,22 @@ class Partition:
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """What a fetcher (follower or consumer) must be told when its log parted from ours."""
-        if last_fetched_epoch in (-1, self.log.latest_epoch):
+        if last_fetched_epoch in (-1, self.log.latest_epoch()):
             # Our latest epoch ends at the log end, and nobody is sent offsets above that.
             return None
         end = EpochEnd(*self.log.end_offset_for_epoch(last_fetched_epoch))
         if end.epoch == -1:
             raise refusals.epochs_gone(self, last_fetched_epoch)
         return divergence(end, last_fetched_epoch, fetch_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the newest record (or of this leadership); -1 when there is none."""
+        return self.log.latest_epoch()
+
+    def own_epoch_end(self, epoch: int) -> EpochEnd:
+        """The epoch end of this log, whoever leads."""
+        return EpochEnd(*self.log.end_offset_for_epoch(epoch))
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """OffsetForLeaderEpoch: the latest epoch ends at the log end, an unknown one is -1, -1."""
@@ -340,7 +347,7 @@ class Partition:
         if role is None or item.leader_epoch != self.leader_epoch:
             return False
         error = ErrorCode(result.error_code)
-        if error is not ErrorCode.NONE:
+        if error is not ErrorCode.NONE and not self._stands(role, result):
             if item.partition_epoch != self.partition_epoch or role.pending is None:
                 return False  # LeaderAndIsr has overtaken the answer
             return role.refused(error, retry_at)
@@ -350,6 +357,15 @@ class Partition:
             return False
         self._install(role, self.replicas, result.isr, result.partition_epoch)
         return False
+
+    def _stands(self, role: LeaderRole, result: AlterPartitionResult) -> bool:
+        """A refusal (INVALID_UPDATE_VERSION) may carry the partition as it stands: take that."""
+        return (
+            bool(result.isr)
+            and result.leader_epoch == role.leader_epoch
+            and result.leader_id == self._broker_id
+            and result.partition_epoch > self.partition_epoch
+        )
 
     # -- roles
 
@@ -361,12 +377,14 @@ class Partition:
         self._take(state)
         self._role = role
         self.is_leader = True
+        self.offline_reason = ""
         self._install(role, state.replicas, state.isr, state.partition_epoch)
         self._tell(self.on_leadership)
 
     def become_follower(self, state: PartitionState) -> None:
         """A new leader epoch, led elsewhere (or by nobody: leader -1)."""
         self._take(state)
+        self.offline_reason = ""
         self._stop_leading()
         self._tell(self.on_leadership)
 
@@ -435,7 +453,7 @@ class Partition:
         """Append what the leader sent (perhaps nothing) and follow its marks."""
         log = self.log
         if len(view):
-            log.append_as_follower(view, leader_high_watermark)
+            log.append_as_follower(view)
         mark = follower_high_watermark(
             self.high_watermark, leader_high_watermark, log.log_end_offset
         )
@@ -471,13 +489,3 @@ class Partition:
     def _tell(self, notify: Notify | None) -> None:
         if notify is not None:
             notify(self)
-
-
-__all__ = [
-    "ACKS_ALL",
-    "NO_LEADER",
-    "READ_COMMITTED",
-    "READ_UNCOMMITTED",
-    "UNKNOWN_EPOCH",
-    "Partition",
-]

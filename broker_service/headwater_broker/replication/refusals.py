@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headwater.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from headwater_broker.replication.partition import Partition
+from headwater_broker.log.partition_log import PartitionLog
 
 
-def _error(partition: Partition, code: ErrorCode, story: str) -> KafkaError:
+class Replica(Protocol):
+    """What a story is told about: a `Partition`."""
+
+    topic: str
+    partition: int
+    log: PartitionLog
+    leader_id: int
+    leader_epoch: int
+    is_leader: bool
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    min_insync_replicas: int
+    storage_error: bool
+    offline_reason: str
+
+
+def _error(partition: Replica, code: ErrorCode, story: str) -> KafkaError:
     return KafkaError(code, f"{partition.topic}-{partition.partition}: {story}")
 
 
-def not_leader(partition: Partition, broker_id: int) -> KafkaError:
+def not_leader(partition: Replica, broker_id: int) -> KafkaError:
     """Asked something that only the leader may answer."""
     if partition.storage_error:
         return _error(partition, ErrorCode.KAFKA_STORAGE_ERROR, partition.offline_reason)
@@ -28,7 +42,7 @@ def not_leader(partition: Partition, broker_id: int) -> KafkaError:
     )
 
 
-def not_enough_replicas(partition: Partition) -> KafkaError:
+def not_enough_replicas(partition: Replica) -> KafkaError:
     """acks=all met an ISR that is too small; nothing was written."""
     return _error(
         partition,
@@ -38,14 +52,14 @@ def not_enough_replicas(partition: Partition) -> KafkaError:
     )
 
 
-def other_epoch(partition: Partition, told: int) -> KafkaError:
+def other_epoch(partition: Replica, told: int) -> KafkaError:
     """The sender knows another leader epoch (KIP-320)."""
     own = partition.leader_epoch
     code = ErrorCode.FENCED_LEADER_EPOCH if told < own else ErrorCode.UNKNOWN_LEADER_EPOCH
     return _error(partition, code, f"asked for leader epoch {told}, which here is {own}")
 
 
-def out_of_range(partition: Partition, offset: int) -> KafkaError:
+def out_of_range(partition: Replica, offset: int) -> KafkaError:
     """No such offset here."""
     log = partition.log
     return _error(
@@ -55,7 +69,7 @@ def out_of_range(partition: Partition, offset: int) -> KafkaError:
     )
 
 
-def below_local_start(partition: Partition, offset: int) -> KafkaError:
+def below_local_start(partition: Replica, offset: int) -> KafkaError:
     """A follower asked for what only the table holds: it must not be served from there."""
     log = partition.log
     if offset < log.log_start_offset:
@@ -68,7 +82,7 @@ def below_local_start(partition: Partition, offset: int) -> KafkaError:
     )
 
 
-def epochs_gone(partition: Partition, last_fetched_epoch: int) -> KafkaError:
+def epochs_gone(partition: Replica, last_fetched_epoch: int) -> KafkaError:
     """Nothing here can tell where the fetcher's log parted from this one."""
     return _error(
         partition,
@@ -77,7 +91,7 @@ def epochs_gone(partition: Partition, last_fetched_epoch: int) -> KafkaError:
     )
 
 
-def unknown_replica(partition: Partition, broker_id: int, replica_id: int) -> KafkaError:
+def unknown_replica(partition: Replica, broker_id: int, replica_id: int) -> KafkaError:
     """A fetch by a broker that is no replica, or at a broker that is not the leader."""
     if not partition.is_leader:
         return not_leader(partition, broker_id)
@@ -89,7 +103,7 @@ def unknown_replica(partition: Partition, broker_id: int, replica_id: int) -> Ka
     )
 
 
-def stale_broker_epoch(partition: Partition, replica_id: int, told: int, known: int) -> KafkaError:
+def stale_broker_epoch(partition: Replica, replica_id: int, told: int, known: int) -> KafkaError:
     """A fetch from before that broker's restart (KIP-903)."""
     return _error(
         partition,
@@ -98,6 +112,6 @@ def stale_broker_epoch(partition: Partition, replica_id: int, told: int, known: 
     )
 
 
-def storage_failed(partition: Partition, error: OSError) -> KafkaError:
+def storage_failed(partition: Replica, error: OSError) -> KafkaError:
     """The disk failed under this replica."""
     return _error(partition, ErrorCode.KAFKA_STORAGE_ERROR, str(error))

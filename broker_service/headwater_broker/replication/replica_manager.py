@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from headwater.clock import Clock
-from headwater.entropy import Entropy
-from headwater.ports.control import ControlCalls
-from headwater.ports.network import Connect
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.control import (
-    AlterPartitionReply,
-    AlterPartitionRequest,
     LeaderAndIsrReply,
     LeaderAndIsrRequest,
     LiveBroker,
+    PartitionError,
+    PartitionState,
+    ReplicaStateReply,
+    ReplicaStateRequest,
+    StopReplicaPartition,
     StopReplicaReply,
     StopReplicaRequest,
+    TopicState,
 )
 from headwater_broker.log.manager import LogManager
+from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.replication.alter_partition import IsrChanges
+from headwater_broker.replication.fetchers import Fetchers
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Notify, Partition
+from headwater_broker.replication.ports import ReplicationPorts
+from headwater_broker.replication.recovery import replica_state
+from headwater_broker.replication.transitions import Decision, Hosted, decide
 
+_log = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationPorts:
-    """What replication needs of the outside; the composition root hands it in."""
-
-    clock: Clock
-    entropy: Entropy
-    connect: Connect
-    """(host, port) -> a connection to a leader's data plane."""
-    control: ControlCalls
-    """Control calls to leaders: ReplicaState, when a follower begins above a tiered part."""
-    alter_partition: Callable[[AlterPartitionRequest], Awaitable[AlterPartitionReply]]
-    """ISR changes to whoever is controller. May raise ControlUnavailableError or KafkaError."""
-    broker_epoch: Callable[[], int]
-    """This broker's current broker epoch (czxid of its registration); -1 when unregistered."""
-    cluster_id: Callable[[], str | None]
-    broker: Callable[[int], LiveBroker | None]
-    """A live broker as the cluster view knows it (fallback to LeaderAndIsr's live leaders)."""
-    on_peer_gone: Callable[[int], None]
-    """(broker id): its connection ended and its port refuses: its process is dead."""
-    tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
-    """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+STOPPED = "stopped by the controller"
+DELETED = "deleted"
+NO_DIRECTORY = UUID(int=0)
 
 
 class ReplicaManager:
@@ -71,45 +61,331 @@ class ReplicaManager:
         """Called after LeaderAndIsr or StopReplica was applied, per partition whose leader epoch,
         leadership or hosting changed (coordinators load and unload shards here).
         """
+        self._logs = logs
+        self._limits = limits
+        self._ports = ports
+        self._overrides: dict[str, dict[str, str]] = {}
+        self._live: dict[int, LiveBroker] = {}
+        self._isr_changes = IsrChanges(
+            broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition
+        )
+        self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker)
+
+    # -- looking up
 
     def set_wakers(
         self, *, on_hw: Notify | None, on_append: Notify | None, on_leadership: Notify | None
     ) -> None:
         """Wire the purgatories; also for partitions that exist already."""
-        raise NotImplementedError
+        self.on_hw, self.on_append, self.on_leadership = on_hw, on_append, on_leadership
+        for partition in self.partitions.values():
+            self._wire(partition)
 
     def lookup(self, topic: str, partition: int) -> Partition:
         """The hosted replica. Raises UNKNOWN_TOPIC_OR_PARTITION."""
-        raise NotImplementedError
+        found = self.partitions.get((topic, partition))
+        if found is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"broker {self.broker_id} hosts no replica of {topic}-{partition}",
+            )
+        return found
 
     def leader(self, topic: str, partition: int) -> Partition:
         """The hosted replica, led here. Raises also NOT_LEADER_OR_FOLLOWER."""
-        raise NotImplementedError
+        found = self.lookup(topic, partition)
+        found.check_leader_epoch(-1)
+        return found
+
+    def live_broker(self, broker_id: int) -> LiveBroker | None:
+        """A live broker: as the cluster view knows it, or as LeaderAndIsr named it."""
+        return self._ports.broker(broker_id) or self._live.get(broker_id)
+
+    # -- control requests
 
     def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         """Become leader or follower as the controller says."""
-        raise NotImplementedError
+        refused = self._fence(request.controller_epoch, request.broker_epoch)
+        if refused is not ErrorCode.NONE:
+            return LeaderAndIsrReply(error_code=refused)
+        self._live.update((broker.broker_id, broker) for broker in request.live_leaders)
+        for topic in request.topics:
+            self._take_configs(topic)
+        results = []
+        changed: list[Partition] = []
+        following: list[Partition] = []
+        for state in request.partitions:
+            result = self._apply_safely(state, changed, following)
+            results.append(result)
+        if request.full:
+            self._stop_unnamed(request, changed)
+        self._fetchers.follow(following)
+        self._fetchers.drop_idle()
+        self._tell(changed)
+        return LeaderAndIsrReply(error_code=ErrorCode.NONE, partitions=tuple(results))
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
-        """Stop hosting; with `delete`, remove the log too."""
-        raise NotImplementedError
+        """Stop hosting; with `delete`, remove the log too (also one not hosted: the topic was
+        deleted while this broker was away).
+        """
+        refused = self._fence(request.controller_epoch, request.broker_epoch)
+        if refused is not ErrorCode.NONE:
+            return StopReplicaReply(error_code=refused)
+        changed: list[Partition] = []
+        results = tuple(self._stop_one(row, changed) for row in request.partitions)
+        self._fetchers.drop_idle()
+        self._tell(changed)
+        return StopReplicaReply(error_code=ErrorCode.NONE, partitions=results)
+
+    def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateReply:
+        """A follower begins at our local start: producer state and leader epochs there."""
+        partition = self.by_id.get((request.topic_id, request.partition))
+        if partition is None:
+            return ReplicaStateReply(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+        return replica_state(partition, request.offset)
 
     def update_topic_configs(self, topic: str, overrides: Mapping[str, str]) -> None:
         """A topic's configuration overrides changed (all of them, as they now are)."""
-        raise NotImplementedError
+        if self._overrides.get(topic) == overrides:
+            return
+        self._overrides[topic] = dict(overrides)
+        config = self._ports.log_config(overrides)
+        for partition in self.partitions.values():
+            if partition.topic == topic:
+                partition.log.update_config(config)
+                partition.set_min_insync_replicas(config.min_insync_replicas)
+
+    # -- ticks and state
 
     def isr_tick(self) -> None:
         """Shrink ISRs; call every replica.lag.time.max.ms / 2."""
-        raise NotImplementedError
+        now = self._ports.clock.monotonic()
+        for partition in self.partitions.values():
+            partition.isr_tick(now)
 
-    def high_watermarks(self) -> dict[tuple[str, int], int]:
-        """What `replication-offset-checkpoint` shall hold (LogManager's provider)."""
-        raise NotImplementedError
+    def high_watermark_of(self, log: PartitionLog) -> int:
+        """What `replication-offset-checkpoint` shall hold of a log (LogManager's provider)."""
+        partition = self.partitions.get((log.topic, log.partition))
+        if partition is None or partition.log is not log:
+            return self._logs.high_watermark_checkpoint(log.topic, log.partition)
+        return partition.high_watermark
 
     def describe(self) -> dict[str, Any]:
         """For the status page."""
-        raise NotImplementedError
+        return {
+            "controller_epoch": self.controller_epoch,
+            "fetchers": self._fetchers.describe(),
+            "partitions": [_describe(p) for _, p in sorted(self.partitions.items())],
+        }
 
     async def close(self) -> None:
         """Stop fetchers and pending ISR changes; logs stay open (LogManager closes them)."""
-        raise NotImplementedError
+        await self._fetchers.close()
+        await self._isr_changes.close()
+
+    # -- one partition
+
+    def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if -1 < broker_epoch < self._ports.broker_epoch():
+            return ErrorCode.STALE_BROKER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+    def _take_configs(self, topic: TopicState) -> None:
+        overrides = {row.name: row.value for row in topic.configs if row.value is not None}
+        self.update_topic_configs(topic.topic, overrides)
+
+    def _apply_safely(
+        self, state: PartitionState, changed: list[Partition], following: list[Partition]
+    ) -> PartitionError:
+        error, partition = ErrorCode.NONE, None
+        try:
+            partition = self._apply(state, changed, following)
+        except KafkaError as refused:
+            _log.warning("LeaderAndIsr: %s", refused)
+            error = refused.code
+        except OSError as failed:
+            _log.error("LeaderAndIsr: %s-%d: %s", state.topic, state.partition, failed)
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        return PartitionError(
+            topic_id=state.topic_id,
+            partition=state.partition,
+            error_code=error,
+            directory_id=NO_DIRECTORY if partition is None else partition.log.directory_id,
+        )
+
+    def _apply(
+        self, state: PartitionState, changed: list[Partition], following: list[Partition]
+    ) -> Partition | None:
+        hosted = self.by_id.get((state.topic_id, state.partition))
+        what = decide(
+            None if hosted is None else _as_hosted(hosted),
+            state.leader_epoch,
+            state.partition_epoch,
+            is_replica=self.broker_id in state.replicas,
+            leads_here=state.leader_id == self.broker_id,
+        )
+        if what is Decision.NOT_HERE:
+            _log.warning("LeaderAndIsr: %s-%d: %s", state.topic, state.partition, what.value)
+            return None
+        if what in (Decision.FAILED, Decision.STALE):
+            raise _refusal(state, what, hosted)
+        partition = hosted or self._host(state)
+        if what is Decision.UPDATE:
+            partition.update_state(state)
+        elif what is Decision.LEAD:
+            self._lead(partition, state)
+            changed.append(partition)
+        elif what is Decision.FOLLOW:
+            partition.become_follower(state)
+            following.append(partition)
+            changed.append(partition)
+        return partition
+
+    def _lead(self, partition: Partition, state: PartitionState) -> None:
+        self._fetchers.unfollow(partition)
+        tiered = self._ports.tiered_end(partition.topic, partition.partition)
+        if tiered is not None and partition.log.log_end_offset < tiered:
+            # Offsets that are in the table are never given out again.
+            partition.restart_at(tiered)
+        partition.become_leader(state, partition.log.config.min_insync_replicas)
+
+    def _host(self, state: PartitionState) -> Partition:
+        """Open or create the log. An older topic of the same name gives way."""
+        key = (state.topic, state.partition)
+        older = self.partitions.get(key)
+        if older is not None:
+            self._forget(older, DELETED)
+        if (
+            state.leader_id == self.broker_id
+            and state.leader_epoch > 0
+            and not state.is_new
+            and self._logs.get(*key) is None
+        ):
+            # An empty disk must never lead: whoever was in the ISR had a log here.
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{state.topic}-{state.partition}: told to lead epoch {state.leader_epoch}, "
+                "but no log directory of this broker holds that replica",
+            )
+        config = self._ports.log_config(self._overrides.get(state.topic, {}))
+        log = self._logs.get_or_create(
+            state.topic, state.topic_id, state.partition, config, is_new=state.is_new
+        )
+        partition = Partition(
+            log,
+            self.broker_id,
+            self._ports.clock,
+            self._limits,
+            high_watermark=self._logs.high_watermark_checkpoint(*key),
+            propose=self._isr_changes.propose,
+        )
+        self._wire(partition)
+        self.partitions[key] = partition
+        self.by_id[(state.topic_id, state.partition)] = partition
+        self.topic_ids[state.topic_id.bytes] = state.topic
+        return partition
+
+    def _wire(self, partition: Partition) -> None:
+        partition.on_hw = self.on_hw
+        partition.on_append = self.on_append
+        partition.on_leadership = self.on_leadership
+
+    def _forget(self, partition: Partition, reason: str) -> None:
+        self._fetchers.unfollow(partition)
+        partition.stop(reason)
+        self.partitions.pop((partition.topic, partition.partition), None)
+        self.by_id.pop((partition.topic_id, partition.partition), None)
+        if not any(topic_id == partition.topic_id for topic_id, _ in self.by_id):
+            self.topic_ids.pop(partition.topic_id.bytes, None)
+            self._overrides.pop(partition.topic, None)
+
+    def _stop_one(self, row: StopReplicaPartition, changed: list[Partition]) -> PartitionError:
+        partition = self.by_id.get((row.topic_id, row.partition))
+        error = ErrorCode.NONE
+        try:
+            if partition is not None and -1 < row.leader_epoch < partition.leader_epoch:
+                error = ErrorCode.FENCED_LEADER_EPOCH
+            elif partition is not None:
+                self._stop_hosted(partition, delete=row.delete)
+                changed.append(partition)
+            elif row.delete:
+                log = self._logs.get(row.topic, row.partition)
+                if log is not None and log.topic_id == row.topic_id:
+                    self._logs.delete(row.topic, row.partition)
+        except OSError as failed:
+            _log.error("StopReplica: %s-%d: %s", row.topic, row.partition, failed)
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        return PartitionError(
+            topic_id=row.topic_id,
+            partition=row.partition,
+            error_code=error,
+            directory_id=NO_DIRECTORY,
+        )
+
+    def _stop_hosted(self, partition: Partition, *, delete: bool) -> None:
+        if delete:
+            self._forget(partition, DELETED)
+            self._logs.delete(partition.topic, partition.partition)
+        else:
+            self._fetchers.unfollow(partition)
+            partition.stop(STOPPED)
+
+    def _stop_unnamed(self, request: LeaderAndIsrRequest, changed: list[Partition]) -> None:
+        """A full request names all that this broker hosts. What it does not name is stopped, but
+        its log stays: only StopReplica with `delete` removes data.
+        """
+        named = {(state.topic_id, state.partition) for state in request.partitions}
+        for key, partition in list(self.by_id.items()):
+            if key not in named and not partition.offline_reason:
+                self._stop_hosted(partition, delete=False)
+                changed.append(partition)
+
+    def _tell(self, changed: list[Partition]) -> None:
+        for partition in changed:
+            for listener in self.leadership_listeners:
+                listener(partition)
+
+
+def _as_hosted(partition: Partition) -> Hosted:
+    return Hosted(
+        partition.leader_epoch,
+        partition.partition_epoch,
+        is_stopped=bool(partition.offline_reason),
+        is_failed=partition.storage_error,
+    )
+
+
+def _refusal(state: PartitionState, what: Decision, hosted: Partition | None) -> KafkaError:
+    code = (
+        ErrorCode.KAFKA_STORAGE_ERROR if what is Decision.FAILED else ErrorCode.FENCED_LEADER_EPOCH
+    )
+    return KafkaError(
+        code,
+        f"{state.topic}-{state.partition}: leader epoch {state.leader_epoch}: {what.value} "
+        f"({hosted!r})",
+    )
+
+
+def _describe(partition: Partition) -> dict[str, Any]:
+    log = partition.log
+    return {
+        "topic": partition.topic,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "leader": partition.leader_id,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "is_leader": partition.is_leader,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "pending_isr": None if partition.pending_isr is None else list(partition.pending_isr),
+        "high_watermark": partition.high_watermark,
+        "log_start_offset": log.log_start_offset,
+        "local_log_start_offset": log.local_log_start_offset,
+        "log_end_offset": log.log_end_offset,
+        "size_bytes": log.size_bytes,
+        "offline_reason": partition.offline_reason,
+    }

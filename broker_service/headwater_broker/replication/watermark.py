@@ -34,10 +34,3 @@ def follower_high_watermark(current: int, leader_mark: int, own_end: int) -> int
 def loaded_high_watermark(checkpoint: int, log_start: int, log_end: int) -> int:
     """The high watermark of a replica that was just opened."""
     return max(log_start, min(checkpoint, log_end))
-
-
-def last_stable_offset(high_watermark: int, first_unstable: int | None) -> int:
-    """What read-committed consumers may read: below the first open transaction (KIP-98)."""
-    if first_unstable is None or first_unstable > high_watermark:
-        return high_watermark
-    return first_unstable

@@ -1,0 +1,59 @@
+"""OffsetForLeaderEpoch: where does an epoch's part of the log end? (KIP-101, KIP-320)
+
+Followers and consumers that know an older history ask the leader, to find where theirs parts.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k23_offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
+)
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
+def offset_for_leader_epoch(
+    ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Answer each partition from its leader's epochs; -1, -1 for an epoch nobody knows."""
+    return OffsetForLeaderEpochResponse(topics=tuple(_topic(ctx, row) for row in request.topics))
+
+
+def _topic(ctx: RequestContext, asked: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
+    allowed = ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, asked.topic)
+    return OffsetForLeaderTopicResult(
+        topic=asked.topic,
+        partitions=tuple(
+            _partition(ctx, asked.topic, row)
+            if allowed
+            else _error(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for row in asked.partitions
+        ),
+    )
+
+
+def _partition(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = ctx.broker.replicas.lookup(topic, asked.partition)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+    except KafkaError as refused:
+        return _error(asked, refused.code)
+    end = partition.epoch_end(asked.leader_epoch)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE,
+        partition=asked.partition,
+        leader_epoch=end.epoch,
+        end_offset=end.end_offset,
+    )
+
+
+def _error(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(error_code=code, partition=asked.partition)

@@ -1,0 +1,128 @@
+"""The follower's side without I/O: fetch sessions, and what to do about each answer. Pure.
+
+What a follower holds is its log's end: no offset is remembered beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from headwater.errors import ErrorCode
+from headwater_broker.replication.fetch_wire import FetchAsk
+
+NO_SESSION = 0
+FULL_EPOCH = 0
+"""A full fetch: names every partition, and opens a session."""
+_EPOCH_MAX = 2**31 - 1
+FIRST_PAUSE_DIVISOR = 50
+"""The first pause after an error is this part of replica.fetch.backoff.ms; it doubles."""
+
+Key = tuple[bytes, int]
+
+
+class SessionPlan(NamedTuple):
+    """What one fetch names: partitions that are new or changed, and those to forget."""
+
+    session_id: int
+    session_epoch: int
+    asks: list[FetchAsk]
+    forgotten: list[Key]
+
+
+class FetchSession:
+    """The client's half of an incremental fetch session (KIP-227)."""
+
+    __slots__ = ("_epoch", "_id", "_sent")
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = FULL_EPOCH
+        self._sent: dict[Key, FetchAsk] = {}
+
+    def plan(self, wanted: Mapping[Key, FetchAsk]) -> SessionPlan:
+        """What to send so that the leader knows of exactly `wanted`."""
+        if self._epoch == FULL_EPOCH:
+            self._sent = dict(wanted)
+            return SessionPlan(self._id, FULL_EPOCH, list(wanted.values()), [])
+        asks = [ask for key, ask in wanted.items() if self._sent.get(key) != ask]
+        forgotten = [key for key in self._sent if key not in wanted]
+        self._sent = dict(wanted)
+        return SessionPlan(self._id, self._epoch, asks, forgotten)
+
+    def answered(self, error: ErrorCode, session_id: int) -> bool:
+        """Take the reply's head. False: the session is gone, the next fetch is a full one."""
+        if error is not ErrorCode.NONE:
+            self.reset()
+            return False
+        if session_id == NO_SESSION:
+            self.reset()
+            return True
+        self._id = session_id
+        self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+        return True
+
+    def forget(self, key: Key) -> None:
+        """Name this partition again in the next fetch, whatever was sent before."""
+        self._sent.pop(key, None)
+
+    def reset(self) -> None:
+        """The next fetch is full. The old session's id goes along, so that the leader drops it."""
+        self._epoch = FULL_EPOCH
+        self._sent = {}
+
+
+class Reaction(Enum):
+    """What a follower does about one partition of a reply."""
+
+    APPEND = "append the records, follow the marks"
+    TRUNCATE = "cut where the leader says that the logs part"
+    FIND_RANGE = "ask the leader for its range of offsets"
+    START_AT_LOCAL = "begin at the leader's local start, with its producer state"
+    RETRY = "pause, then fetch again"
+    AWAIT_CONTROLLER = "another leader epoch is on its way: fetch rarely until it is here"
+
+
+_REACTIONS: dict[ErrorCode, Reaction] = {
+    ErrorCode.NONE: Reaction.APPEND,
+    ErrorCode.OFFSET_OUT_OF_RANGE: Reaction.FIND_RANGE,
+    ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: Reaction.START_AT_LOCAL,
+    ErrorCode.FENCED_LEADER_EPOCH: Reaction.AWAIT_CONTROLLER,
+    ErrorCode.INCONSISTENT_TOPIC_ID: Reaction.AWAIT_CONTROLLER,
+}
+
+
+def reaction(error: ErrorCode, *, diverges: bool) -> Reaction:
+    """The reaction to one partition's answer; every error without a row of its own is retried.
+
+    UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_ID mean that the leader has not
+    heard of its role yet: the controller tells all replicas at once, in no order.
+    """
+    if error is ErrorCode.NONE and diverges:
+        return Reaction.TRUNCATE
+    return _REACTIONS.get(error, Reaction.RETRY)
+
+
+class RangeDecision(NamedTuple):
+    """After FIND_RANGE: cut to `offset`, or (`restart`) drop all and begin there."""
+
+    offset: int
+    restart: bool
+
+
+def after_out_of_range(own_end: int, leader_start: int, leader_end: int) -> RangeDecision:
+    """The leader refused our log end as an offset.
+
+    It ends before ours: an unclean election, cut to its end and let the epochs decide the rest.
+    Otherwise its log begins after our end (retention, DeleteRecords): begin where it begins.
+    """
+    if leader_end < own_end:
+        return RangeDecision(leader_end, False)
+    return RangeDecision(max(leader_start, own_end), True)
+
+
+def pause_ms(failures: int, longest_ms: int) -> float:
+    """How long to wait after the n-th failure in a row (1 is the first)."""
+    first = longest_ms / FIRST_PAUSE_DIVISOR
+    return min(float(longest_ms), first * (1 << min(failures - 1, 30)))

@@ -1,0 +1,178 @@
+"""`Admin`: topics, partitions, configurations, offsets and groups, with blocking calls.
+
+    with Admin("127.0.0.1:9092") as admin:
+        admin.create_topics([NewTopic("flights", 6, 3)])
+
+Every call raises typed errors (`headwater.client.errors`). One thread-safe object per program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from headwater.client.addresses import parse_bootstrap
+from headwater.client.admin_groups import GroupCalls
+from headwater.client.admin_topics import TopicCalls
+from headwater.client.background import LoopThread
+from headwater.client.cluster import Cluster, ClusterOptions
+from headwater.client.values import (
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicDescription,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+CALL_MARGIN_S = 5.0
+"""The loop's own time limit ends a call; the waiting thread gives up this much later."""
+BOOTSTRAP_TIMEOUT_MS = 10_000
+
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+
+class Admin:
+    """Administration of one cluster. Raises NoBrokersAvailableError when it cannot be reached."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
+        *,
+        client_id: str = "headwater-admin",
+        request_timeout_ms: int = 30_000,
+        default_api_timeout_ms: int = 60_000,
+        bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS,
+    ) -> None:
+        options = ClusterOptions(
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            default_api_timeout_ms=default_api_timeout_ms,
+        )
+        addresses = parse_bootstrap(bootstrap_servers)
+        self._timeout_s = default_api_timeout_ms / 1000 + CALL_MARGIN_S
+        self._thread = LoopThread("headwater-admin")
+        self._cluster = Cluster(addresses, options)
+        self._topics = TopicCalls(self._cluster)
+        self._groups = GroupCalls(self._cluster)
+        try:
+            self._call(self._cluster.bootstrap(bootstrap_timeout_ms))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close connections and the background thread."""
+        if not self._thread.loop.is_closed():
+            self._thread.call(self._cluster.close(), CALL_MARGIN_S)
+            self._thread.stop()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._thread.call(work, self._timeout_s)
+
+    def create_topics(
+        self,
+        topics: Iterable[NewTopic | str],
+        *,
+        timeout_ms: int = 30_000,
+        validate_only: bool = False,
+    ) -> None:
+        """Create topics. Raises TopicAlreadyExistsError, InvalidReplicationFactorError, ..."""
+        rows = [NewTopic(t) if isinstance(t, str) else t for t in topics]
+        self._call(self._topics.create(rows, timeout_ms, validate_only=validate_only))
+
+    def delete_topics(self, topics: Iterable[str], *, timeout_ms: int = 30_000) -> None:
+        """Delete topics. Raises UnknownTopicOrPartitionError."""
+        self._call(self._topics.delete(list(topics), timeout_ms))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Names, sorted."""
+        found = self._call(self._topics.describe(None))
+        return sorted(t.name for t in found if include_internal or not t.is_internal)
+
+    def describe_topics(self, topics: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """Partitions, leaders, replicas, ISR. Raises UnknownTopicOrPartitionError."""
+        names = None if topics is None else list(topics)
+        return {t.name: t for t in self._call(self._topics.describe(names))}
+
+    def create_partitions(
+        self, counts: Mapping[str, int], *, timeout_ms: int = 30_000, validate_only: bool = False
+    ) -> None:
+        """Grow topics to these partition counts. Raises InvalidPartitionsError."""
+        work = self._topics.create_partitions(dict(counts), timeout_ms, validate_only=validate_only)
+        self._call(work)
+
+    def describe_configs(self, resource_type: str, name: str = "") -> dict[str, ConfigEntry]:
+        """Every configuration of a "topic", "broker" (name is its id) or "group"."""
+        return self._call(self._topics.describe_configs(resource_type, name))
+
+    def alter_configs(
+        self,
+        resource_type: str,
+        name: str,
+        settings: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set each value, or reset to its default with None; others stay (KIP-339)."""
+        work = self._topics.alter_configs(
+            resource_type, name, dict(settings), validate_only=validate_only
+        )
+        self._call(work)
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition | tuple[str, int], int],
+        *,
+        isolation_level: str = "read_uncommitted",
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """For each partition, the offset at a timestamp or at EARLIEST, LATEST, ..."""
+        rows = {TopicPartition(*tp): ts for tp, ts in wanted.items()}
+        return self._call(self._topics.list_offsets(rows, isolation_level))
+
+    def delete_records(
+        self, before: Mapping[TopicPartition | tuple[str, int], int], *, timeout_ms: int = 30_000
+    ) -> dict[TopicPartition, int]:
+        """Delete records below each offset (-1: all); the new log start offsets."""
+        rows = {TopicPartition(*tp): offset for tp, offset in before.items()}
+        return self._call(self._topics.delete_records(rows, timeout_ms))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Cluster id, controller and live brokers."""
+        return self._call(self._topics.describe_cluster())
+
+    def list_groups(self) -> list[GroupListing]:
+        """The groups of every coordinator, by id."""
+        return self._call(self._groups.list_groups())
+
+    def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
+        """State and members of each group; state "Dead" for one that does not exist."""
+        return self._call(self._groups.describe(list(groups)))
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        """Delete empty groups. Raises NonEmptyGroupError, GroupIdNotFoundError."""
+        self._call(self._groups.delete(list(groups)))
+
+    def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Every committed offset of a group."""
+        return self._call(self._groups.offsets(group, None))

@@ -1,0 +1,202 @@
+"""Admin calls about groups and their offsets, on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.client.cluster import Cluster
+from headwater.client.errors import error_code, kafka_error
+from headwater.client.values import (
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from headwater.wire.apis.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from headwater.wire.apis.k15_describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater.wire.apis.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from headwater.wire.consumer_protocol import ConsumerProtocolAssignment
+from headwater.wire.schema import SchemaError, decoder
+
+GROUPS_OFFSET_FETCH_VERSION = 8
+"""The first OffsetFetch version that asks for several groups."""
+NAMES_OFFSET_FETCH_VERSION = 9
+"""The last OffsetFetch version that names topics; later ones carry topic ids."""
+CONSUMER_PROTOCOL = "consumer"
+
+
+class GroupCalls:
+    """Each method is one admin call at the coordinators concerned."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def list_groups(self) -> list[GroupListing]:
+        """ListGroups of every broker."""
+
+        async def ask(node: int) -> list[GroupListing]:
+            async def attempt() -> list[GroupListing]:
+                reply = await self._cluster.call(node, ListGroupsRequest(), ListGroupsResponse)
+                if reply.error_code:
+                    raise kafka_error(reply.error_code, f"groups of broker {node}")
+                return [
+                    GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
+                    for g in reply.groups
+                ]
+
+            return await self._cluster.retrying("list groups", attempt)
+
+        await self._cluster.refresh(())
+        answers = await asyncio.gather(*(ask(node) for node in self._cluster.cache.brokers))
+        return sorted({g for rows in answers for g in rows})
+
+    async def describe(self, groups: list[str]) -> dict[str, GroupDescription]:
+        """DescribeGroups at each coordinator."""
+
+        async def one(group: str) -> GroupDescription:
+            async def attempt() -> GroupDescription:
+                node = await self._cluster.coordinator(group)
+                request = DescribeGroupsRequest(groups=(group,))
+                reply = await self._cluster.call(node, request, DescribeGroupsResponse)
+                return _described(reply.groups[0])
+
+            return await self._cluster.retrying(f"describe group {group}", attempt)
+
+        answers = await asyncio.gather(*(one(group) for group in groups))
+        return {a.group_id: a for a in answers}
+
+    async def delete(self, groups: list[str]) -> None:
+        """DeleteGroups at each coordinator."""
+
+        async def one(group: str) -> None:
+            async def attempt() -> None:
+                node = await self._cluster.coordinator(group)
+                request = DeleteGroupsRequest(groups_names=(group,))
+                reply = await self._cluster.call(node, request, DeleteGroupsResponse)
+                code = reply.results[0].error_code
+                if code:
+                    raise kafka_error(code, f"group {group}")
+
+            await self._cluster.retrying(f"delete group {group}", attempt)
+
+        await asyncio.gather(*(one(group) for group in groups))
+
+    async def offsets(
+        self, group: str, partitions: list[TopicPartition] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Committed offsets, of all partitions with None."""
+
+        async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+            node = await self._cluster.coordinator(group)
+            return await fetch_group_offsets(self._cluster, node, group, partitions)
+
+        return await self._cluster.retrying(f"offsets of group {group}", attempt)
+
+
+def _described(group: DescribedGroup) -> GroupDescription:
+    missing = error_code(group.error_code).name == "GROUP_ID_NOT_FOUND"
+    if group.error_code and not missing:
+        raise kafka_error(group.error_code, group.error_message or f"group {group.group_id}")
+    members = tuple(
+        MemberDescription(
+            m.member_id,
+            m.group_instance_id,
+            m.client_id,
+            m.client_host,
+            _assignment(group.protocol_type, m.member_assignment),
+        )
+        for m in group.members
+    )
+    return GroupDescription(
+        group.group_id,
+        "Dead" if missing else group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        members,
+    )
+
+
+def _assignment(protocol_type: str, data: bytes | memoryview) -> tuple[TopicPartition, ...]:
+    """What a member of the consumer protocol was assigned; nothing for other protocols."""
+    if protocol_type != CONSUMER_PROTOCOL or len(data) < 2:
+        return ()
+    version = min(int.from_bytes(data[:2], "big"), ConsumerProtocolAssignment.versions[1])
+    try:
+        assignment, _ = decoder(ConsumerProtocolAssignment, version)(data, 2)
+    except SchemaError:
+        return ()
+    return tuple(
+        TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions
+    )
+
+
+async def fetch_group_offsets(
+    cluster: Cluster,
+    node: int,
+    group: str,
+    partitions: list[TopicPartition] | None,
+    *,
+    require_stable: bool = True,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """OffsetFetch at the coordinator `node`; partitions without a commit are left out."""
+    connection = await cluster.connection(node)
+    version = connection.version_for(OffsetFetchRequest, NAMES_OFFSET_FETCH_VERSION)
+    by_topic: dict[str, list[int]] | None = None
+    if partitions is not None:
+        by_topic = {}
+        for tp in partitions:
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+    by_group = version >= GROUPS_OFFSET_FETCH_VERSION
+    request = _offset_fetch_request(group, by_topic, by_group=by_group, stable=require_stable)
+    reply = await connection.call(
+        request,
+        OffsetFetchResponse,
+        version=version,
+        timeout_s=cluster.options.request_timeout_ms / 1000,
+    )
+    answer = reply.groups[0] if by_group else reply
+    if answer.error_code:
+        raise kafka_error(answer.error_code, f"offsets of group {group}")
+    out: dict[TopicPartition, OffsetAndMetadata] = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            if row.error_code:
+                raise kafka_error(row.error_code, f"{topic.name}-{row.partition_index} of {group}")
+            if row.committed_offset >= 0:
+                out[TopicPartition(topic.name, row.partition_index)] = OffsetAndMetadata(
+                    row.committed_offset, row.metadata or "", row.committed_leader_epoch
+                )
+    return out
+
+
+def _offset_fetch_request(
+    group: str, by_topic: dict[str, list[int]] | None, *, by_group: bool, stable: bool
+) -> OffsetFetchRequest:
+    if by_group:
+        topics = None
+        if by_topic is not None:
+            topics = tuple(
+                OffsetFetchRequestTopics(name=t, partition_indexes=tuple(p))
+                for t, p in by_topic.items()
+            )
+        row = OffsetFetchRequestGroup(group_id=group, topics=topics)
+        return OffsetFetchRequest(groups=(row,), require_stable=stable)
+    old = None
+    if by_topic is not None:
+        old = tuple(
+            OffsetFetchRequestTopic(name=t, partition_indexes=tuple(p)) for t, p in by_topic.items()
+        )
+    # Versions below 7 cannot say `require_stable`.
+    return OffsetFetchRequest(group_id=group, topics=old)

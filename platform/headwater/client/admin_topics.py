@@ -1,0 +1,329 @@
+"""Admin calls about topics, configurations and offsets, on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.client.cluster import Cluster
+from headwater.client.errors import UnknownTopicOrPartitionError, error_code, kafka_error
+from headwater.client.values import (
+    ClusterDescription,
+    ConfigEntry,
+    NewTopic,
+    OffsetAndTimestamp,
+    TopicDescription,
+    TopicPartition,
+)
+from headwater.errors import ErrorCode, UsageError
+from headwater.wire.apis.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from headwater.wire.apis.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headwater.wire.apis.k20_delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from headwater.wire.apis.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from headwater.wire.apis.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from headwater.wire.apis.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from headwater.wire.apis.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+RESOURCE_TYPES = {"topic": 2, "broker": 4, "group": 32}
+CONFIG_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+DEFAULT_CONFIG = 5
+CONFIG_SET = 0
+CONFIG_DELETE = 1
+ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+NAMES_DELETE_VERSION = 5
+
+
+def isolation_code(name: str) -> int:
+    """0 or 1. Raises UsageError."""
+    if name not in ISOLATION_LEVELS:
+        raise UsageError(f"isolation level {name!r} is not one of {', '.join(ISOLATION_LEVELS)}")
+    return ISOLATION_LEVELS[name]
+
+
+def _raise_first(rows: list[tuple[str, int, str | None]]) -> None:
+    failed = [(name, code, text) for name, code, text in rows if code]
+    if failed:
+        detail = "; ".join(
+            f"{name}: {text or error_code(code).name}" for name, code, text in failed
+        )
+        raise kafka_error(failed[0][1], detail)
+
+
+class TopicCalls:
+    """Each method is one admin call: retried while that can help, typed errors otherwise."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def create(self, topics: list[NewTopic], timeout_ms: int, *, validate_only: bool) -> None:
+        """CreateTopics at the controller."""
+        request = CreateTopicsRequest(
+            topics=tuple(_creatable(t) for t in topics),
+            timeout_ms=timeout_ms,
+            validate_only=validate_only,
+        )
+
+        async def attempt() -> None:
+            node = await self._cluster.controller_node()
+            reply = await self._cluster.call(node, request, CreateTopicsResponse)
+            _raise_first([(t.name, t.error_code, t.error_message) for t in reply.topics])
+
+        await self._cluster.retrying("create topics", attempt)
+
+    async def delete(self, topics: list[str], timeout_ms: int) -> None:
+        """DeleteTopics at the controller."""
+
+        async def attempt() -> None:
+            node = await self._cluster.controller_node()
+            connection = await self._cluster.connection(node)
+            by_state = connection.version_for(DeleteTopicsRequest) > NAMES_DELETE_VERSION
+            request = DeleteTopicsRequest(
+                topics=tuple(DeleteTopicState(name=n) for n in topics) if by_state else (),
+                topic_names=() if by_state else tuple(topics),
+                timeout_ms=timeout_ms,
+            )
+            reply = await self._cluster.call(node, request, DeleteTopicsResponse)
+            rows = [
+                (r.name or str(r.topic_id), r.error_code, r.error_message) for r in reply.responses
+            ]
+            _raise_first(rows)
+
+        await self._cluster.retrying(
+            "delete topics", attempt, fatal=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+        )
+
+    async def describe(self, names: list[str] | None) -> list[TopicDescription]:
+        """Metadata of these topics, or of all."""
+
+        async def attempt() -> list[TopicDescription]:
+            await self._cluster.refresh(names)
+            cache = self._cluster.cache
+            found = list(cache.topics) if names is None else names
+            for name in found:
+                if name not in cache.topics:
+                    raise UnknownTopicOrPartitionError(f"topic {name} does not exist")
+            return [cache.topics[name].describe() for name in found]
+
+        if names is None:
+            self._cluster.cache.topics.clear()
+        return await self._cluster.retrying("describe topics", attempt)
+
+    async def create_partitions(
+        self, counts: dict[str, int], timeout_ms: int, *, validate_only: bool
+    ) -> None:
+        """CreatePartitions at the controller."""
+        rows = tuple(
+            CreatePartitionsTopic(name=n, count=c, assignments=None) for n, c in counts.items()
+        )
+        request = CreatePartitionsRequest(
+            topics=rows, timeout_ms=timeout_ms, validate_only=validate_only
+        )
+
+        async def attempt() -> None:
+            node = await self._cluster.controller_node()
+            reply = await self._cluster.call(node, request, CreatePartitionsResponse)
+            _raise_first([(r.name, r.error_code, r.error_message) for r in reply.results])
+
+        await self._cluster.retrying("create partitions", attempt)
+
+    async def _resource_node(self, resource_type: str, name: str) -> int:
+        """A broker's configuration is asked of that broker; others of any."""
+        if resource_type not in RESOURCE_TYPES:
+            raise UsageError(f"resource type {resource_type!r}: one of {', '.join(RESOURCE_TYPES)}")
+        if resource_type == "broker" and name:
+            if not name.isdigit():
+                raise UsageError(f"broker {name!r} is not a broker id")
+            await self._cluster.any_node()
+            return int(name)
+        return await self._cluster.any_node()
+
+    async def describe_configs(self, resource_type: str, name: str) -> dict[str, ConfigEntry]:
+        """DescribeConfigs of one resource."""
+
+        async def attempt() -> dict[str, ConfigEntry]:
+            node = await self._resource_node(resource_type, name)
+            row = DescribeConfigsResource(
+                resource_type=RESOURCE_TYPES[resource_type],
+                resource_name=name,
+                configuration_keys=None,
+            )
+            request = DescribeConfigsRequest(resources=(row,))
+            reply = await self._cluster.call(node, request, DescribeConfigsResponse)
+            answer = reply.results[0]
+            _raise_first([(f"{resource_type} {name}", answer.error_code, answer.error_message)])
+            return {
+                c.name: ConfigEntry(
+                    c.name,
+                    c.value,
+                    CONFIG_SOURCES.get(c.config_source, "UNKNOWN"),
+                    c.config_source == DEFAULT_CONFIG,
+                    c.read_only,
+                    c.is_sensitive,
+                )
+                for c in answer.configs
+            }
+
+        return await self._cluster.retrying("describe configs", attempt)
+
+    async def alter_configs(
+        self,
+        resource_type: str,
+        name: str,
+        settings: dict[str, str | None],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """IncrementalAlterConfigs of one resource."""
+
+        async def attempt() -> None:
+            node = await self._resource_node(resource_type, name)
+            rows = tuple(
+                AlterableConfig(
+                    name=key,
+                    config_operation=CONFIG_DELETE if value is None else CONFIG_SET,
+                    value=value,
+                )
+                for key, value in settings.items()
+            )
+            resource = AlterConfigsResource(
+                resource_type=RESOURCE_TYPES[resource_type], resource_name=name, configs=rows
+            )
+            request = IncrementalAlterConfigsRequest(
+                resources=(resource,), validate_only=validate_only
+            )
+            reply = await self._cluster.call(node, request, IncrementalAlterConfigsResponse)
+            answer = reply.responses[0]
+            _raise_first([(f"{resource_type} {name}", answer.error_code, answer.error_message)])
+
+        await self._cluster.retrying("alter configs", attempt)
+
+    async def list_offsets(
+        self, wanted: dict[TopicPartition, int], isolation_level: str
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """ListOffsets at every leader, side by side."""
+        isolation = isolation_code(isolation_level)
+
+        async def one(tp: TopicPartition, timestamp: int) -> OffsetAndTimestamp:
+            async def attempt() -> OffsetAndTimestamp:
+                return await list_one_offset(self._cluster, tp, timestamp, isolation)
+
+            return await self._cluster.retrying(
+                f"offsets of {tp.topic}-{tp.partition}", attempt, topics=(tp.topic,)
+            )
+
+        answers = await asyncio.gather(*(one(tp, ts) for tp, ts in wanted.items()))
+        return dict(zip(wanted, answers, strict=True))
+
+    async def delete_records(
+        self, before: dict[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        """DeleteRecords at every leader."""
+
+        async def one(tp: TopicPartition, offset: int) -> int:
+            async def attempt() -> int:
+                node = await self._cluster.leader(*tp)
+                row = DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
+                request = DeleteRecordsRequest(
+                    topics=(DeleteRecordsTopic(name=tp.topic, partitions=(row,)),),
+                    timeout_ms=timeout_ms,
+                )
+                reply = await self._cluster.call(node, request, DeleteRecordsResponse)
+                answer = reply.topics[0].partitions[0]
+                _raise_first([(f"{tp.topic}-{tp.partition}", answer.error_code, None)])
+                return answer.low_watermark
+
+            return await self._cluster.retrying("delete records", attempt, topics=(tp.topic,))
+
+        answers = await asyncio.gather(*(one(tp, offset) for tp, offset in before.items()))
+        return dict(zip(before, answers, strict=True))
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """From fresh metadata, which every broker version answers."""
+
+        async def attempt() -> ClusterDescription:
+            await self._cluster.refresh(())
+            return self._cluster.cache.describe_cluster()
+
+        return await self._cluster.retrying("describe cluster", attempt)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    assignments = topic.assignments or {}
+    return CreatableTopic(
+        name=topic.name,
+        # With an explicit assignment both counts must be -1 (CreateTopics protocol).
+        num_partitions=-1 if assignments else topic.num_partitions,
+        replication_factor=-1 if assignments else topic.replication_factor,
+        assignments=tuple(
+            CreatableReplicaAssignment(partition_index=p, broker_ids=tuple(replicas))
+            for p, replicas in sorted(assignments.items())
+        ),
+        configs=tuple(
+            CreatableTopicConfig(name=k, value=v) for k, v in (topic.configs or {}).items()
+        ),
+    )
+
+
+async def list_one_offset(
+    cluster: Cluster, tp: TopicPartition, timestamp: int, isolation: int
+) -> OffsetAndTimestamp:
+    """Ask a partition's leader once. Raises KafkaError, OSError."""
+    node = await cluster.leader(*tp)
+    entry = cluster.cache.partition(*tp)
+    row = ListOffsetsPartition(
+        partition_index=tp.partition,
+        current_leader_epoch=-1 if entry is None else entry.leader_epoch,
+        timestamp=timestamp,
+    )
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=(ListOffsetsTopic(name=tp.topic, partitions=(row,)),),
+        timeout_ms=cluster.options.request_timeout_ms,
+    )
+    reply = await cluster.call(node, request, ListOffsetsResponse)
+    answer = reply.topics[0].partitions[0]
+    if answer.error_code:
+        raise kafka_error(answer.error_code, f"offsets of {tp.topic}-{tp.partition}")
+    return OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)

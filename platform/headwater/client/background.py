@@ -1,0 +1,62 @@
+"""The client's asyncio loop on a thread of its own, and the bridge from blocking calls to it."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from headwater.client.errors import ClosedError, KafkaTimeoutError
+
+T = TypeVar("T")
+STOP_TIMEOUT_S = 5.0
+
+
+class LoopThread:
+    """A daemon thread that runs one event loop until `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run `work` on the loop and wait for it. Raises KafkaTimeoutError when time is up."""
+        if self.loop.is_closed() or not self._thread.is_alive():
+            work.close()
+            raise ClosedError("the client has been closed")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking call from the client's own loop would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise KafkaTimeoutError(f"no answer within {timeout_s} s") from None
+        except concurrent.futures.CancelledError:
+            raise ClosedError("the client was closed meanwhile") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Stop the loop and end the thread; calling it twice is harmless."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(STOP_TIMEOUT_S)

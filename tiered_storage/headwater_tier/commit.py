@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.clock import Clock
-from headwater_tier.plan import CommitResult, FileFacts, TableLocation, TierRange
+from headwater.errors import UsageError
+from headwater_tier.delta import Change, CommitUnknownError, LogTable, TableAccessError
+from headwater_tier.files import check_file
+from headwater_tier.plan import (
+    CommitResult,
+    FileFacts,
+    Outcome,
+    TableLocation,
+    TierRange,
+    Verdict,
+    facts_problem,
+    judge,
+    moved_starts,
+)
+from headwater_tier.schema import FILE_AGE_MAX_MS
+
+ATTEMPTS_MAX = 5
 
 
 def commit_facts(
@@ -14,17 +30,70 @@ def commit_facts(
     files: Sequence[FileFacts],
     *,
     clock: Clock,
-    attempts_max: int = 5,
+    attempts_max: int = ATTEMPTS_MAX,
 ) -> CommitResult:
     """Commit the tasks' files and the ranges' ends atomically; driver side, no record passes here.
 
     Checks every file (size, schema, rows, ranges) first. Ranges may be all there is (no rows).
     A refusal or error is an unknown outcome: the table is reopened; `end` ours -> DONE; still our
-    start -> the same files again; else DISCARDED. Raises TableStateError or TableAccessError.
+    start -> the same files again; else DISCARDED. Files of a discarded attempt are left to vacuum:
+    a late, unheard success may still hold them. Raises TableStateError or TableAccessError.
     """
-    raise NotImplementedError
+    if not ranges:
+        raise UsageError("nothing was planned, so there is nothing to commit")
+    problem = facts_problem(ranges, files, clock.now_ms(), FILE_AGE_MAX_MS)
+    if problem:
+        raise UsageError(f"tiering into {location.uri}: {problem}")
+    for facts in files:
+        check_file(location, facts)
+    error: CommitUnknownError | None = None
+    for _ in range(attempts_max):
+        table = LogTable(location)
+        verdict = judge(ranges, table.snapshot.ends)
+        if verdict is Verdict.DONE:
+            return _result(table, Outcome.DONE)
+        if verdict is Verdict.OVERTAKEN:
+            return _overtaken(table, ranges, files)
+        try:
+            table.commit(_change(ranges, files, clock.now_ms()))
+        except CommitUnknownError as unknown:
+            error = unknown
+            continue
+        table.refresh()
+        return _result(table, Outcome.DONE)
+    raise TableAccessError(f"{attempts_max} attempts failed, the last one {error}")
 
 
 def ensure_table(location: TableLocation, partitions: int) -> dict[int, int]:
     """Create the log table if need be; the checked `end` per partition that has one."""
-    raise NotImplementedError
+    return dict(LogTable.create(location, partitions).snapshot.ends)
+
+
+def _change(ranges: Sequence[TierRange], files: Sequence[FileFacts], now_ms: int) -> Change:
+    return Change(
+        kind="tier",
+        now_ms=now_ms,
+        adds=files,
+        ends={r.partition: r.end_offset for r in ranges},
+        starts=moved_starts(ranges),
+    )
+
+
+def _result(table: LogTable, outcome: Outcome, detail: str = "") -> CommitResult:
+    snapshot = table.snapshot
+    return CommitResult(outcome, snapshot.version, dict(snapshot.ends), detail)
+
+
+def _overtaken(
+    table: LogTable, ranges: Sequence[TierRange], files: Sequence[FileFacts]
+) -> CommitResult:
+    """Ours and then another one on top, or another one instead: live files of ours tell."""
+    live = {f.path for f in table.snapshot.files}
+    if files and all(f.path in live for f in files):
+        return _result(table, Outcome.DONE, "a later commit followed ours")
+    moved = [r for r in ranges if table.snapshot.ends.get(r.partition) != r.expected_end]
+    detail = (
+        f"partition {moved[0].partition} was planned from end {moved[0].expected_end}, "
+        f"the table is at {table.snapshot.ends.get(moved[0].partition)}"
+    )
+    return _result(table, Outcome.DISCARDED, detail)

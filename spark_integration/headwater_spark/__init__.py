@@ -1,1 +1,29 @@
-"""Spark source, sink, tiering job and Spark-managed cluster."""
+"""Spark source, sink, tiering job and Spark-managed cluster.
+
+`import headwater_spark` is cheap: what needs pyspark is loaded when it is first named.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "Cluster": "headwater_spark.cluster",
+    "check": "headwater_spark.check",
+    "commit_progress": "headwater_spark.lag",
+    "configure": "headwater_spark.session",
+    "lag": "headwater_spark.lag",
+    "register": "headwater_spark.registration",
+    "session": "headwater_spark.session",
+    "table": "headwater_spark.table",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'headwater_spark' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value  # not the submodule of the same name, which import has bound here
+    return value

@@ -1,0 +1,105 @@
+"""Options: Spark's Kafka names, and an error that names what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.errors import UsageError
+from headwater_spark.options import EARLIEST, LATEST, sink_options, source_options
+
+GIVEN = {"kafka.bootstrap.servers": "h:1", "subscribe": "b, a"}
+
+
+def test_defaults_differ_for_batch_and_stream() -> None:
+    batch = source_options(GIVEN, streaming=False)
+    stream = source_options(GIVEN, streaming=True)
+    assert batch.starting.default == EARLIEST and batch.ending.default == LATEST
+    assert stream.starting.default == LATEST
+    assert batch.subscription.topics == ("a", "b")
+    assert batch.isolation_level == "read_committed" and batch.fail_on_data_loss
+
+
+def test_names_are_case_insensitive_and_bootstrap_has_a_short_form() -> None:
+    options = source_options(
+        {"BOOTSTRAP.SERVERS": "h:1", "SubscribePattern": "fl.*", "STARTINGOFFSETS": "earliest"},
+        streaming=True,
+    )
+    assert options.bootstrap_servers == "h:1"
+    assert options.subscription.wants("flights") and not options.subscription.wants("a-fl")
+    assert options.starting.default == EARLIEST
+
+
+def test_json_offsets_and_assign() -> None:
+    options = source_options(
+        {
+            "bootstrap.servers": "h:1",
+            "assign": '{"a":[1,0]}',
+            "startingOffsets": '{"a":{"0":23,"1":-2}}',
+            "endingOffsets": '{"a":{"0":-1,"1":50}}',
+        },
+        streaming=False,
+    )
+    assert options.subscription.assigned == (("a", 0), ("a", 1))
+    assert options.starting.offsets == {("a", 0): 23, ("a", 1): -2}
+    assert options.ending.offsets == {("a", 0): -1, ("a", 1): 50}
+
+
+def test_timestamps() -> None:
+    one = source_options({**GIVEN, "startingTimestamp": "1000"}, streaming=True)
+    assert one.starting.timestamp_ms(("a", 5)) == 1000
+    some = source_options({**GIVEN, "startingOffsetsByTimestamp": '{"a":{"0":7}}'}, streaming=True)
+    assert some.starting.timestamp_ms(("a", 0)) == 7
+    assert some.starting.timestamp_ms(("a", 1)) is None
+
+
+def test_storage_options_are_collected() -> None:
+    options = source_options(
+        {**GIVEN, "headwater.storage.aws_region": "eu", "headwater.tables.uri": "s3://b"},
+        streaming=False,
+    )
+    assert options.storage_options == (("aws_region", "eu"),)
+    assert options.tables_uri == "s3://b"
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'"),
+        ({"frobnicate": "1"}, "unknown option 'frobnicate'"),
+        ({"startingOffsets": "first"}, "startingOffsets"),
+        ({"startingOffsets": '{"a":{"x":1}}'}, "startingOffsets"),
+        ({"startingOffsets": '{"a":5}'}, "needs partitions"),
+        ({"startingOffsets": "latest"}, "can't start at latest"),
+        ({"endingOffsets": "earliest"}, "can't end at earliest"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
+        ({"minPartitions": "many"}, "minPartitions"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
+        ({"kafka.isolation.level": "dirty"}, "kafka.isolation.level"),
+        ({"assign": '{"a":[0]}'}, "exactly one"),
+    ],
+)
+def test_bad_source_options(extra: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        source_options({**GIVEN, **extra}, streaming=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(UsageError, match="endingOffsets"):
+        source_options({**GIVEN, "endingOffsets": "latest"}, streaming=True)
+
+
+def test_missing_servers_and_topics() -> None:
+    with pytest.raises(UsageError, match="bootstrap.servers"):
+        source_options({"subscribe": "a"}, streaming=False)
+    with pytest.raises(UsageError, match="exactly one"):
+        source_options({"bootstrap.servers": "h:1"}, streaming=False)
+
+
+def test_sink_options() -> None:
+    options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "path": "ignored"})
+    assert options.topic == "t" and options.compression_type is None
+    assert sink_options({"bootstrap.servers": "h:1", "kafka.compression.type": "LZ4"}).topic is None
+    with pytest.raises(UsageError, match="acks"):
+        sink_options({"bootstrap.servers": "h:1", "kafka.acks": "1"})
+    with pytest.raises(UsageError, match="unknown option"):
+        sink_options({"bootstrap.servers": "h:1", "subscribe": "a"})

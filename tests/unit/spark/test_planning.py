@@ -1,0 +1,165 @@
+"""Planning is pure: positions, limits, the tier boundary, splits."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater_spark.planning import (
+    COLD_OFFSETS_MIN,
+    Boundary,
+    Seen,
+    behind,
+    byte_shares,
+    first_step,
+    limit_ends,
+    limit_offsets,
+    next_step,
+    splits,
+)
+from headwater_spark.positions import Position
+
+A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
+IDS = {"a": "id-a"}
+
+
+def _seen(earliest: dict, latest: dict, ids: dict | None = None) -> Seen:
+    return Seen(IDS if ids is None else ids, earliest, latest)
+
+
+def test_first_step_pins_the_start() -> None:
+    step = first_step({A0: 3, A1: 0}, _seen({A0: 0, A1: 0}, {A0: 10, A1: 0}))
+    assert step.position == Position({A0: 3, A1: 0}, {A0: 10, A1: 0}, IDS)
+    assert step.losses == ()
+
+
+def test_first_step_tells_of_starts_outside_the_log() -> None:
+    step = first_step({A0: 3}, _seen({A0: 5}, {A0: 10}))
+    assert step.position is not None and step.position.start == {A0: 5}
+    assert "starting offset 3" in step.losses[0]
+
+
+def test_nothing_new_is_none() -> None:
+    previous = Position({A0: 0}, {A0: 10}, IDS)
+    assert next_step(previous, _seen({A0: 0}, {A0: 10})).position is None
+
+
+def test_next_step_goes_on_where_the_last_ended() -> None:
+    previous = Position({A0: 0}, {A0: 10}, IDS)
+    step = next_step(previous, _seen({A0: 0}, {A0: 15}))
+    assert step.position == Position({A0: 10}, {A0: 15}, IDS)
+
+
+def test_a_new_partition_is_pinned_even_while_empty() -> None:
+    previous = Position({A0: 0}, {A0: 10}, IDS)
+    step = next_step(previous, _seen({A0: 0, A1: 4}, {A0: 10, A1: 4}))
+    assert step.position == Position({A0: 10, A1: 4}, {A0: 10, A1: 4}, IDS)
+    assert step.losses == ()
+
+
+def test_aged_out_offsets_are_a_loss() -> None:
+    previous = Position({A0: 0}, {A0: 10}, IDS)
+    step = next_step(previous, _seen({A0: 12}, {A0: 15}))
+    assert step.position is not None and step.position.start == {A0: 12}
+    assert step.losses == ("a-0: offsets 10 to 11 have aged out",)
+
+
+def test_a_recreated_topic_starts_anew() -> None:
+    previous = Position({A0: 0}, {A0: 10}, IDS)
+    step = next_step(previous, _seen({A0: 0}, {A0: 4}, {"a": "other"}))
+    assert step.position == Position({A0: 0}, {A0: 4}, {"a": "other"})
+    assert "created again" in step.losses[0]
+
+
+def test_a_deleted_topic_is_a_loss() -> None:
+    previous = Position({A0: 0, B0: 0}, {A0: 1, B0: 1}, {"a": "id-a", "b": "id-b"})
+    step = next_step(previous, _seen({A0: 0}, {A0: 1}))
+    assert "topic b is gone" in step.losses
+
+
+def test_a_leader_that_lags_never_moves_a_position_back() -> None:
+    previous = Position({A0: 0}, {A0: 10}, IDS)
+    seen = _seen({A0: 0}, {A0: 8})
+    assert next_step(previous, seen).position is None
+    assert "ends at 8" in behind(previous, seen)[0]
+
+
+def test_limit_is_shared_by_backlog_and_starves_nobody() -> None:
+    position = Position({A0: 0, A1: 0}, {A0: 1_000_000, A1: 3}, IDS)
+    assert limit_offsets(position, 1000).end == {A0: 999, A1: 1}
+
+
+def test_limit_leaves_a_small_backlog_alone() -> None:
+    position = Position({A0: 5}, {A0: 9}, IDS)
+    assert limit_offsets(position, 4) is position
+
+
+def test_limit_ends_never_goes_back_nor_beyond() -> None:
+    position = Position({A0: 5, A1: 5, B0: 5}, {A0: 9, A1: 9, B0: 9}, IDS)
+    assert limit_ends(position, {A0: 7, A1: 2}).end == {A0: 7, A1: 5, B0: 5}
+
+
+def test_byte_shares_follow_the_backlog() -> None:
+    position = Position({A0: 0, A1: 0, B0: 5}, {A0: 75, A1: 25, B0: 5}, IDS)
+    assert byte_shares(position, 1000) == {A0: 750, A1: 250}
+
+
+def test_cut_at_the_tier_boundary() -> None:
+    position = Position({A0: 10}, {A0: 100}, IDS)
+    parts = splits(position, {A0: Boundary(local_start=50, tiered_start=0, tiered_end=80)})
+    assert [(s.start_offset, s.end_offset, s.cold) for s in parts] == [
+        (10, 80, True),
+        (80, 100, False),
+    ]
+
+
+def test_a_short_tiered_range_that_brokers_have_is_fetched() -> None:
+    position = Position({A0: 10}, {A0: 100}, IDS)
+    parts = splits(position, {A0: Boundary(local_start=0, tiered_start=0, tiered_end=80)})
+    assert [(s.start_offset, s.end_offset, s.cold) for s in parts] == [(10, 100, False)]
+
+
+def test_a_long_tiered_range_is_read_from_the_table() -> None:
+    end = COLD_OFFSETS_MIN + 10
+    parts = splits(Position({A0: 10}, {A0: end}, IDS), {A0: Boundary(0, 0, end)})
+    assert [s.cold for s in parts] == [True]
+
+
+def test_what_the_table_does_not_reach_back_to_is_fetched() -> None:
+    parts = splits(Position({A0: 0}, {A0: 100}, IDS), {A0: Boundary(90, 50, 95)})
+    assert [s.cold for s in parts] == [False]
+
+
+def test_min_partitions_and_max_records() -> None:
+    position = Position({A0: 0, A1: 0}, {A0: 300, A1: 100}, IDS)
+    assert len(splits(position, {}, min_partitions=8)) == 8
+    parts = splits(position, {}, max_records=100)
+    assert [s.offsets for s in parts] == [100, 100, 100, 100]
+
+
+_OFFSETS = st.integers(0, 2_000_000)
+
+
+@given(
+    start=_OFFSETS,
+    size=st.integers(0, 1_000_000),
+    local=_OFFSETS,
+    tiered=st.tuples(_OFFSETS, _OFFSETS),
+    wanted=st.integers(1, 20),
+    most=st.integers(1000, 2_000_000),
+)
+def test_splits_cover_exactly_the_range(
+    start: int, size: int, local: int, tiered: tuple[int, int], wanted: int, most: int
+) -> None:
+    boundary = Boundary(local, min(tiered), max(tiered))
+    position = Position({A0: start}, {A0: start + size}, IDS)
+    parts = splits(position, {A0: boundary}, min_partitions=wanted, max_records=most)
+    at = start
+    for part in parts:
+        assert part.start_offset == at and part.offsets > 0
+        assert part.offsets <= most
+        if part.cold:
+            assert boundary.tiered_start <= part.start_offset
+            assert part.end_offset <= boundary.tiered_end
+        at = part.end_offset
+    assert at == start + size

@@ -312,11 +312,8 @@ class Fetcher:
                 await self._ports.recover(partition, connection, what, self.leader_id)
         except KafkaError as refused:
             _log.warning("following broker %d: %s", self.leader_id, refused)
+            partition.check_storage(refused)
             self._hold(following, refused.code.name, rarely=False)
-        except ConnectionError:
-            raise  # the leader went while `recover` asked it
-        except OSError as failed:
-            partition.storage_failed(failed)
 
     def _truncate(self, partition: Partition, row: Fetched) -> bool:
         """Cut where the logs part. False when that changed nothing: do not ask again at once."""

@@ -144,8 +144,9 @@ class Partition:
         log = self.log
         try:
             result = log.append_as_leader(view, self.leader_epoch, now_ms, origin=origin)
-        except OSError as error:
-            raise self.storage_failed(error) from error
+        except KafkaError as error:
+            self.check_storage(error)
+            raise
         if self._sole:
             self.high_watermark = log.log_end_offset
             if self.on_hw is not None:
@@ -199,8 +200,9 @@ class Partition:
             return EMPTY
         try:
             return log.read(offset, max_bytes, upper, min_one=min_one)
-        except OSError as error:
-            raise self.storage_failed(error) from error
+        except KafkaError as error:
+            self.check_storage(error)
+            raise
 
     @property
     def last_stable_offset(self) -> int:
@@ -228,7 +230,7 @@ class Partition:
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """What a fetcher (follower or consumer) must be told when its log parted from ours."""
-        if last_fetched_epoch in (-1, self.log.latest_epoch()):
+        if last_fetched_epoch in (-1, self.log.latest_epoch):
             # Our latest epoch ends at the log end, and nobody is sent offsets above that.
             return None
         end = EpochEnd(*self.log.end_offset_for_epoch(last_fetched_epoch))
@@ -239,7 +241,7 @@ class Partition:
     @property
     def latest_epoch(self) -> int:
         """The leader epoch of the newest record (or of this leadership); -1 when there is none."""
-        return self.log.latest_epoch()
+        return self.log.latest_epoch
 
     def own_epoch_end(self, epoch: int) -> EpochEnd:
         """The epoch end of this log, whoever leads."""
@@ -401,11 +403,16 @@ class Partition:
         self._stop_leading()
         self._tell(self.on_leadership)
 
-    def storage_failed(self, error: OSError) -> KafkaError:
-        """The disk failed under this replica: it goes offline. The error to answer with."""
-        self.storage_error = True
-        self.stop(f"log directory failed: {error}")
-        return refusals.storage_failed(self, error)
+    def check_storage(self, error: KafkaError) -> None:
+        """A log that answers KAFKA_STORAGE_ERROR has lost its disk: this replica goes offline."""
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self.fail_storage(error.detail)
+
+    def fail_storage(self, reason: str) -> None:
+        """The directory of this replica's log has failed."""
+        if not self.storage_error:
+            self.storage_error = True
+            self.stop(f"log directory failed: {reason}")
 
     def set_min_insync_replicas(self, value: int) -> None:
         """min.insync.replicas of the topic changed."""

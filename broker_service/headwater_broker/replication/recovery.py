@@ -103,9 +103,7 @@ class Recovery:
             return
         partition.restart_at(offset)
         log = partition.log
-        for known, start in decode_epochs(bytes(reply.epoch_checkpoint)):
-            if start <= offset:
-                log.assign_epoch_start(known, start)
+        log.load_epochs(decode_epochs(bytes(reply.epoch_checkpoint)))
         log.load_producer_snapshot(bytes(reply.producer_snapshot), offset)
 
     async def _offset(
@@ -148,7 +146,7 @@ def replica_state(partition: Partition, offset: int) -> ReplicaStateReply:
     if not partition.is_leader:
         return ReplicaStateReply(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     log = partition.log
-    entries = [(epoch, start) for epoch, start in log.epoch_entries() if start <= offset]
+    entries = [(epoch, start) for epoch, start in log.epochs.entries if start <= offset]
     return ReplicaStateReply(
         error_code=ErrorCode.NONE,
         producer_snapshot=log.producer_snapshot_bytes(offset),

@@ -110,8 +110,3 @@ def stale_broker_epoch(partition: Replica, replica_id: int, told: int, known: in
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         f"broker {replica_id} fetched under broker epoch {told}, but {known} was seen already",
     )
-
-
-def storage_failed(partition: Replica, error: OSError) -> KafkaError:
-    """The disk failed under this replica."""
-    return _error(partition, ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -95,7 +95,7 @@ def _os_error(error: OSError) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that the flush at exit cannot fail
         return EXIT_FAILED
     where = f" ({error.filename})" if error.filename else ""
-    return _told(f"{error.strerror or error!r}{where}", EXIT_FAILED)
+    return _told(f"{error.strerror or repr(error)}{where}", EXIT_FAILED)
 
 
 def _entries() -> dict[str, EntryPoint]:

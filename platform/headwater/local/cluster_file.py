@@ -155,7 +155,10 @@ def resolve(
     if known is None:
         cluster_id = _adopted_id(directory) or _fresh_id(entropy)
         spec = ClusterSpec(
-            directory, cluster_id, brokers or BROKERS_DEFAULT, base_port or PORT_DEFAULT
+            directory,
+            cluster_id,
+            BROKERS_DEFAULT if brokers is None else brokers,
+            PORT_DEFAULT if base_port is None else base_port,
         )
     else:
         if brokers is not None and brokers < known.brokers:
@@ -165,8 +168,8 @@ def resolve(
             )
         spec = replace(
             known.spec(directory),
-            brokers=brokers or known.brokers,
-            base_port=base_port or known.base_port,
+            brokers=known.brokers if brokers is None else brokers,
+            base_port=known.base_port if base_port is None else base_port,
         )
     check_folders(spec)
     return spec

@@ -1,0 +1,209 @@
+"""`headwater status`: brokers, partitions, lag, rates, and how much of each log is in Delta."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headwater.cli.options import dir_option, echo_json, json_option
+from headwater.cli.status_view import (
+    Answer,
+    BrokerRow,
+    PartitionRow,
+    Rates,
+    StatusView,
+    as_document,
+    build_view,
+    rates,
+)
+from headwater.client.control import ControlClient
+from headwater.errors import HeadwaterError, UsageError
+from headwater.local import cluster_file
+from headwater.local.cluster_file import ClusterFile
+from headwater.ports.control import ControlUnavailableError
+from headwater.system import SystemClock
+
+REFRESH_S = 1.0
+SAMPLE_S = 0.4
+"""Between the two looks that a single `status` takes, so that it can show rates."""
+BAR_CELLS = 24
+EXIT_UNHEALTHY = 1
+
+
+@click.command()
+@dir_option
+@click.option("--watch", is_flag=True, help="Refresh every second until Ctrl-C.")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@json_option
+def status(directory: str, watch: bool, internal: bool, as_json: bool) -> int:
+    """Show the cluster of a folder. Exit code 1 when something is down or under-replicated."""
+    path = Path(directory).expanduser().resolve()
+    cluster = cluster_file.load(path)
+    if cluster is None:
+        raise UsageError(f"{directory} holds no cluster: start one with `headwater up`")
+    if not cluster.running:
+        return _down(cluster, as_json)
+    watcher = _Watcher(path, cluster)
+    try:
+        return _watch(watcher, internal, as_json) if watch else _once(watcher, internal, as_json)
+    finally:
+        watcher.close()
+
+
+def _down(cluster: ClusterFile, as_json: bool) -> int:
+    if as_json:
+        echo_json({"format": 1, "cluster_id": cluster.cluster_id, "running": False})
+    else:
+        click.echo(f"cluster {cluster.cluster_id} is down: start it with `headwater up`")
+    return EXIT_UNHEALTHY
+
+
+class _Watcher:
+    """Asks every broker at once; one that is gone costs its time limit, not the others'."""
+
+    def __init__(self, directory: Path, cluster: ClusterFile) -> None:
+        self.cluster = cluster
+        self._directory = directory
+        self._clock = SystemClock()
+        self._clients: dict[str, ControlClient] = {}
+        self._pool = ThreadPoolExecutor(16, thread_name_prefix="status")
+
+    def view(self) -> StatusView:
+        """The cluster now. Brokers of a managed cluster may move: the file is read again."""
+        self.cluster = cluster_file.load(self._directory) or self.cluster
+        rows = list(enumerate(self.cluster.control_addresses))
+        answers = list(self._pool.map(self._ask, rows))
+        return build_view(answers, self.cluster.cluster_id, self._clock.monotonic())
+
+    def close(self) -> None:
+        """Close the channels."""
+        self._pool.shutdown(wait=True)
+        for client in self._clients.values():
+            client.close()
+
+    def _ask(self, row: tuple[int, str]) -> Answer:
+        broker_id, control_address = row
+        addresses = self.cluster.bootstrap_servers.split(",")
+        address = addresses[broker_id] if broker_id < len(addresses) else control_address
+        client = self._clients.setdefault(control_address, ControlClient(control_address))
+        try:
+            reply = client.status()
+            document = json.loads(reply.document)
+        except ControlUnavailableError as error:
+            return Answer(broker_id, address, problem=_short(error))
+        except ValueError as error:
+            return Answer(broker_id, address, problem=f"unreadable status document: {error}")
+        return Answer(broker_id, address, reply.ready, document)
+
+
+def _once(watcher: _Watcher, internal: bool, as_json: bool) -> int:
+    first = watcher.view()
+    time.sleep(SAMPLE_S)
+    now = watcher.view()
+    moved = rates(first, now)
+    if as_json:
+        bootstrap = watcher.cluster.bootstrap_servers
+        echo_json({"running": True, "bootstrap_servers": bootstrap, **as_document(now, moved)})
+    else:
+        Console().print(render(now, moved, watcher.cluster, internal=internal))
+    return 0 if now.healthy else EXIT_UNHEALTHY
+
+
+def _watch(watcher: _Watcher, internal: bool, as_json: bool) -> int:
+    before: StatusView | None = None
+    with Live(console=Console(), auto_refresh=False, screen=not as_json) as live:
+        while True:
+            now = watcher.view()
+            moved = rates(before, now)
+            if as_json:
+                click.echo(json.dumps(as_document(now, moved)))
+            else:
+                shown = render(now, moved, watcher.cluster, internal=internal)
+                live.update(shown, refresh=True)
+            before = now
+            time.sleep(REFRESH_S)
+
+
+def render(view: StatusView, moved: Rates, cluster: ClusterFile, *, internal: bool) -> Group:
+    """The tables of one view."""
+    head = Text(f"cluster {view.cluster_id}   bootstrap servers {cluster.bootstrap_servers}")
+    rows = [p for p in view.partitions if internal or not p.topic.startswith("__")]
+    return Group(head, _broker_table(view.brokers, moved), _partition_table(rows, moved))
+
+
+def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
+    table = Table(title="brokers", title_justify="left")
+    for heading in ("broker", "address", "state"):
+        table.add_column(heading)
+    for heading in ("leaders", "replicas", "on disk", "in/s", "out/s", "memory"):
+        table.add_column(heading, justify="right")
+    for b in brokers:
+        state = Text("ready", "green") if b.ready else Text(b.problem or "starting", "red")
+        table.add_row(
+            f"{b.broker_id}{' (controller)' if b.controller else ''}",
+            b.address,
+            state,
+            str(b.leaders),
+            str(b.replicas),
+            _bytes(b.size_bytes),
+            _bytes(moved.bytes_in.get(b.broker_id, 0)),
+            _bytes(moved.bytes_out.get(b.broker_id, 0)),
+            _bytes(b.rss_bytes) if b.rss_bytes else "",
+        )
+    return table
+
+
+def _partition_table(partitions: list[PartitionRow], moved: Rates) -> Table | Text:
+    if not partitions:
+        return Text("no topics yet")
+    table = Table(title="partitions", title_justify="left")
+    table.add_column("partition")
+    table.add_column("leader", justify="right")
+    table.add_column("in sync")
+    for heading in ("lag", "records/s", "start", "end"):
+        table.add_column(heading, justify="right")
+    table.add_column("Delta | hot", no_wrap=True)
+    for p in partitions:
+        full = len(p.isr) == len(p.replicas)
+        table.add_row(
+            p.name,
+            str(p.leader) if p.leader >= 0 else Text("none", "red"),
+            Text(",".join(map(str, p.isr)), "" if full else "yellow"),
+            str(p.lag_max),
+            f"{moved.records.get(p.name, 0):,.0f}",
+            f"{p.log_start_offset:,}",
+            f"{p.high_watermark:,}",
+            Text(p.offline_reason, "red") if p.offline_reason else bar(p),
+        )
+    return table
+
+
+def bar(partition: PartitionRow) -> Text:
+    """Which part of the kept offsets Delta holds, and which only the brokers."""
+    if partition.log_end_offset <= partition.log_start_offset:
+        return Text("·" * BAR_CELLS, "dim")
+    cold = round(BAR_CELLS * partition.delta_share)
+    shown = Text("█" * cold, "blue")
+    shown.append("█" * (BAR_CELLS - cold), "dark_orange")
+    return shown.append(f" {partition.delta_share:4.0%} Delta")
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _short(error: HeadwaterError) -> str:
+    text = str(error)
+    return "does not answer" if "UNAVAILABLE" in text or "DEADLINE" in text else text

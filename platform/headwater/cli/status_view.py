@@ -1,0 +1,240 @@
+"""What `headwater status` shows, computed from the brokers' status documents (format 1). Pure.
+
+Each broker tells what it sees: its replicas with their offsets, its counters. The leader's row is
+the truth of a partition; the followers' rows give their lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition. Offsets are the leader's; -1 where nobody tells."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    log_start_offset: int = -1
+    tiered_end_offset: int = -1
+    """The end of what Delta holds: hot begins here."""
+    local_log_start_offset: int = -1
+    high_watermark: int = -1
+    log_end_offset: int = -1
+    size_bytes: int = 0
+    lag: Mapping[int, int] = field(default_factory=dict)
+    """Offsets each follower is behind."""
+    offline_reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """`flights-0`."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def lag_max(self) -> int:
+        """Of all followers that tell."""
+        return max(self.lag.values(), default=0)
+
+    @property
+    def delta_share(self) -> float:
+        """How much of the offsets kept is in Delta, 0 to 1."""
+        kept = self.log_end_offset - self.log_start_offset
+        if kept <= 0:
+            return 0.0
+        tiered = min(self.tiered_end_offset, self.log_end_offset) - self.log_start_offset
+        return max(0.0, tiered / kept)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """One broker; `problem` says why it does not answer."""
+
+    broker_id: int
+    address: str
+    ready: bool = False
+    controller: bool = False
+    leaders: int = 0
+    replicas: int = 0
+    size_bytes: int = 0
+    bytes_in_total: int = 0
+    bytes_out_total: int = 0
+    rss_bytes: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """The cluster at one moment (`taken_s`, monotonic)."""
+
+    taken_s: float
+    cluster_id: str
+    brokers: tuple[BrokerRow, ...]
+    partitions: tuple[PartitionRow, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Every broker ready, every partition led and fully replicated."""
+        replicated = all(p.leader >= 0 and len(p.isr) == len(p.replicas) for p in self.partitions)
+        return replicated and all(broker.ready for broker in self.brokers)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Between two views: per second."""
+
+    records: Mapping[str, float]
+    """By partition name: advance of the high watermark."""
+    bytes_in: Mapping[int, float]
+    bytes_out: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one control address said: a document, or a problem."""
+
+    broker_id: int
+    address: str
+    ready: bool = False
+    document: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+def build_view(answers: Sequence[Answer], cluster_id: str, taken_s: float) -> StatusView:
+    """Merge what the brokers said."""
+    controller = _controller_id(answers)
+    partitions = _partitions(answers)
+    brokers = tuple(_broker(answer, controller) for answer in answers)
+    return StatusView(taken_s, cluster_id, brokers, partitions)
+
+
+def rates(before: StatusView | None, now: StatusView) -> Rates:
+    """What moved between two views; nothing without a first one."""
+    if before is None or now.taken_s <= before.taken_s:
+        return Rates({}, {}, {})
+    seconds = now.taken_s - before.taken_s
+    watermarks = {p.name: p.high_watermark for p in before.partitions}
+    records = {
+        p.name: max(0, p.high_watermark - watermarks[p.name]) / seconds
+        for p in now.partitions
+        if p.name in watermarks
+    }
+    known = {b.broker_id: b for b in before.brokers if b.ready}
+    pairs = [(known[b.broker_id], b) for b in now.brokers if b.ready and b.broker_id in known]
+    # A restarted broker counts from 0 again: never a negative rate.
+    taken = {b.broker_id: max(0, b.bytes_in_total - a.bytes_in_total) / seconds for a, b in pairs}
+    given = {b.broker_id: max(0, b.bytes_out_total - a.bytes_out_total) / seconds for a, b in pairs}
+    return Rates(records, taken, given)
+
+
+def as_document(view: StatusView, moved: Rates) -> dict[str, Any]:
+    """The view for `--json`."""
+    return {
+        "format": FORMAT,
+        "cluster_id": view.cluster_id,
+        "healthy": view.healthy,
+        "brokers": [
+            {
+                "broker_id": b.broker_id,
+                "address": b.address,
+                "ready": b.ready,
+                "controller": b.controller,
+                "leaders": b.leaders,
+                "replicas": b.replicas,
+                "size_bytes": b.size_bytes,
+                "bytes_in_per_s": round(moved.bytes_in.get(b.broker_id, 0.0), 1),
+                "bytes_out_per_s": round(moved.bytes_out.get(b.broker_id, 0.0), 1),
+                "rss_bytes": b.rss_bytes,
+                "problem": b.problem,
+            }
+            for b in view.brokers
+        ],
+        "partitions": [_partition_document(p, moved) for p in view.partitions],
+    }
+
+
+def _partition_document(p: PartitionRow, moved: Rates) -> dict[str, Any]:
+    return {
+        "topic": p.topic,
+        "partition": p.partition,
+        "leader": p.leader,
+        "leader_epoch": p.leader_epoch,
+        "replicas": list(p.replicas),
+        "isr": list(p.isr),
+        "lag": {str(broker_id): lag for broker_id, lag in p.lag.items()},
+        "log_start_offset": p.log_start_offset,
+        "tiered_end_offset": p.tiered_end_offset,
+        "local_log_start_offset": p.local_log_start_offset,
+        "high_watermark": p.high_watermark,
+        "log_end_offset": p.log_end_offset,
+        "size_bytes": p.size_bytes,
+        "records_per_s": round(moved.records.get(p.name, 0.0), 1),
+        "offline_reason": p.offline_reason,
+    }
+
+
+def _controller_id(answers: Sequence[Answer]) -> int:
+    """Who most brokers say it is; -1 while nobody knows."""
+    told = [answer.document.get("controller_id", -1) for answer in answers if answer.document]
+    known = [controller for controller in told if controller >= 0]
+    return max(set(known), key=known.count) if known else -1
+
+
+def _broker(answer: Answer, controller_id: int) -> BrokerRow:
+    document = answer.document
+    rows = document.get("partitions", ())
+    meters = document.get("topics", {}).values()
+    return BrokerRow(
+        broker_id=answer.broker_id,
+        address=answer.address,
+        ready=answer.ready,
+        controller=answer.broker_id == controller_id and answer.ready,
+        leaders=sum(1 for row in rows if row.get("is_leader")),
+        replicas=len(rows),
+        size_bytes=sum(row.get("size_bytes", 0) for row in rows),
+        bytes_in_total=sum(meter.get("bytes_in", 0) for meter in meters),
+        bytes_out_total=sum(meter.get("bytes_out", 0) for meter in meters),
+        rss_bytes=document.get("rss_bytes", 0),
+        problem=answer.problem,
+    )
+
+
+def _partitions(answers: Sequence[Answer]) -> tuple[PartitionRow, ...]:
+    told: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {}
+    for answer in answers:
+        for row in answer.document.get("partitions", ()):
+            told.setdefault((row["topic"], row["partition"]), {})[answer.broker_id] = row
+    return tuple(_merged(topic, number, told[topic, number]) for topic, number in sorted(told))
+
+
+def _merged(topic: str, partition: int, told: Mapping[int, Mapping[str, Any]]) -> PartitionRow:
+    # Two may think they lead for a moment: the higher epoch is right.
+    best = max(told.values(), key=lambda r: (r["leader_epoch"], bool(r.get("is_leader"))))
+    led = bool(best.get("is_leader"))
+    end = best["log_end_offset"]
+    followers = {b: r for b, r in told.items() if r is not best}
+    local_start = best.get("local_log_start_offset", -1)
+    return PartitionRow(
+        topic=topic,
+        partition=partition,
+        leader=best["leader"] if led else -1,
+        leader_epoch=best["leader_epoch"],
+        replicas=tuple(best["replicas"]),
+        isr=tuple(best["isr"]),
+        log_start_offset=best["log_start_offset"],
+        tiered_end_offset=max(best.get("tiered_end_offset", -1), local_start),
+        local_log_start_offset=local_start,
+        high_watermark=best["high_watermark"],
+        log_end_offset=end,
+        size_bytes=best.get("size_bytes", 0),
+        lag={b: max(0, end - r["log_end_offset"]) for b, r in sorted(followers.items())},
+        offline_reason=best.get("offline_reason") or ("" if led else "no leader answers"),
+    )

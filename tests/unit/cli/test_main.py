@@ -1,0 +1,103 @@
+"""The command line's front: errors as one line, exit codes, help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from headwater.cli import main as front
+from headwater.cli.assignments import parse_settings
+from headwater.cli.main import main
+from headwater.cli.options import bootstrap_servers
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
+
+
+class FakeEntry:
+    """An entry point whose command does one thing."""
+
+    def __init__(self, action: object) -> None:
+        self.value = "test"
+        self._action = action
+
+    def load(self) -> click.Command:
+        if isinstance(self._action, ImportError):
+            raise self._action
+
+        @click.command("act")
+        def act() -> object:
+            if isinstance(self._action, BaseException):
+                raise self._action
+            return self._action
+
+        return act
+
+
+def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
+    monkeypatch.setattr(front, "_entries", lambda: {"act": FakeEntry(action)})
+    return main(["act"])
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "line"),
+    [
+        (UsageError("--port 1:\n give more"), 2, "headwater: --port 1: give more\n"),
+        (HeadwaterError("it broke"), 1, "headwater: it broke\n"),
+        (
+            KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic x"),
+            1,
+            "headwater: UNKNOWN_TOPIC_OR_PARTITION: no topic x\n",
+        ),
+        (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (ModuleNotFoundError("No module named 'grpc'", name="grpc"), 2, "needs grpc"),
+        (None, 0, ""),
+        (1, 1, ""),
+    ],
+)
+def test_every_expected_error_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    action: object,
+    code: int,
+    line: str,
+) -> None:
+    assert run(monkeypatch, action) == code
+    told = capsys.readouterr().err.lstrip()
+    assert line in told
+    assert told.count("\n") <= 1
+
+
+@pytest.mark.parametrize("arguments", [["stat"], ["--nonsense"], ["up", "--brokers", "many"]])
+def test_bad_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("headwater: ")
+
+
+def test_a_near_name_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topic"]) == 2
+    assert "topics" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert "headwater" in capsys.readouterr().out
+
+
+def test_bootstrap_servers_come_from_option_environment_or_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP_SERVERS", "b:1")
+    assert bootstrap_servers("a:1", str(tmp_path)) == "a:1"
+    assert bootstrap_servers(None, str(tmp_path)) == "b:1"
+    monkeypatch.delenv("HEADWATER_BOOTSTRAP_SERVERS")
+    with pytest.raises(UsageError, match="headwater up"):
+        bootstrap_servers(None, str(tmp_path))
+
+
+def test_settings_are_key_value() -> None:
+    assert parse_settings(["a=1", "b=x=y"], "--set") == {"a": "1", "b": "x=y"}
+    for bad in (["a"], ["=1"], ["a=1", "a=2"]):
+        with pytest.raises(UsageError, match="--set"):
+            parse_settings(bad, "--set")

@@ -1,0 +1,105 @@
+"""What `headwater status` computes from the brokers' documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.cli.status import bar, render
+from headwater.cli.status_view import Answer, StatusView, as_document, build_view, rates
+from headwater.local.cluster_file import ClusterFile
+
+
+def row(led: bool, *, end: int = 100, watermark: int = 90, **more: Any) -> dict[str, Any]:
+    return {
+        "topic": "flights",
+        "partition": 0,
+        "leader": 0,
+        "leader_epoch": 3,
+        "is_leader": led,
+        "replicas": [0, 1],
+        "isr": [0, 1],
+        "log_start_offset": 20,
+        "local_log_start_offset": 40,
+        "high_watermark": watermark,
+        "log_end_offset": end,
+        "size_bytes": 1000,
+        "offline_reason": None,
+        **more,
+    }
+
+
+def view(*rows: dict[str, Any], at: float = 1.0, bytes_in: int = 0) -> StatusView:
+    answers = [
+        Answer(
+            broker,
+            f"127.0.0.1:{9092 + broker}",
+            ready=True,
+            document={
+                "controller_id": 1,
+                "partitions": [found],
+                "topics": {"flights": {"bytes_in": bytes_in, "bytes_out": 0}},
+            },
+        )
+        for broker, found in enumerate(rows)
+    ]
+    return build_view(answers, "abc", at)
+
+
+def test_the_leaders_row_is_the_partition_and_followers_give_lag() -> None:
+    shown = view(row(True), row(False, end=70))
+    (partition,) = shown.partitions
+    assert (partition.leader, partition.log_end_offset, partition.lag) == (0, 100, {1: 30})
+    assert [b.controller for b in shown.brokers] == [False, True]
+    assert [b.leaders for b in shown.brokers] == [1, 0]
+    assert shown.healthy
+
+
+def test_a_partition_without_a_leader_says_why() -> None:
+    reason = "disk wiped"
+    shown = view(row(False, offline_reason=reason), row(False, end=70))
+    assert shown.partitions[0].leader == -1
+    assert shown.partitions[0].offline_reason == reason
+    assert not shown.healthy
+
+
+def test_of_two_leaders_the_higher_epoch_is_right() -> None:
+    shown = view(row(True), row(True, leader=1, leader_epoch=4, end=95))
+    assert shown.partitions[0].leader == 1
+
+
+def test_the_share_in_delta_ends_where_hot_begins() -> None:
+    assert view(row(True)).partitions[0].delta_share == 0.25
+    assert view(row(True, tiered_end_offset=60)).partitions[0].delta_share == 0.5
+    assert view(row(True, end=20, watermark=20)).partitions[0].delta_share == 0.0
+
+
+def test_a_broker_that_is_gone_is_told_and_harms_nothing() -> None:
+    answers = [
+        Answer(0, "127.0.0.1:9092", ready=True, document={"partitions": [row(True)]}),
+        Answer(1, "127.0.0.1:9093", problem="does not answer"),
+    ]
+    shown = build_view(answers, "abc", 1.0)
+    assert not shown.healthy
+    assert shown.brokers[1].problem == "does not answer"
+    assert shown.partitions[0].leader == 0
+
+
+def test_rates_are_per_second_and_never_negative() -> None:
+    before = view(row(True, watermark=50), at=1.0, bytes_in=1000)
+    now = view(row(True, watermark=90), at=3.0, bytes_in=5000)
+    moved = rates(before, now)
+    assert moved.records == {"flights-0": 20.0}
+    assert moved.bytes_in == {0: 2000.0}
+    restarted = rates(now, view(row(True, watermark=50), at=4.0, bytes_in=10))
+    assert restarted.records == {"flights-0": 0.0}
+    assert restarted.bytes_in == {0: 0.0}
+    assert rates(None, now).records == {}
+
+
+def test_views_render_and_serialise() -> None:
+    shown = view(row(True), row(False, end=70))
+    moved = rates(None, shown)
+    cluster = ClusterFile("abc", 2, 9092)
+    assert render(shown, moved, cluster, internal=False).renderables
+    assert as_document(shown, moved)["partitions"][0]["lag"] == {"1": 30}
+    assert "25% Delta" in bar(shown.partitions[0]).plain

@@ -1,0 +1,132 @@
+"""cluster.json, the lock on the folder, and which cluster a folder holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import UsageError
+from headwater.local import cluster_file
+from headwater.local.cluster_file import ClusterFile, DirectoryLock, of_spec, resolve
+from headwater.local.processes import ProcessRef
+from headwater.local.slots import ClusterSpec
+from headwater.system import SystemEntropy
+
+
+def saved(directory: Path, brokers: int = 3, base_port: int = 9092) -> ClusterFile:
+    cluster = of_spec(ClusterSpec(directory, "abc", brokers, base_port))
+    cluster_file.save(directory, cluster)
+    return cluster
+
+
+def test_the_file_round_trips(tmp_path: Path) -> None:
+    cluster = ClusterFile(
+        cluster_id="abc",
+        brokers=2,
+        base_port=9092,
+        control_addresses=("127.0.0.1:9192", "127.0.0.1:9193"),
+        manager=ProcessRef.of("supervisor", os.getpid()),
+        processes=(ProcessRef("zookeeper", 1, 2.0),),
+    )
+    cluster_file.save(tmp_path, cluster)
+    assert cluster_file.load(tmp_path) == cluster
+    assert cluster.running
+
+
+def test_no_file_is_no_cluster(tmp_path: Path) -> None:
+    assert cluster_file.load(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "cluster.json"),
+        ("[]", "format None"),
+        ('{"format": 99}', "format 99"),
+        ('{"format": 1}', "missing"),
+    ],
+)
+def test_an_unreadable_file_is_one_clear_error(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(UsageError, match=words):
+        cluster_file.load(tmp_path)
+
+
+def test_a_new_folder_gets_a_fresh_cluster_of_three(tmp_path: Path) -> None:
+    one = resolve(tmp_path, None, None, SystemEntropy())
+    other = resolve(tmp_path, None, None, SystemEntropy())
+    assert (one.brokers, one.base_port) == (3, 9092)
+    assert one.cluster_id != other.cluster_id
+    assert len(one.cluster_id) == 22
+
+
+def test_a_known_folder_keeps_its_id_size_and_ports(tmp_path: Path) -> None:
+    saved(tmp_path, brokers=2, base_port=19092)
+    spec = resolve(tmp_path, None, None, SystemEntropy())
+    assert (spec.cluster_id, spec.brokers, spec.base_port) == ("abc", 2, 19092)
+
+
+def test_a_known_folder_can_grow_but_not_shrink(tmp_path: Path) -> None:
+    saved(tmp_path, brokers=2)
+    assert resolve(tmp_path, 4, None, SystemEntropy()).brokers == 4
+    with pytest.raises(UsageError, match="reassign"):
+        resolve(tmp_path, 1, None, SystemEntropy())
+
+
+@pytest.mark.parametrize("brokers", [0, -1, 101])
+def test_a_senseless_number_of_brokers_is_refused(tmp_path: Path, brokers: int) -> None:
+    with pytest.raises(UsageError, match="--brokers"):
+        resolve(tmp_path, brokers, None, SystemEntropy())
+
+
+@pytest.mark.parametrize("port", [0, 80, 65300, 70000])
+def test_a_port_that_leaves_no_room_is_refused(tmp_path: Path, port: int) -> None:
+    with pytest.raises(UsageError, match="--port"):
+        resolve(tmp_path, 1, port, SystemEntropy())
+
+
+def write_meta(folder: Path, cluster_id: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "meta.properties").write_text(f"#x\nversion=1\ncluster.id={cluster_id}\n")
+
+
+def test_a_data_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path)
+    write_meta(tmp_path / "broker-1", "another")
+    with pytest.raises(UsageError, match="broker-1 belongs to cluster another, not to abc"):
+        resolve(tmp_path, None, None, SystemEntropy())
+
+
+def test_a_lost_cluster_file_is_made_again_from_the_data(tmp_path: Path) -> None:
+    write_meta(tmp_path / "broker-0", "abc")
+    assert resolve(tmp_path, None, None, SystemEntropy()).cluster_id == "abc"
+    write_meta(tmp_path / "broker-1", "other")
+    with pytest.raises(UsageError, match="several clusters"):
+        resolve(tmp_path, None, None, SystemEntropy())
+
+
+def test_two_managers_never_share_a_folder(tmp_path: Path) -> None:
+    first, second = DirectoryLock(tmp_path), DirectoryLock(tmp_path)
+    first.acquire()
+    with pytest.raises(UsageError, match="starting"):
+        second.acquire()
+    cluster = of_spec(ClusterSpec(tmp_path, "abc", 1, 9092))
+    document = {"pid": 4242, "name": "supervisor", "started": 1.0}
+    cluster_file.save(tmp_path, cluster)
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "manager": document}))
+    with pytest.raises(UsageError, match=r"pid 4242.*127.0.0.1:9092.*headwater down"):
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_clusters_far_enough_apart_share_no_port(tmp_path: Path) -> None:
+    one = ClusterSpec(tmp_path, "a", 3, 9092)
+    other = ClusterSpec(tmp_path, "b", 3, 9096)
+    assert not set(one.ports()) & set(other.ports())
+    assert one.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"

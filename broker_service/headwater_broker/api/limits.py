@@ -14,6 +14,8 @@ WARM_BYTES_MAX = 1024 * 1024
 """How much a disk thread reads ahead of one cold fetch."""
 HOT_TAIL_BYTES = 4 * 1024 * 1024
 """The end of an open log counts as hot without a probe."""
+REMOTE_READS_PER_FETCH = 4
+"""How many partitions of one fetch are served from the table at once; the others come next."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that ordinary producers may not write to."""
 
@@ -31,3 +33,5 @@ class ApiConfig:
     offsets_partitions: int = 50  # offsets.topic.num.partitions
     offsets_replication_factor: int = 3  # offsets.topic.replication.factor
     request_timeout_ms: int = 30_000  # request.timeout.ms
+    tables_uri: str = ""  # headwater.tables.uri
+    table_storage_options: tuple[tuple[str, str], ...] = ()

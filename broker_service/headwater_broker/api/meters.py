@@ -68,7 +68,9 @@ class Meters:
         "connections",
         "connections_closed_malformed",
         "connections_total",
-        "in_flight",
+        "fetch",
+        "produce",
+        "remote_errors",
         "topics",
     )
 
@@ -78,7 +80,9 @@ class Meters:
         self.connections = 0
         self.connections_total = 0
         self.connections_closed_malformed = 0
-        self.in_flight = 0
+        self.remote_errors = 0
+        self.produce = self.api(0)
+        self.fetch = self.api(1)
 
     def topic(self, name: str) -> TopicMeter:
         """The meter of `name`, made at first use."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.ports.authorizer import Principal
 
@@ -26,6 +27,21 @@ class FilePart:
         self.size = size
         self.owned = owned
         """True: the server closes `fd` once it is sent or the connection is gone."""
+
+    def own(self) -> FilePart:
+        """Duplicate the descriptor: the file may be closed, and its number reused, before this
+        part is sent.
+        """
+        if not self.owned:
+            self.fd = os.dup(self.fd)
+            self.owned = True
+        return self
+
+    def release(self) -> None:
+        """Close an owned descriptor."""
+        if self.owned:
+            os.close(self.fd)
+            self.owned = False
 
 
 Part = bytes | FilePart
@@ -59,6 +75,10 @@ class Peer(Protocol):
 
     def park(self) -> ParkedReply:
         """Keep the next place in the order of replies."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` to its end on the loop."""
         ...
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
-from headwater.ports.remote_log import RemoteLog
+from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.fetch_sessions import FetchSessionCache
 from headwater_broker.api.limits import ApiConfig
 from headwater_broker.api.meters import Meters
 from headwater_broker.api.warming import Warmer
+from headwater_broker.api.watches import Watches
+from headwater_broker.cluster.controller_calls import ControllerCalls
+from headwater_broker.cluster.view import ClusterView
+from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.waiting.purgatory import Purgatory
-
-if TYPE_CHECKING:
-    from headwater_broker.cluster.controller_calls import ControllerCalls
-    from headwater_broker.cluster.view import ClusterView
-    from headwater_broker.replication.replica_manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Purgatories:
     """acks=all: the high watermark."""
     fetch: Purgatory
     """min_bytes: appends, the high watermark, the last stable offset."""
+    watches: Watches
+    """What both watch of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,23 @@ class Services:
     warmer: Warmer
     remote_log: RemoteLog | None
     config: ApiConfig
+    tiered_end: Callable[[str, int], int | None]
+    """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+    status: Callable[[], dict[str, Any]]
+    """The status page's document."""
+
+    def tiered_topic(self, topic: str, topic_id: UUID) -> TieredTopic:
+        """Where a topic's history lives: `<base>/<topic>-<id as Kafka writes it>`."""
+        known = self.view.topics.get(topic)
+        base = known.configs.get("headwater.table.uri", "") if known else ""
+        base = base or self.config.tables_uri
+        shown = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+        return TieredTopic(
+            topic=topic,
+            topic_id=topic_id,
+            table_uri=f"{base.rstrip('/')}/{topic}-{shown}",
+            storage_options=self.config.table_storage_options,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +94,3 @@ class RequestContext:
     def allowed(self, operation: Operation, resource: ResourceType, name: str) -> bool:
         """Ask the authorizer for this principal."""
         return self.broker.authorizer.authorize(self.principal, operation, resource, name)
-
-
-ZERO_UUID = UUID(int=0)

@@ -52,13 +52,13 @@ _threshold = itemgetter(0)
 class Gauge:
     """One rising number and who waits for it. `read` gives its current value."""
 
-    __slots__ = ("_dead", "_entries", "_purgatory", "_read", "marked")
+    __slots__ = ("_due", "_entries", "_purgatory", "_read", "marked")
 
     def __init__(self, purgatory: Purgatory, read: Callable[[], int]) -> None:
         self._purgatory = purgatory
         self._read = read
         self._entries: deque[tuple[int, Waiter]] = deque()
-        self._dead = 0
+        self._due = 0
         self.marked = False
 
     def __len__(self) -> int:
@@ -87,6 +87,11 @@ class Gauge:
             self.marked = True
             self._purgatory.mark(self)
 
+    def all_moved(self) -> None:
+        """Whoever waits now must look again, whatever the number: leadership has moved."""
+        self._due = len(self._entries)
+        self.moved()
+
     def wake(self, limit: int) -> int:
         """Check at most `limit` waiters whose threshold is reached; how many were checked.
 
@@ -95,18 +100,16 @@ class Gauge:
         value = self._read()
         entries = self._entries
         woken = 0
-        while entries and entries[0][0] <= value and woken < limit:
+        while entries and woken < limit and (self._due > 0 or entries[0][0] <= value):
             waiter = entries.popleft()[1]
+            self._due -= 1
             if not waiter.done:
                 waiter.check(self)
                 entries = self._entries
             woken += 1
+        if woken < limit:
+            self._due = 0
         return woken
-
-    def drain_all(self) -> list[Waiter]:
-        """Take every live waiter out: leadership moved, all of them must answer now."""
-        entries, self._entries = self._entries, deque()
-        return [waiter for _, waiter in entries if not waiter.done]
 
 
 class Purgatory:

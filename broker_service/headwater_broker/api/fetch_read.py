@@ -1,0 +1,187 @@
+"""One pass over the partitions of a fetch: bounds, errors, slices. Touches no socket."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, Principal, ResourceType
+from headwater_broker.api.fetch_frames import FetchFrame
+from headwater_broker.api.fetch_sessions import FetchItem
+from headwater_broker.api.services import Services
+from headwater_broker.log.results import EMPTY, LogSlice
+from headwater_broker.replication.partition import Partition
+from headwater_broker.replication.truncation import EpochEnd
+
+READ_COMMITTED = 1
+ZSTD_SINCE = 10
+ZSTD = 4
+AT_ATTRIBUTES = 21
+_READ = Operation.READ
+_TOPIC = ResourceType.TOPIC
+
+
+class PartitionRead:
+    """What a fetch gives for one partition."""
+
+    __slots__ = (
+        "aborted",
+        "code",
+        "diverging",
+        "high_watermark",
+        "is_remote",
+        "item",
+        "last_stable_offset",
+        "log_start_offset",
+        "message",
+        "name",
+        "part_size",
+        "partition",
+        "remote",
+        "slice",
+    )
+
+    def __init__(self, item: FetchItem, name: str) -> None:
+        self.item = item
+        self.name = name
+        self.partition: Partition | None = None
+        self.code: int = 0
+        self.message = ""
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.aborted: list[tuple[int, int]] | None = None
+        self.diverging: EpochEnd | None = None
+        self.slice: LogSlice = EMPTY
+        self.is_remote = False
+        """The offset lies below the local start: the table has it."""
+        self.remote: tuple[int, int, int] | None = None
+        """Descriptor, position, size of what the table gave."""
+
+    def fail(self, code: ErrorCode, message: str) -> None:
+        """This partition's answer is an error."""
+        self.code = code
+        self.message = message
+        self.slice = EMPTY
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+
+
+def resolve(services: Services, item: FetchItem) -> tuple[str, Partition | None]:
+    """The topic's name and the hosted partition; the name is empty for an unknown id."""
+    topic = item.topic
+    replicas = services.replicas
+    if isinstance(topic, bytes):
+        name = replicas.topic_ids.get(topic)
+        if name is None:
+            known = services.view.topic_by_id.get(UUID(bytes=topic))
+            return (known.name if known else ""), None
+        return name, replicas.partitions.get((name, item.partition))
+    return topic, replicas.partitions.get((topic, item.partition))
+
+
+def read_all(
+    services: Services,
+    principal: Principal,
+    frame: FetchFrame,
+    items: list[FetchItem],
+    version: int,
+    *,
+    is_first: bool,
+) -> tuple[list[PartitionRead], int, bool]:
+    """(a read per item, bytes read, whether to answer at once).
+
+    `is_first`: the request has just come; a follower's position counts once. At least one whole
+    batch is read, even beyond max_bytes (KIP-74).
+    """
+    budget = min(frame.max_bytes, services.config.fetch_max_bytes)
+    total = 0
+    is_urgent = False
+    reads = []
+    for item in items:
+        name, partition = resolve(services, item)
+        read = PartitionRead(item, name)
+        reads.append(read)
+        try:
+            if partition is None:
+                raise _not_here(services, item, name)
+            read.partition = partition
+            if is_first and not services.authorizer.authorize(principal, _READ, _TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
+            left = max(budget - total, 0)
+            read_one(services, frame, read, partition, left, total == 0, is_first=is_first)
+            if version < ZSTD_SINCE and read.slice.size_bytes:
+                _refuse_zstd(read)
+        except KafkaError as error:
+            read.fail(error.code, error.detail)
+            is_urgent = True
+            continue
+        total += read.slice.size_bytes
+        is_urgent = is_urgent or read.is_remote or read.diverging is not None
+    return reads, total, is_urgent
+
+
+def read_one(
+    services: Services,
+    frame: FetchFrame,
+    read: PartitionRead,
+    partition: Partition,
+    budget: int,
+    min_one: bool,
+    *,
+    is_first: bool,
+) -> None:
+    """Fill `read` from the partition. Raises KafkaError."""
+    item = read.item
+    offset = item.fetch_offset
+    log = partition.log
+    partition.check_leader_epoch(item.current_leader_epoch)
+    replica: int | None = None
+    if frame.replica_id >= 0:
+        replica = frame.replica_id
+        if is_first:
+            read.diverging = partition.update_follower(
+                replica,
+                frame.replica_epoch,
+                offset,
+                services.clock.monotonic(),
+                last_fetched_epoch=item.last_fetched_epoch,
+                log_start_offset=item.log_start_offset,
+            )
+    elif item.last_fetched_epoch >= 0:
+        read.diverging = partition.divergence(offset, item.last_fetched_epoch)
+    if read.diverging is None:
+        if replica is None and log.log_start_offset <= offset < log.local_log_start_offset:
+            if services.remote_log is None:
+                detail = f"{partition.topic}-{partition.partition}: offset {offset} is tiered"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, detail)
+            read.is_remote = True
+        elif budget > 0 or min_one:
+            size = min(item.max_bytes, budget) if budget > 0 else 0
+            read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
+    read.high_watermark = partition.high_watermark
+    read.last_stable_offset = stable = partition.last_stable_offset
+    read.log_start_offset = log.log_start_offset
+    if frame.isolation == READ_COMMITTED and replica is None:
+        is_empty = read.slice.size_bytes == 0
+        read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
+
+
+def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
+    if not name:
+        topic = item.topic
+        shown = topic.hex() if isinstance(topic, bytes) else topic
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {shown} is not known here")
+    where = f"{name}-{item.partition}"
+    if services.view.partition(name, item.partition) is not None:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} is not hosted here")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
+
+
+def _refuse_zstd(read: PartitionRead) -> None:
+    """Clients below Fetch v10 do not know zstd (KIP-110)."""
+    part = read.slice
+    head = part.file.read_at(part.position + AT_ATTRIBUTES, 2)
+    if len(head) == 2 and head[1] & 7 == ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later"
+        )

@@ -1,0 +1,212 @@
+"""Fetch replies written by struct: headers as bytes, records as slices of files or copies."""
+
+from __future__ import annotations
+
+import struct
+
+from headwater.errors import ErrorCode
+from headwater.wire.primitives import write_tagged, write_uvarint
+from headwater.wire.primitives import writer as primitive_writer
+from headwater_broker.api.endpoints import endpoints
+from headwater_broker.api.fetch_frames import FLEXIBLE
+from headwater_broker.api.fetch_read import PartitionRead
+from headwater_broker.api.limits import SENDFILE_MIN_BYTES
+from headwater_broker.api.replies import FilePart, Part
+from headwater_broker.api.services import Services
+
+EPOCH_SINCE = 12
+ENDPOINTS_SINCE = 16
+TAG_DIVERGING = 0
+TAG_LEADER = 1
+LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+_SIZE = struct.Struct(">i")
+_HEAD_V4 = struct.Struct(">iiii")
+_HEAD_V7 = struct.Struct(">iiihii")
+_HEAD_V12 = struct.Struct(">iiBihi")
+_PART_V4 = struct.Struct(">ihqq")
+_PART_V5 = struct.Struct(">ihqqq")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_ABORTED = struct.Struct(">qq")
+_ABORTED_FLEXIBLE = struct.Struct(">qqB")
+_EPOCH_END = struct.Struct(">iqB")
+_LEADER = struct.Struct(">iiB")
+
+
+class FetchReply:
+    """Builds one framed reply; `parts` are bytes and file slices in order."""
+
+    def __init__(
+        self, services: Services, version: int, correlation_id: int, session_id: int, listener: str
+    ) -> None:
+        self._services = services
+        self._version = version
+        self._correlation_id = correlation_id
+        self._session_id = session_id
+        self._listener = listener
+        self._parts: list[Part] = []
+        self._out = bytearray()
+        self._file_bytes = 0
+        self._leaders: set[int] = set()
+        self.cold: list[FilePart] = []
+        """Slices that a disk thread must bring in before they may be sent."""
+
+    def build(self, reads: list[PartitionRead], code: int = 0) -> list[Part]:
+        """The whole reply: consecutive partitions of one topic share its entry."""
+        groups: list[tuple[str | bytes, list[PartitionRead]]] = []
+        for read in reads:
+            topic = read.item.topic
+            if not groups or groups[-1][0] != topic:
+                groups.append((topic, []))
+            groups[-1][1].append(read)
+        flexible = self._version >= FLEXIBLE
+        self._head(code, len(groups))
+        for topic, members in groups:
+            self._topic(topic, len(members))
+            for read in members:
+                self._partition(read, flexible)
+            if flexible:
+                self._out.append(0)
+        if flexible:
+            self._end()
+        self._cut()
+        return self._framed()
+
+    def _head(self, code: int, topics: int) -> None:
+        correlation_id, session_id = self._correlation_id, self._session_id
+        if self._version >= FLEXIBLE:
+            self._out += _HEAD_V12.pack(0, correlation_id, 0, 0, code, session_id)
+            write_uvarint(self._out, topics + 1)
+        elif self._version >= 7:
+            self._out += _HEAD_V7.pack(0, correlation_id, 0, code, session_id, topics)
+        else:
+            self._out += _HEAD_V4.pack(0, correlation_id, 0, topics)
+
+    def _topic(self, topic: str | bytes, partitions: int) -> None:
+        out = self._out
+        if isinstance(topic, bytes):
+            out += topic
+            write_uvarint(out, partitions + 1)
+            return
+        name = topic.encode()
+        if self._version >= FLEXIBLE:
+            write_uvarint(out, len(name) + 1)
+            out += name
+            write_uvarint(out, partitions + 1)
+        else:
+            out += _INT16.pack(len(name))
+            out += name
+            out += _INT32.pack(partitions)
+
+    def _partition(self, read: PartitionRead, flexible: bool) -> None:
+        out, version = self._out, self._version
+        index, high, stable = read.item.partition, read.high_watermark, read.last_stable_offset
+        if version >= 5:
+            out += _PART_V5.pack(index, read.code, high, stable, read.log_start_offset)
+        else:
+            out += _PART_V4.pack(index, read.code, high, stable)
+        self._aborted(read.aborted, flexible)
+        if version >= 11:
+            out += b"\xff\xff\xff\xff"  # preferred_read_replica: none
+        size = read.slice.size_bytes if read.remote is None else read.remote[2]
+        if flexible:
+            write_uvarint(out, size + 1)
+        else:
+            out += _INT32.pack(size)
+        if size:
+            self._records(read)
+        if flexible:
+            self._partition_tags(read)
+
+    def _aborted(self, aborted: list[tuple[int, int]] | None, flexible: bool) -> None:
+        out = self._out
+        if not flexible:
+            out += _INT32.pack(-1 if aborted is None else len(aborted))
+            for producer_id, first_offset in aborted or ():
+                out += _ABORTED.pack(producer_id, first_offset)
+            return
+        write_uvarint(out, 0 if aborted is None else len(aborted) + 1)
+        for producer_id, first_offset in aborted or ():
+            out += _ABORTED_FLEXIBLE.pack(producer_id, first_offset, 0)
+
+    def _records(self, read: PartitionRead) -> None:
+        if read.remote is not None:
+            fd, position, size = read.remote
+            self._file(FilePart(fd, position, size, owned=True))
+            return
+        part = read.slice
+        fd = part.file.fileno()
+        size, position = part.size_bytes, part.position
+        if fd >= 0:
+            if self._services.warmer.is_cold(fd, position, size):
+                slice_ = FilePart(fd, position, size).own()
+                self.cold.append(slice_)
+                self._file(slice_)
+                return
+            if size >= SENDFILE_MIN_BYTES:
+                self._file(FilePart(fd, position, size))
+                return
+        data = part.file.read_at(position, size)
+        if len(data) != size:
+            raise OSError(f"{read.name}-{read.item.partition}: {len(data)} bytes of {size} read")
+        self._cut()
+        self._parts.append(data)
+        self._file_bytes += size
+
+    def _file(self, part: FilePart) -> None:
+        self._cut()
+        self._parts.append(part)
+        self._file_bytes += part.size
+
+    def _cut(self) -> None:
+        if self._out:
+            self._parts.append(bytes(self._out))
+            self._file_bytes += len(self._out)
+            self._out.clear()
+
+    def _partition_tags(self, read: PartitionRead) -> None:
+        if not read.code and read.diverging is None:
+            self._out.append(0)
+            return
+        rows = []
+        if read.diverging is not None:
+            end = _EPOCH_END.pack(read.diverging.epoch, read.diverging.end_offset, 0)
+            rows.append((TAG_DIVERGING, _write_raw, end))
+        if read.code in LEADER_MOVED:
+            state = self._services.view.partition(read.name, read.item.partition)
+            if state is not None and state.leader_id >= 0:
+                self._leaders.add(state.leader_id)
+                leader = _LEADER.pack(state.leader_id, state.leader_epoch, 0)
+                rows.append((TAG_LEADER, _write_raw, leader))
+        write_tagged(self._out, rows)
+
+    def _end(self) -> None:
+        """The reply's own tagged fields: where the leaders are (KIP-951)."""
+        nodes = endpoints(self._services, self._listener, self._leaders)
+        if self._version < ENDPOINTS_SINCE or not nodes:
+            self._out.append(0)
+            return
+        body = bytearray()
+        write_uvarint(body, len(nodes) + 1)
+        for node in nodes:
+            body += _INT32.pack(node.node_id)
+            _WRITE_STRING(body, node.host)
+            body += _INT32.pack(node.port)
+            _WRITE_NULLABLE(body, node.rack)
+            body.append(0)
+        write_tagged(self._out, [(0, _write_raw, bytes(body))])
+
+    def _framed(self) -> list[Part]:
+        first = self._parts[0]
+        assert isinstance(first, bytes)
+        self._parts[0] = _SIZE.pack(self._file_bytes - 4) + first[4:]
+        return self._parts
+
+
+_WRITE_STRING = primitive_writer("string", compact=True, nullable=False)
+_WRITE_NULLABLE = primitive_writer("string", compact=True, nullable=True)
+
+
+def _write_raw(out: bytearray, value: bytes) -> None:
+    out += value

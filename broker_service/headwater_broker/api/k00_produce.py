@@ -1,0 +1,234 @@
+"""Produce: struct parsing in place, record bytes appended from the receive buffer (no codec).
+
+Versions 3 to 13; 0 to 2 are advertised but refused (KAFKA-18659). The dataclasses of
+`headwater.wire.apis.k00_produce` test this file, and build the replies that carry an error.
+acks=all waits in the purgatory until the high watermark has passed (`Partition.outcome`).
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
+from headwater_broker.api.limits import INTERNAL_TOPICS
+from headwater_broker.api.meters import LATENCY_SAMPLE
+from headwater_broker.api.produce_frames import TopicEntries, parse_flexible, parse_plain
+from headwater_broker.api.produce_replies import Row, encode_rows, encode_single
+from headwater_broker.api.registry import handles_raw
+from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply, Peer
+from headwater_broker.api.services import Services
+from headwater_broker.replication.partition import Partition
+from headwater_broker.waiting.purgatory import Gauge, Waiter
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+ACKS_LEADER = 1
+FLEXIBLE = 9
+ZSTD_SINCE = 7
+ZSTD = 4
+AT_COMPRESSION = 22
+"""Low byte of a batch's attributes."""
+
+_WRITE = Operation.WRITE
+_TOPIC = ResourceType.TOPIC
+
+
+@handles_raw(ProduceRequest, ProduceResponse, versions=(3, 13), advertised_low=0)
+def produce(
+    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
+) -> Answer:
+    """Append every partition's batch, then answer, or park until the in-sync replicas have it."""
+    services = peer.services
+    meter = services.meters.produce
+    meter.requests += 1
+    parse = parse_flexible if version >= FLEXIBLE else parse_plain
+    transactional_id, acks, timeout_ms, topics = parse(view, at, end, version)
+    if meter.requests % LATENCY_SAMPLE:
+        return _produce(
+            peer, view, version, correlation_id, transactional_id, acks, timeout_ms, topics
+        )
+    started = services.clock.monotonic()
+    answer = _produce(
+        peer, view, version, correlation_id, transactional_id, acks, timeout_ms, topics
+    )
+    meter.observe((services.clock.monotonic() - started) * 1000)
+    return answer
+
+
+def _produce(
+    peer: Peer,
+    view: memoryview,
+    version: int,
+    correlation_id: int,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: list[TopicEntries],
+) -> Answer:
+    services = peer.services
+    rows: list[Row] = []
+    now_ms = services.clock.now_ms()
+    refusal = _refusal(transactional_id, acks)
+    for field, key, entries in topics:
+        name = services.replicas.topic_ids.get(key, "") if isinstance(key, bytes) else key
+        for index, start, stop in entries:
+            partition = services.replicas.partitions.get((name, index))
+            if (
+                partition is None
+                or refusal is not None
+                or start < 0
+                or name in INTERNAL_TOPICS
+                or (version < ZSTD_SINCE and view[start + AT_COMPRESSION] & 7 == ZSTD)
+                or not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name)
+            ):
+                row = Row(field, key, name, index)
+                row.fail(*(refusal or _why_not(peer, row, partition, start)))
+                rows.append(row)
+                continue
+            try:
+                result = partition.append(view[start:stop], acks, now_ms)
+            except KafkaError as error:
+                row = Row(field, key, name, index)
+                row.fail(error.code, error.detail)
+                rows.append(row)
+                continue
+            base, last, time_ms, log_start, _ = result
+            topic_meter = services.meters.topics.get(name) or services.meters.topic(name)
+            topic_meter.bytes_in += stop - start
+            topic_meter.records_in += last - base + 1
+            is_settled = acks == ACKS_LEADER or (acks and partition.high_watermark > last)
+            if is_settled and len(topics) == 1 and len(entries) == 1:
+                return encode_single(
+                    version, correlation_id, field, index, base, time_ms, log_start
+                )
+            row = Row(field, key, name, index)
+            row.partition = partition
+            row.base_offset, row.last_offset = base, last
+            row.append_time_ms, row.log_start_offset = time_ms, log_start
+            row.leader_epoch = partition.leader_epoch
+            rows.append(row)
+    return _answer(peer, version, correlation_id, acks, timeout_ms, rows)
+
+
+def _refusal(transactional_id: str | None, acks: int) -> tuple[ErrorCode, str] | None:
+    """Why the whole request is refused, if it is."""
+    if not ACKS_ALL <= acks <= ACKS_LEADER:
+        return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}; use -1 (all), 0 or 1"
+    if transactional_id is not None:
+        # No coordinator hands out transactional ids here, so nothing valid can carry one.
+        return ErrorCode.INVALID_TXN_STATE, f"no transaction is open for {transactional_id!r}"
+    return None
+
+
+def _why_not(
+    peer: Peer, row: Row, partition: Partition | None, start: int
+) -> tuple[ErrorCode, str]:
+    services, name, index = peer.services, row.name, row.index
+    if isinstance(row.key, bytes) and not name:
+        return ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {row.key.hex()} is not known here"
+    if not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no WRITE on topic {name}"
+    if partition is None:
+        if services.view.partition(name, index) is not None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not hosted here"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not known here"
+    if name in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by coordinators only"
+    if start < 0:
+        return ErrorCode.INVALID_RECORD, "no records (null)"
+    return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+
+
+def _answer(
+    peer: Peer, version: int, correlation_id: int, acks: int, timeout_ms: int, rows: list[Row]
+) -> Answer:
+    services = peer.services
+    if acks == ACKS_NONE:
+        failed = next((row for row in rows if row.code), None)
+        if failed is not None and failed.code is not None:
+            # The only way to tell a client that expects no reply: it refreshes its metadata.
+            raise CloseConnectionError(
+                f"acks=0 produce to {failed.name}-{failed.index} failed: "
+                f"{failed.code.name} {failed.message}"
+            )
+        return None
+    if acks == ACKS_ALL:
+        waiting = 0
+        for row in rows:
+            if row.partition is not None:
+                row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
+                waiting += row.code is None
+        if waiting:
+            parked = ParkedProduce(peer, peer.park(), version, correlation_id, rows)
+            parked.start(services, timeout_ms)
+            return parked.reply
+    return encode_rows(services, peer.listener, version, correlation_id, rows)
+
+
+class ParkedProduce(Waiter):
+    """An acks=all produce that waits for the high watermarks of its partitions."""
+
+    __slots__ = ("_correlation_id", "_peer", "_rows", "_version", "reply")
+
+    def __init__(
+        self, peer: Peer, reply: ParkedReply, version: int, correlation_id: int, rows: list[Row]
+    ) -> None:
+        super().__init__()
+        self.reply = reply
+        self._peer = peer
+        self._version = version
+        self._correlation_id = correlation_id
+        self._rows = rows
+
+    def start(self, services: Services, timeout_ms: int) -> None:
+        """Wait for each partition that has no outcome."""
+        purgatories = services.purgatories
+        purgatories.produce.park(self, max(timeout_ms, 0))
+        for row in self._rows:
+            if row.code is None and row.partition is not None:
+                row.gauge = purgatories.watches.produce_gauge(row.partition)
+                row.gauge.add(row.last_offset + 1, self)
+
+    def check(self, gauge: Gauge) -> None:
+        """A high watermark passed, or leadership moved."""
+        services = self._peer.services
+        waiting = False
+        for row in self._rows:
+            if row.code is None and row.partition is not None:
+                row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
+                if row.code is None:
+                    waiting = True
+                    if row.gauge is gauge:
+                        row.gauge = services.purgatories.watches.produce_gauge(row.partition)
+                        row.gauge.add(row.last_offset + 1, self)
+        if not waiting and services.purgatories.produce.complete(self):
+            self._resolve()
+
+    def expire(self) -> None:
+        """Which partitions did not make it is told one by one."""
+        self._resolve()
+
+    def _resolve(self) -> None:
+        for row in self._rows:
+            if row.code is None:
+                row.fail(ErrorCode.REQUEST_TIMED_OUT, "not replicated to all in-sync replicas")
+            elif row.code and not row.message:
+                row.fail(row.code, "after the append")
+        peer = self._peer
+        rows = self._rows
+        row = rows[0]
+        if len(rows) == 1 and not row.code:
+            data = encode_single(
+                self._version,
+                self._correlation_id,
+                row.field,
+                row.index,
+                row.base_offset,
+                row.append_time_ms,
+                row.log_start_offset,
+            )
+        else:
+            data = encode_rows(
+                peer.services, peer.listener, self._version, self._correlation_id, rows
+            )
+        self.reply.resolve([data])

@@ -1,0 +1,293 @@
+"""Fetch: sessions, bounds, parking, and slices of segment files sent as they are.
+
+Consumers read below the high watermark (or last stable offset), followers to the log end; what a
+follower asks for is also what it holds. A fetch with too little to read waits in the purgatory
+for its `min_bytes` or `max_wait_ms` (KIP-74, KIP-98, KIP-227, KIP-320, KIP-405, KIP-595).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.ports.remote_log import RemoteLogError
+from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
+from headwater_broker.api.fetch_frames import TOPIC_IDS_SINCE, FetchFrame, parse_fetch
+from headwater_broker.api.fetch_read import READ_COMMITTED, PartitionRead, read_all
+from headwater_broker.api.fetch_replies import FetchReply
+from headwater_broker.api.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchItem,
+    FetchSession,
+)
+from headwater_broker.api.limits import REMOTE_READS_PER_FETCH
+from headwater_broker.api.meters import LATENCY_SAMPLE
+from headwater_broker.api.registry import handles_raw
+from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part, Peer
+from headwater_broker.waiting.purgatory import Gauge, Waiter
+
+logger = logging.getLogger(__name__)
+
+
+@handles_raw(FetchRequest, FetchResponse, versions=(4, 18))
+def fetch(
+    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
+) -> Answer:
+    """Answer at once when there is enough, an error, or no time to wait; park otherwise."""
+    services = peer.services
+    meter = services.meters.fetch
+    meter.requests += 1
+    started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
+    job = FetchJob(peer, parse_fetch(view, at, end, version), version, correlation_id)
+    answer = job.start()
+    if started:
+        meter.observe((services.clock.monotonic() - started) * 1000)
+    return answer
+
+
+class FetchJob(Waiter):
+    """One fetch from its first read to its reply, parked in between or not."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_frame",
+        "_gauges",
+        "_is_incremental",
+        "_items",
+        "_peer",
+        "_reply",
+        "_session",
+        "_session_id",
+        "_version",
+    )
+
+    def __init__(self, peer: Peer, frame: FetchFrame, version: int, correlation_id: int) -> None:
+        super().__init__()
+        self._peer = peer
+        self._frame = frame
+        self._version = version
+        self._correlation_id = correlation_id
+        self._session: FetchSession | None = None
+        self._session_id = NO_SESSION
+        self._is_incremental = False
+        self._items: list[FetchItem] = frame.items
+        self._reply: ParkedReply | None = None
+        self._gauges: dict[Gauge, PartitionRead] = {}
+
+    def start(self) -> Answer:
+        """Open or continue the session, read once, then answer or park."""
+        peer, frame = self._peer, self._frame
+        if frame.replica_id >= 0 and not self._may_replicate():
+            return self._error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        try:
+            self._open_session()
+        except KafkaError as error:
+            return self._error(error.code)
+        reads, total, is_urgent = read_all(
+            peer.services, peer.principal, frame, self._items, self._version, is_first=True
+        )
+        if is_urgent or total >= frame.min_bytes or frame.max_wait_ms <= 0 or not self._items:
+            return self._answer(reads)
+        self._reply = peer.park()
+        self._park(reads)
+        return self._reply
+
+    def check(self, gauge: Gauge) -> None:
+        """A bound moved: look again, answer, or wait for the next move of that bound."""
+        watched = self._gauges.pop(gauge, None)
+        peer, frame = self._peer, self._frame
+        reads, total, is_urgent = read_all(
+            peer.services, peer.principal, frame, self._items, self._version, is_first=False
+        )
+        if is_urgent or total >= frame.min_bytes:
+            if peer.services.purgatories.fetch.complete(self):
+                self._answer(reads)
+        elif watched is not None:
+            self._watch(watched)
+
+    def expire(self) -> None:
+        """max_wait_ms is over: answer with what there is now."""
+        peer = self._peer
+        reads, _, _ = read_all(
+            peer.services, peer.principal, self._frame, self._items, self._version, is_first=False
+        )
+        self._answer(reads)
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    def _may_replicate(self) -> bool:
+        peer = self._peer
+        return peer.services.authorizer.authorize(
+            peer.principal, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"
+        )
+
+    def _open_session(self) -> None:
+        frame, cache = self._frame, self._peer.services.sessions
+        by_id = self._version >= TOPIC_IDS_SINCE
+        if frame.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if frame.session_id != NO_SESSION:
+                cache.close(frame.session_id)
+            if frame.session_epoch == INITIAL_EPOCH and frame.items:
+                self._session = cache.create(
+                    frame.items, uses_topic_ids=by_id, is_follower=frame.replica_id >= 0
+                )
+                if self._session is not None:
+                    self._session_id = self._session.session_id
+            return
+        session = cache.continue_session(
+            frame.session_id, frame.session_epoch, uses_topic_ids=by_id
+        )
+        session.apply(frame.items, frame.forgotten)
+        self._session = session
+        self._session_id = session.session_id
+        self._is_incremental = True
+        self._items = list(session.items.values())
+
+    def _changed_only(self, reads: list[PartitionRead]) -> list[PartitionRead]:
+        """What an incremental reply names: data, errors, and marks that moved."""
+        session = self._session
+        if session is None:
+            return reads
+        named = []
+        for read in reads:
+            item = read.item
+            has_data = bool(read.slice.size_bytes or read.remote)
+            if (
+                has_data
+                or read.code
+                or read.diverging is not None
+                or item.sent_high_watermark != read.high_watermark
+                or item.sent_log_start != read.log_start_offset
+            ):
+                named.append(read)
+            item.sent_high_watermark = -1 if read.code else read.high_watermark
+            item.sent_log_start = read.log_start_offset
+            if has_data:
+                session.rotate(item)
+        return named if self._is_incremental else reads
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    def _park(self, reads: list[PartitionRead]) -> None:
+        self._peer.services.purgatories.fetch.park(self, self._frame.max_wait_ms)
+        for read in reads:
+            self._watch(read)
+
+    def _watch(self, read: PartitionRead) -> None:
+        """Wait for the bound to rise above what it was when this was read."""
+        partition = read.partition
+        if partition is None:
+            return
+        is_follower = self._frame.replica_id >= 0
+        committed = self._frame.isolation == READ_COMMITTED
+        gauge = self._peer.services.purgatories.watches.fetch_gauge(
+            partition, is_follower=is_follower, committed=committed
+        )
+        if gauge in self._gauges:
+            return
+        if is_follower:
+            bound = partition.log.log_end_offset
+        else:
+            bound = partition.last_stable_offset if committed else partition.high_watermark
+        self._gauges[gauge] = read
+        gauge.add(bound + 1, self)
+
+    # --- answering ----------------------------------------------------------------------------
+
+    def _error(self, code: ErrorCode) -> Answer:
+        reply = FetchReply(
+            self._peer.services,
+            self._version,
+            self._correlation_id,
+            NO_SESSION,
+            self._peer.listener,
+        )
+        return reply.build([], code)
+
+    def _answer(self, reads: list[PartitionRead]) -> Answer:
+        """Give the reply, now or after the disk or the table has answered."""
+        remote = [read for read in reads if read.is_remote]
+        if remote:
+            reply = self._reply = self._reply or self._peer.park()
+            self._peer.spawn(self._answer_remote(reads, remote, reply))
+            return reply
+        parts, cold = self._encode(reads)
+        if cold:
+            reply = self._reply = self._reply or self._peer.park()
+            self._peer.spawn(self._answer_cold(parts, cold, reply))
+            return reply
+        if self._reply is not None:
+            self._reply.resolve(parts)
+            return self._reply
+        return parts
+
+    def _encode(self, reads: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
+        services = self._peer.services
+        for read in reads:
+            size = read.slice.size_bytes
+            if size:
+                services.meters.topic(read.name).bytes_out += size
+        reply = FetchReply(
+            services, self._version, self._correlation_id, self._session_id, self._peer.listener
+        )
+        return reply.build(self._changed_only(reads)), reply.cold
+
+    async def _answer_cold(
+        self, parts: list[Part], cold: Sequence[FilePart], reply: ParkedReply
+    ) -> None:
+        # What is not cold may lose its segment meanwhile.
+        for part in parts:
+            if isinstance(part, FilePart):
+                part.own()
+        await self._peer.services.warmer.warm(cold)
+        reply.resolve(parts)
+
+    async def _answer_remote(
+        self, reads: list[PartitionRead], remote: list[PartitionRead], reply: ParkedReply
+    ) -> None:
+        budget = min(self._frame.max_bytes, self._peer.services.config.fetch_max_bytes)
+        budget -= sum(read.slice.size_bytes for read in reads)
+        for read in remote[:REMOTE_READS_PER_FETCH]:
+            await self._read_remote(read, max(budget, 1))
+            if read.remote is not None:
+                budget -= read.remote[2]
+        parts, cold = self._encode_again(reads)
+        if cold:
+            await self._answer_cold(parts, cold, reply)
+        else:
+            reply.resolve(parts)
+
+    def _encode_again(self, reads: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
+        """Local slices may have gone while the table was read: read them anew."""
+        peer = self._peer
+        local = [read.item for read in reads if not read.is_remote]
+        if local:
+            fresh, _, _ = read_all(
+                peer.services, peer.principal, self._frame, local, self._version, is_first=False
+            )
+            by_item = {id(read.item): read for read in fresh}
+            reads = [by_item.get(id(read.item), read) for read in reads]
+        return self._encode(reads)
+
+    async def _read_remote(self, read: PartitionRead, max_bytes: int) -> None:
+        remote_log, partition = self._peer.services.remote_log, read.partition
+        if remote_log is None or partition is None:
+            return
+        topic = self._peer.services.tiered_topic(partition.topic, partition.topic_id)
+        size = min(read.item.max_bytes, max_bytes)
+        try:
+            part = await remote_log.read(topic, partition.partition, read.item.fetch_offset, size)
+            fd = os.open(part.path, os.O_RDONLY)
+        except (RemoteLogError, OSError) as error:
+            where = f"{partition.topic}-{partition.partition} at {read.item.fetch_offset}"
+            read.fail(ErrorCode.KAFKA_STORAGE_ERROR, f"{where}: {error}")
+            self._peer.services.meters.remote_errors += 1
+            logger.warning("cannot read the table of %s: %s", where, error)
+            return
+        read.remote = (fd, part.position, part.size_bytes)
+        self._peer.services.meters.topic(read.name).bytes_out += part.size_bytes

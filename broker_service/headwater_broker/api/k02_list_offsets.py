@@ -1,0 +1,118 @@
+"""ListOffsets: the ends of a log, and offsets by timestamp (KIP-79, KIP-207, KIP-405, KIP-734)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+from headwater_broker.log.results import TimestampAndOffset
+from headwater_broker.replication.partition import Partition
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+READ_COMMITTED = 1
+DEBUG_REPLICA = -2
+UNKNOWN = TimestampAndOffset(-1, -1, -1)
+SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+NOT_AVAILABLE_SINCE = 5
+
+
+@handles(ListOffsetsRequest, ListOffsetsResponse, versions=(1, 10))
+def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Each partition by itself: one error spoils nothing else."""
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    _answer(ctx, request, topic.name, partition) for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _answer(
+    ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    try:
+        if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no DESCRIBE on {topic}")
+        found = _lookup(_Question(ctx, request), topic, asked)
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=error.code
+        )
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch if ctx.api_version >= 4 else -1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    ctx: RequestContext
+    request: ListOffsetsRequest
+
+
+def _lookup(question: _Question, topic: str, asked: ListOffsetsPartition) -> TimestampAndOffset:
+    ctx, request = question.ctx, question.request
+    services = ctx.broker
+    partition = services.replicas.partitions.get((topic, asked.partition_index))
+    if partition is None:
+        where = f"{topic}-{asked.partition_index}"
+        if services.view.partition(topic, asked.partition_index) is not None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} is not hosted here")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
+    if request.replica_id != DEBUG_REPLICA:
+        partition.check_leader_epoch(asked.current_leader_epoch)
+    special = asked.timestamp
+    if special < 0 and ctx.api_version < SPECIAL_SINCE.get(special, 0):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {special}")
+    log = partition.log
+    if special == EARLIEST:
+        return log.earliest()
+    if special == EARLIEST_LOCAL:
+        return log.earliest_local()
+    if special == LATEST_TIERED:
+        end = services.tiered_end(topic, asked.partition_index)
+        return UNKNOWN if not end else TimestampAndOffset(end - 1, -1, -1)
+    if special < MAX_TIMESTAMP:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {special}")
+    upper = _upper_offset(question, partition)
+    if special == LATEST:
+        return TimestampAndOffset(upper, -1, partition.leader_epoch)
+    if special == MAX_TIMESTAMP:
+        return log.max_timestamp_offset(upper) or UNKNOWN
+    return log.offset_for_timestamp(special, upper) or UNKNOWN
+
+
+def _upper_offset(question: _Question, partition: Partition) -> int:
+    """How far this reader may see. Raises OFFSET_NOT_AVAILABLE on a new leader (KIP-207)."""
+    request = question.request
+    if request.replica_id >= 0:
+        return partition.log.log_end_offset
+    if not partition.high_watermark_is_current:
+        is_new = question.ctx.api_version >= NOT_AVAILABLE_SINCE
+        code = ErrorCode.OFFSET_NOT_AVAILABLE if is_new else ErrorCode.LEADER_NOT_AVAILABLE
+        raise KafkaError(code, "the high watermark has not reached this leader epoch's start")
+    if request.isolation_level == READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark

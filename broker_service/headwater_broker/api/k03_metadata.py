@@ -1,0 +1,242 @@
+"""Metadata: brokers, topics, leaders, from this broker's view; creates topics on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k03_metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from headwater.wire.apis.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headwater.wire.control import PartitionState
+from headwater.wire.schema import encode
+from headwater_broker.api.endpoints import endpoints
+from headwater_broker.api.limits import INTERNAL_TOPICS
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext, Services
+from headwater_broker.cluster.view import TopicView
+
+NO_OPERATIONS = -(2**31)
+"""authorized_operations when they were not asked for."""
+TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+CLUSTER = "kafka-cluster"
+ZERO = UUID(int=0)
+CREATE_KEY = 19
+CREATE_VERSION = 7
+CREATE_TIMEOUT_MS = 15_000
+TOPIC_NAME_MAX = 249
+LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+logger = logging.getLogger(__name__)
+_creating: dict[int, set[str]] = {}
+"""Topics being created on demand, per event loop: one request each."""
+_tasks: set[asyncio.Task[None]] = set()
+
+
+@handles(MetadataRequest, MetadataResponse)
+def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Null topics (or, in version 0, none) means all; an empty list means none (KIP-4)."""
+    services, version = ctx.broker, ctx.api_version
+    wants_all = request.topics is None or (version == 0 and not request.topics)
+    if wants_all:
+        topics = [_known(ctx, request, view) for view in services.view.topics.values()]
+        topics = [t for t in topics if t.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    else:
+        topics = [
+            _by_id(ctx, request, asked.topic_id)
+            if asked.name is None
+            else _by_name(ctx, request, asked.name)
+            for asked in request.topics or ()
+        ]
+    cluster_operations = NO_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        cluster_operations = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(node_id=e.node_id, host=e.host, port=e.port, rack=e.rack)
+            for e in endpoints(services, ctx.listener, services.view.brokers)
+        ),
+        cluster_id=services.cluster_id,
+        controller_id=services.view.controller_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=cluster_operations if 8 <= version <= 10 else NO_OPERATIONS,
+    )
+
+
+def operations(
+    ctx: RequestContext, resource: ResourceType, name: str, candidates: Iterable[Operation]
+) -> int:
+    """The allowed operations as the protocol's bit field (KIP-430)."""
+    return sum(1 << operation for operation in candidates if ctx.allowed(operation, resource, name))
+
+
+def is_legal_name(name: str) -> bool:
+    """Kafka's rule for topic names."""
+    return 0 < len(name) <= TOPIC_NAME_MAX and name not in (".", "..") and LEGAL.issuperset(name)
+
+
+def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: UUID) -> MetadataResponseTopic:
+    view = ctx.broker.view.topic_by_id.get(topic_id)
+    if view is None:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+        )
+    found = _known(ctx, request, view)
+    if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return MetadataResponseTopic(  # a name must not be learnt through its id
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+        )
+    return found
+
+
+def _by_name(ctx: RequestContext, request: MetadataRequest, name: str) -> MetadataResponseTopic:
+    services = ctx.broker
+    view = services.view.topics.get(name)
+    if view is not None:
+        return _known(ctx, request, view)
+    code = _missing(ctx, request, name)
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _missing(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorCode:
+    if not is_legal_name(name):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    config = ctx.broker.config
+    wanted = request.allow_auto_topic_creation or ctx.api_version < 4
+    if not wanted or not (config.auto_create_topics or name in INTERNAL_TOPICS):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not ctx.broker.view.is_complete:
+        return ErrorCode.LEADER_NOT_AVAILABLE  # it may well exist: we have not been told yet
+    may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
+    if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    _create(ctx.broker, name, str(ctx.principal.name))
+    return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _create(services: Services, name: str, principal: str) -> None:
+    """Ask the controller once; the client asks for the metadata again."""
+    loop = asyncio.get_running_loop()
+    creating = _creating.setdefault(id(services), set())
+    if name in creating:
+        return
+    creating.add(name)
+    task = loop.create_task(_create_now(services, name, principal, creating))
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+
+
+async def _create_now(services: Services, name: str, principal: str, creating: set[str]) -> None:
+    request = CreateTopicsRequest(topics=(creatable(services, name),), timeout_ms=CREATE_TIMEOUT_MS)
+    body = encode(request, CREATE_VERSION)
+    try:
+        await services.controller.forward(CREATE_KEY, CREATE_VERSION, body, f"User:{principal}")
+    except KafkaError as error:
+        logger.warning("topic %s was not created on demand: %s", name, error)
+    finally:
+        creating.discard(name)
+
+
+def creatable(services: Services, name: str) -> CreatableTopic:
+    """A topic created on demand: the broker's defaults, or an internal topic's own settings."""
+    config = services.config
+    if name not in INTERNAL_TOPICS:
+        return CreatableTopic(
+            name=name,
+            num_partitions=config.num_partitions,
+            replication_factor=config.default_replication_factor,
+        )
+    live = len(services.view.brokers) or config.offsets_replication_factor
+    return CreatableTopic(
+        name=name,
+        num_partitions=config.offsets_partitions,
+        replication_factor=min(config.offsets_replication_factor, live),
+        configs=(
+            CreatableTopicConfig(name="cleanup.policy", value="compact"),
+            CreatableTopicConfig(name="compression.type", value="producer"),
+            CreatableTopicConfig(name="segment.bytes", value=str(100 * 1024 * 1024)),
+        ),
+    )
+
+
+def _known(ctx: RequestContext, request: MetadataRequest, view: TopicView) -> MetadataResponseTopic:
+    name, version = view.name, ctx.api_version
+    if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+    allowed = NO_OPERATIONS
+    if request.include_topic_authorized_operations:
+        allowed = operations(ctx, ResourceType.TOPIC, name, TOPIC_OPERATIONS)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=view.topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=tuple(
+            partition_row(ctx.broker, ctx.listener, view.partitions[index], version)
+            for index in sorted(view.partitions)
+        ),
+        topic_authorized_operations=allowed,
+    )
+
+
+def partition_row(
+    services: Services, listener: str, state: PartitionState, version: int
+) -> MetadataResponsePartition:
+    """One partition as clients see it: a leader that is not alive is no leader."""
+    live = services.view.brokers
+    offline = tuple(r for r in state.replicas if r not in live or r in state.offline_replicas)
+    leader_id, code = state.leader_id, ErrorCode.NONE
+    replicas, isr = state.replicas, state.isr
+    if leader_id not in live:
+        leader_id, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
+    elif not endpoints(services, listener, (leader_id,)):
+        leader_id = -1
+        code = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    elif version == 0 and offline:  # only then are the dead left out, and told by a code
+        code = ErrorCode.REPLICA_NOT_AVAILABLE
+        replicas = tuple(r for r in replicas if r not in offline)
+        isr = tuple(r for r in isr if r not in offline)
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=state.partition,
+        leader_id=leader_id,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=offline,
+    )

@@ -1,0 +1,98 @@
+"""Produce requests parsed by struct where they lie in the receive buffer.
+
+Both parsers give (transactional id, acks, timeout_ms, topics); a topic is (its field as it came,
+its key, entries), so that the reply can repeat the field; an entry is (partition, start, stop) of
+the records, or (partition, -1, -1) for null. They raise ValueError, IndexError, struct.error.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from headwater.wire.primitives import read_tagged, read_uvarint
+
+Entry = tuple[int, int, int]
+TopicEntries = tuple[bytes, str | bytes, list[Entry]]
+"""The key is the topic's name, or from version 13 on the 16 bytes of its id."""
+ProduceFrame = tuple[str | None, int, int, list[TopicEntries]]
+
+ID_BYTES = 16
+TOPIC_IDS_SINCE = 13
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_ACKS_TIMEOUT = struct.Struct(">hi")
+_ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
+_INDEX_SIZE = struct.Struct(">ii")
+
+
+def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:
+    """Versions 3 to 8."""
+    size = _INT16.unpack_from(view, at)[0]
+    at += 2
+    transactional_id = None
+    if size >= 0:
+        transactional_id = str(view[at : at + size], "utf-8")
+        at += size
+    acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(view, at)
+    at += 10
+    topics: list[TopicEntries] = []
+    for _ in range(count):
+        stop = at + 2 + _INT16.unpack_from(view, at)[0]
+        field = bytes(view[at:stop])
+        partitions = _INT32.unpack_from(view, stop)[0]
+        at = stop + 4
+        entries: list[Entry] = []
+        for _ in range(partitions):
+            index, size = _INDEX_SIZE.unpack_from(view, at)
+            at += 8
+            if size >= 0:
+                entries.append((index, at, at + size))
+                at += size
+            else:
+                entries.append((index, -1, -1))
+        topics.append((field, field[2:].decode(), entries))
+    if at != end:
+        raise ValueError(f"Produce v{version}: body ends at {at}, frame at {end}")
+    return transactional_id, acks, timeout_ms, topics
+
+
+def parse_flexible(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:
+    """Versions 9 to 13: compact encodings and tagged fields (KIP-482); 13 names topics by id."""
+    size, at = read_uvarint(view, at)
+    transactional_id = None
+    if size:
+        transactional_id = str(view[at : at + size - 1], "utf-8")
+        at += size - 1
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, at)
+    count, at = read_uvarint(view, at + 6)
+    topics: list[TopicEntries] = []
+    for _ in range(count - 1):
+        field, key, at = _topic(view, at, version)
+        partitions, at = read_uvarint(view, at)
+        entries: list[Entry] = []
+        for _ in range(partitions - 1):
+            index = _INT32.unpack_from(view, at)[0]
+            size, at = read_uvarint(view, at + 4)
+            if size:
+                entries.append((index, at, at + size - 1))
+                at += size - 1
+            else:
+                entries.append((index, -1, -1))
+            at = at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
+        at = at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
+        topics.append((field, key, entries))
+    at = at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
+    if at != end:
+        raise ValueError(f"Produce v{version}: body ends at {at}, frame at {end}")
+    return transactional_id, acks, timeout_ms, topics
+
+
+def _topic(view: memoryview, at: int, version: int) -> tuple[bytes, str | bytes, int]:
+    if version >= TOPIC_IDS_SINCE:
+        field = bytes(view[at : at + ID_BYTES])
+        return field, field, at + ID_BYTES
+    size, start = read_uvarint(view, at)
+    stop = start + size - 1
+    field = bytes(view[at:stop])
+    return field, field[start - at :].decode(), stop

@@ -1,0 +1,375 @@
+"""One client connection of the data plane: frames in, replies out in the order of requests.
+
+Frames are received into one buffer and parsed in place; Produce and Fetch never leave it. The
+replies of one read go out in one write. A connection does bounded work per loop turn, holds a
+bounded number of parked replies, and takes no request while its peer does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from headwater.ports.authorizer import Principal
+from headwater.wire.schema import Message
+from headwater_broker.api.registry import ApiRow
+from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
+from headwater_broker.api.services import RequestContext, Services
+from headwater_broker.server import dispatch
+from headwater_broker.server.outbox import Outbox, release_parts
+
+if TYPE_CHECKING:
+    from headwater_broker.server.listener import Listener
+
+BUFFER_MIN_BYTES = 64 * 1024
+"""Receive buffer of a quiet connection: 1,000 of them cost 64 MB."""
+BUFFER_BUSY_BYTES = 4 * 1024 * 1024
+"""Receive buffer of a busy connection; only larger frames make it larger."""
+BUFFER_GROWTH = 4
+TURN_UNITS = 128
+"""Work of one connection in one loop turn: a frame is one unit, plus one per `UNIT_BYTES`."""
+UNIT_BYTES = 16 * 1024
+HEADER_BYTES_MIN = 10
+"""API key, version, correlation id, length of the client id."""
+
+HOLD_TURN = 1
+"""More frames are buffered than this turn may handle."""
+HOLD_WRITE = 2
+"""The peer does not read its replies."""
+HOLD_HANDLER = 4
+"""A general handler is running: as in Kafka, the next request waits for it."""
+HOLD_IN_FLIGHT = 8
+"""Too many replies are parked."""
+
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">ihhih")
+MALFORMED = (struct.error, IndexError, ValueError, CloseConnectionError)
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One accepted socket. Implements `headwater_broker.api.replies.Peer`."""
+
+    def __init__(self, server: Listener) -> None:
+        self.server = server
+        self.services: Services = server.services
+        self.listener = server.name
+        self.principal = Principal(listener=server.name)
+        self.client_host = ""
+        self.last_active_tick = server.tick
+        self._rows = server.rows
+        self._buffer = bytearray(BUFFER_MIN_BYTES)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._order: deque[ParkedReply] = deque()
+        self._out: list[bytes] = []
+        self._in_turn = False
+        self._flush_due = False
+        self._hold = 0
+        self._closed = False
+        self._transport: asyncio.Transport
+        self._outbox: Outbox
+
+    # --- asyncio.BufferedProtocol -------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accepted: set the socket up, or refuse it when there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        loop = self.server.loop
+        self._outbox = Outbox(self._transport, loop, self._drained, self._write_failed)
+        sock = transport.get_extra_info("socket")
+        peer = transport.get_extra_info("peername")
+        self.client_host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        refusal = self.server.admit(self)
+        if refusal:
+            self._close(refusal)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone; parked replies resolve into nothing."""
+        self._closed = True
+        self._outbox.close()
+        self._discard()
+        self.server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go; never empty, as a full buffer was grown or is on hold."""
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        size = len(self._buffer)
+        was_filled_up = nbytes == size - self._filled
+        self._filled += nbytes
+        self.last_active_tick = self.server.tick
+        if not self._hold:
+            self._process()
+        if was_filled_up and size == len(self._buffer) < BUFFER_BUSY_BYTES:
+            self._resize(size * BUFFER_GROWTH)
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is not empty."""
+        self._outbox.pause()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer is empty."""
+        self._outbox.resume()
+
+    def eof_received(self) -> bool:
+        """The peer closed its side: so do we."""
+        return False
+
+    # --- Peer ---------------------------------------------------------------------------------
+
+    def park(self) -> ParkedReply:
+        """Keep the next place in the order of replies."""
+        reply = ParkedReply(self._reply_ready)
+        self._order.append(reply)
+        return reply
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` to its end, also when this connection goes."""
+        self.server.spawn(work)
+
+    @property
+    def in_flight(self) -> int:
+        """Replies that are not out yet."""
+        return len(self._order)
+
+    def shrink_when_quiet(self) -> None:
+        """Give a large, empty receive buffer back (the listener's sweep calls this)."""
+        if self._filled == 0 and len(self._buffer) > BUFFER_MIN_BYTES and not self._closed:
+            self._resize(BUFFER_MIN_BYTES)
+
+    def close(self, reason: str) -> None:
+        """Close for `reason` (idle, shutdown): what is with the transport still goes out."""
+        self._close(reason, level=logging.DEBUG)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        """Handle the complete frames in the buffer, as far as this turn's budget goes."""
+        self._in_turn = True
+        at = 0
+        try:
+            at = self._handle_frames()
+        except MALFORMED as error:
+            self._malformed(error)
+        except Exception as error:
+            logger.exception("request of %s failed", self.client_host)
+            self._close(f"internal error: {error!r}")
+        self._in_turn = False
+        if self._closed:
+            return
+        self._flush()
+        if at:
+            rest = self._filled - at
+            if rest:
+                self._view[:rest] = self._view[at : self._filled]
+            self._filled = rest
+        if len(self._order) >= self.server.in_flight_max:
+            self._set_hold(HOLD_IN_FLIGHT)
+
+    def _handle_frames(self) -> int:
+        view, filled, order, out = self._view, self._filled, self._order, self._out
+        rows, size_max = self._rows, self.server.request_bytes_max
+        at, units = 0, TURN_UNITS
+        while filled - at >= 4:
+            size = _SIZE.unpack_from(view, at)[0]
+            if not HEADER_BYTES_MIN <= size <= size_max:
+                raise CloseConnectionError(f"request of {size} bytes (at most {size_max})")
+            end = at + 4 + size
+            if end > filled:
+                self._reserve(4 + size, at)
+                break
+            if units <= 0:
+                self._set_hold(HOLD_TURN)
+                self.server.loop.call_soon(self._release, HOLD_TURN)
+                break
+            _, key, version, correlation_id, id_size = _HEADER.unpack_from(view, at)
+            row = rows.get(key)
+            if row is not None and row.raw is not None and row.low <= version <= row.high:
+                body = at + 14 + id_size if id_size > 0 else at + 14
+                if version >= row.flexible:
+                    body = dispatch.skip_client_id(view, at + 12, True)
+                if body > end:
+                    raise CloseConnectionError("client id runs past the frame")
+                answer = row.raw(self, view, body, end, version, correlation_id)
+                if answer.__class__ is bytes:
+                    if order:
+                        self._append_ready([answer])
+                    else:
+                        out.append(answer)
+                elif answer.__class__ is list:
+                    self._append_ready(answer)
+            else:
+                self._handle_general(row, key, version, correlation_id, at, end)
+                if self._hold:
+                    at = end
+                    break
+            at = end
+            units -= 1 + size // UNIT_BYTES
+        return at
+
+    def _append_ready(self, parts: list[Part]) -> None:
+        reply = ParkedReply(self._reply_ready)
+        reply.parts = parts
+        self._order.append(reply)
+
+    def _handle_general(
+        self, row: ApiRow | None, key: int, version: int, correlation_id: int, at: int, end: int
+    ) -> None:
+        if dispatch.is_api_versions_of_unknown_version(row, key, version):
+            self._append_ready([dispatch.unsupported_api_versions(correlation_id)])
+            return
+        row = dispatch.check_version(row, key, version)
+        frame = memoryview(bytes(self._view[at + 4 : end]))  # requests keep slices of it
+        client_id = dispatch.client_id_of(frame, 8)
+        body = dispatch.skip_client_id(frame, 8, version >= row.flexible)
+        context = RequestContext(
+            self.services,
+            self.principal,
+            client_id,
+            version,
+            correlation_id,
+            self.listener,
+            self.client_host,
+        )
+        meter = self.services.meters.api(key)
+        meter.requests += 1
+        started = self.services.clock.monotonic()
+        response = dispatch.run_handler(row, context, frame, body)
+        if isinstance(response, Message):
+            meter.observe((self.services.clock.monotonic() - started) * 1000)
+            data = dispatch.frame_reply(row, version, correlation_id, response)
+            self._append_ready([data])
+            return
+        self._set_hold(HOLD_HANDLER)
+        work = self._finish(row, response, version, correlation_id, self.park(), started)
+        self.server.spawn(work)
+
+    async def _finish(
+        self,
+        row: ApiRow,
+        pending: Awaitable[Message],
+        version: int,
+        correlation_id: int,
+        reply: ParkedReply,
+        started: float,
+    ) -> None:
+        try:
+            response = await dispatch.await_response(row, pending)
+            data = dispatch.frame_reply(row, version, correlation_id, response)
+        except MALFORMED as error:
+            self._malformed(error)
+            return
+        except Exception as error:
+            logger.exception("request of API key %d from %s failed", row.key, self.client_host)
+            self._close(f"internal error: {error!r}")
+            return
+        elapsed_ms = (self.services.clock.monotonic() - started) * 1000
+        self.services.meters.api(row.key).observe(elapsed_ms)
+        reply.resolve([data])
+        self._release(HOLD_HANDLER)
+
+    # --- replies ------------------------------------------------------------------------------
+
+    def _reply_ready(self) -> None:
+        if self._closed:
+            self._discard()
+        elif not self._in_turn and not self._flush_due:
+            self._flush_due = True
+            self.server.loop.call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._flush_due = False
+        if self._closed:
+            return
+        self._flush()
+        if self._hold & HOLD_IN_FLIGHT and len(self._order) < self.server.in_flight_max:
+            self._release(HOLD_IN_FLIGHT)
+
+    def _flush(self) -> None:
+        """Write the replies of this turn: the immediate ones, then those that are in order."""
+        out, order = self._out, self._order
+        if not order:
+            if out:
+                data = b"".join(out) if len(out) > 1 else out[0]
+                out.clear()
+                self._outbox.push_bytes(data)
+        else:
+            parts: list[Part] = [*out]
+            out.clear()
+            while order and order[0].parts is not None:
+                parts.extend(order.popleft().parts or ())
+            if parts:
+                self._outbox.push(parts)
+        if self._outbox.is_full:
+            self._set_hold(HOLD_WRITE)
+
+    def _drained(self) -> None:
+        self._release(HOLD_WRITE)
+
+    def _write_failed(self, error: Exception) -> None:
+        self._close(f"write failed: {error}")
+
+    # --- holds and buffer ---------------------------------------------------------------------
+
+    def _set_hold(self, reason: int) -> None:
+        if not self._hold and not self._closed:
+            self._transport.pause_reading()
+        self._hold |= reason
+
+    def _release(self, reason: int) -> None:
+        if self._closed or not self._hold & reason:
+            return
+        self._hold &= ~reason
+        if self._hold:
+            return
+        if self._filled:
+            self._process()
+        if not self._hold and not self._closed:
+            self._transport.resume_reading()
+
+    def _reserve(self, need_bytes: int, at: int) -> None:
+        """Room for the frame that starts at `at`: grows with the bytes that came, not promised."""
+        size = len(self._buffer)
+        if need_bytes > size and self._filled - at == size:
+            self._resize(min(need_bytes, size * BUFFER_GROWTH))
+
+    def _resize(self, size_bytes: int) -> None:
+        buffer = bytearray(max(size_bytes, self._filled, BUFFER_MIN_BYTES))
+        view = memoryview(buffer)
+        view[: self._filled] = self._view[: self._filled]
+        self._buffer, self._view = buffer, view
+
+    def _discard(self) -> None:
+        """The connection is gone: give back what its finished replies hold."""
+        for reply in self._order:
+            if reply.parts:
+                release_parts(reply.parts)
+                reply.parts = []
+
+    # --- closing ------------------------------------------------------------------------------
+
+    def _malformed(self, error: Exception) -> None:
+        self.services.meters.connections_closed_malformed += 1
+        self._close(f"malformed request: {error}")
+
+    def _close(self, reason: str, level: int = logging.WARNING) -> None:
+        if self._closed:
+            return
+        if not self._order and self._out:
+            self._flush()
+        self._closed = True
+        logger.log(level, "closing connection of %s on %s: %s", self.client_host, self.listener,
+                   reason)  # fmt: skip
+        self._transport.close()

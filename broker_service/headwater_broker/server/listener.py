@@ -1,0 +1,132 @@
+"""One listening port of the data plane and its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+from headwater.errors import UsageError
+from headwater_broker.api.registry import ApiRow
+from headwater_broker.api.services import Services
+from headwater_broker.server.kafka_tcp import Connection
+
+BACKLOG = 512
+SWEEP_SHARE = 10
+"""The idle sweep runs this often within connections.max.idle.ms."""
+SWEEP_MAX_S = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Listener:
+    """A listener by Kafka's meaning: name, host and port; it owns its connections."""
+
+    def __init__(
+        self,
+        services: Services,
+        rows: dict[int, ApiRow],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        name: str = "PLAINTEXT",
+        request_bytes_max: int = 100 * 1024 * 1024,
+        in_flight_max: int = 500,
+        idle_ms: int = 600_000,
+        connections_max: int = 2**31 - 1,
+        connections_per_host_max: int = 2**31 - 1,
+    ) -> None:
+        self.services = services
+        self.rows = rows
+        self.loop = loop
+        self.name = name
+        self.request_bytes_max = request_bytes_max
+        self.in_flight_max = in_flight_max
+        self.tick = 0
+        self.port = 0
+        self._connections_max = connections_max
+        self._per_host_max = connections_per_host_max
+        self._sweep_s = min(idle_ms / 1000 / SWEEP_SHARE, SWEEP_MAX_S)
+        self._idle_ticks = max(int(idle_ms / 1000 / self._sweep_s), 1)
+        self._connections: set[Connection] = set()
+        self._hosts: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port bound. Raises UsageError when the port is taken or the host unknown."""
+        try:
+            self._server = await self.loop.create_server(
+                lambda: Connection(self), host or None, port, backlog=BACKLOG
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise UsageError(
+                    f"port {port} on {host or 'all addresses'} is in use: "
+                    "stop the process that holds it, or choose another port"
+                ) from None
+            raise UsageError(f"cannot listen on {host}:{port}: {error}") from None
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
+        return self.port
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections; those there stay."""
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """Close the port and every connection."""
+        self.stop_accepting()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in list(self._connections):
+            connection.close("shutting down")
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def admit(self, connection: Connection) -> str:
+        """Count a new connection; the reason to refuse it, or nothing."""
+        host = connection.client_host
+        self._connections.add(connection)
+        self._hosts[host] += 1
+        meters = self.services.meters
+        meters.connections += 1
+        meters.connections_total += 1
+        if meters.connections > self._connections_max:
+            return f"more than {self._connections_max} connections (max.connections)"
+        if self._hosts[host] > self._per_host_max:
+            return f"more than {self._per_host_max} connections of {host} (max.connections.per.ip)"
+        return ""
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self.services.meters.connections -= 1
+        host = connection.client_host
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a general handler to its end, also when its connection goes."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _sweep(self) -> None:
+        """Close connections without traffic for connections.max.idle.ms; shrink quiet buffers."""
+        self.tick += 1
+        for connection in list(self._connections):
+            age = self.tick - connection.last_active_tick
+            if age > self._idle_ticks and not connection.in_flight:
+                connection.close("idle")
+            elif age == 1 or age == 2:
+                connection.shrink_when_quiet()
+        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)

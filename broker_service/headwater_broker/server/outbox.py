@@ -1,0 +1,224 @@
+"""The write side of one connection: bytes through the transport, file slices by sendfile.
+
+Order is kept between both. The transport's own buffer counts as "congested" as soon as it is not
+empty; what comes then waits here, and is joined into few writes. A slice is sent by `os.sendfile`
+on a second descriptor of the socket (asyncio allows no writer callback on the transport's own).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from headwater_broker.api.replies import FilePart, Part
+
+QUEUED_BYTES_MAX = 1024 * 1024
+"""With more than this waiting, the connection takes no further requests (file slices count)."""
+JOIN_BYTES_MAX = 1024 * 1024
+"""How many bytes one write joins."""
+SENDFILE_TURN_BYTES = 2 * 1024 * 1024
+"""How much one loop turn sends from files on one connection: about 0.5 ms."""
+MSG_MORE = getattr(socket, "MSG_MORE", 0)
+
+
+class ShortFileError(Exception):
+    """A file ended before the slice that was promised: the reply cannot be completed."""
+
+
+class Outbox:
+    """What is still to be written. `on_drained` is called when a full outbox has room again."""
+
+    __slots__ = (
+        "_fail",
+        "_loop",
+        "_on_drained",
+        "_queue",
+        "_raw",
+        "_transport",
+        "_waiting",
+        "closed",
+        "congested",
+        "queued_bytes",
+        "sent_bytes",
+    )
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        on_drained: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._on_drained = on_drained
+        self._fail = fail
+        self._queue: deque[Part] = deque()
+        self._raw: socket.socket | None = None
+        self._waiting = False
+        self.closed = False
+        self.congested = False
+        self.queued_bytes = 0
+        self.sent_bytes = 0
+        transport.set_write_buffer_limits(high=0)
+
+    @property
+    def is_full(self) -> bool:
+        """True when no further request should be taken up."""
+        return self.queued_bytes > QUEUED_BYTES_MAX
+
+    @property
+    def is_idle(self) -> bool:
+        """True when everything is with the kernel."""
+        return not self._queue and not self.congested
+
+    def push_bytes(self, data: bytes) -> None:
+        """Write `data` after everything before it."""
+        if self._queue or self.congested or self.closed:
+            self.push((data,))
+        else:
+            self._transport.write(data)
+
+    def push(self, parts: Sequence[Part]) -> None:
+        """Write `parts` in order after everything before them."""
+        if self.closed:
+            release_parts(parts)
+            return
+        self._queue.extend(parts)
+        self.queued_bytes += sum(_size(part) for part in parts)
+        self._drain()
+        if self._queue:  # a segment may be closed while its slice waits, and its number reused
+            _own(parts)
+
+    def pause(self) -> None:
+        """The transport's buffer is not empty."""
+        self.congested = True
+
+    def resume(self) -> None:
+        """The transport's buffer is empty."""
+        self.congested = False
+        self._drain()
+
+    def close(self) -> None:
+        """Forget what is queued; release descriptors."""
+        self.closed = True
+        release_parts(self._queue)
+        self._queue.clear()
+        self.queued_bytes = 0
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            self._loop.remove_writer(raw.fileno())
+            raw.close()
+
+    def _drain(self) -> None:
+        was_full = self.is_full
+        queue = self._queue
+        turn_bytes = 0
+        while queue and not self.congested and not self._waiting and not self.closed:
+            part = queue[0]
+            if not isinstance(part, FilePart):
+                self._write_joined()
+                continue
+            sent = self._send_slice(part)
+            turn_bytes += sent
+            if turn_bytes >= SENDFILE_TURN_BYTES and queue and not self._waiting:
+                self._waiting = True
+                self._loop.call_soon(self._continue)
+        if was_full and not self.is_full and not self.closed:
+            self._on_drained()
+
+    def _write_joined(self) -> None:
+        queue = self._queue
+        head: list[bytes] = []
+        size = 0
+        while queue and size < JOIN_BYTES_MAX:
+            part = queue[0]
+            if isinstance(part, FilePart):
+                break
+            head.append(part)
+            size += len(part)
+            queue.popleft()
+        self.queued_bytes -= size
+        data = b"".join(head) if len(head) > 1 else head[0]
+        if queue:
+            data = self._send_corked(data)
+        if data:
+            self._transport.write(data)
+
+    def _send_corked(self, data: bytes) -> bytes:
+        """Give the kernel the head of a slice, to leave together with it; what it did not take."""
+        try:
+            sent = self._socket().send(data, MSG_MORE)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._fail(error)
+            return b""
+        return data[sent:]
+
+    def _send_slice(self, part: FilePart) -> int:
+        raw = self._socket()
+        count = min(part.size, SENDFILE_TURN_BYTES)
+        try:
+            sent = os.sendfile(raw.fileno(), part.fd, part.position, count)
+        except (BlockingIOError, InterruptedError):
+            self._wait_writable(raw)
+            return 0
+        except OSError as error:
+            self._fail(error)
+            return 0
+        if sent == 0:
+            self._fail(ShortFileError(f"file ends at {part.position}, {part.size} bytes short"))
+            return 0
+        part.position += sent
+        part.size -= sent
+        self.queued_bytes -= sent
+        self.sent_bytes += sent
+        if part.size == 0:
+            self._queue.popleft()
+            release_parts((part,))
+        elif sent < count:
+            self._wait_writable(raw)
+        return sent
+
+    def _wait_writable(self, raw: socket.socket) -> None:
+        self._waiting = True
+        self._loop.add_writer(raw.fileno(), self._writable)
+
+    def _writable(self) -> None:
+        if self._raw is not None:
+            self._loop.remove_writer(self._raw.fileno())
+        self._continue()
+
+    def _continue(self) -> None:
+        self._waiting = False
+        if not self.closed:
+            self._drain()
+
+    def _socket(self) -> socket.socket:
+        raw = self._raw
+        if raw is None:
+            own = self._transport.get_extra_info("socket")
+            raw = self._raw = socket.socket(fileno=os.dup(own.fileno()))
+            raw.setblocking(False)
+        return raw
+
+
+def _size(part: Part) -> int:
+    return part.size if isinstance(part, FilePart) else len(part)
+
+
+def _own(parts: Sequence[Part]) -> None:
+    for part in parts:
+        if isinstance(part, FilePart) and part.size:
+            part.own()
+
+
+def release_parts(parts: Iterable[Part]) -> None:
+    """Close the descriptors that unsent parts own."""
+    for part in parts:
+        if isinstance(part, FilePart):
+            part.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from uuid import UUID
 
 TXN_PREFIX = "hw1"
@@ -42,3 +43,11 @@ def rows_txn(topic_id: UUID) -> str:
 def data_file(level: int, attempt: UUID) -> str:
     """`l0-6f1c...d2.parquet`: fresh for every attempt, so no retry can meet another's bytes."""
     return f"l{level}-{attempt}.parquet"
+
+
+_DATA_FILE = re.compile(r"l\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
+
+
+def is_own_file(path: str) -> bool:
+    """True for a file Headwater wrote: its row groups are sorted and of one partition each."""
+    return _DATA_FILE.fullmatch(path) is not None

@@ -5,28 +5,260 @@ Imports neither pyarrow nor deltalake: those live in `python -m headwater_tier.w
 
 from __future__ import annotations
 
-from headwater.ports.remote_log import RemoteSlice, TieredRange, TieredTopic
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from headwater.ports.remote_log import RemoteLogError, RemoteSlice, TieredRange, TieredTopic
+from headwater_tier.segment_cache import PIN_S, Segment, SegmentCache
 
 CACHE_BYTES_MAX = 1 << 30
+CALL_TIMEOUT_S = 60.0
+"""A worker that does not answer for so long is replaced."""
+SOURCE_CHECK_S = 1.0
+"""How long a cached segment is served without asking whether its table's files are still there:
+nothing may hide in a local copy (design: the Delta tier, "Reading back")."""
+ANSWER_BYTES_MAX = 64 << 20
+_LENGTH = struct.Struct(">I")
+
+
+class WorkerLostError(RemoteLogError):
+    """The worker process died or hung while it was asked."""
 
 
 class DeltaRemoteLog:
-    """`RemoteLog` whose work happens in a worker process; rebuilt segments live in `cache_dir`."""
+    """`RemoteLog` whose work happens in worker processes; rebuilt segments live in `cache_dir`."""
 
-    def __init__(self, cache_dir: str, *, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
-        """Starts nothing; the first call starts the worker. `cache_dir` is ours, and emptied."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        cache_dir: str,
+        *,
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+        workers: int = 1,
+        python: str = sys.executable,
+    ) -> None:
+        """Starts nothing; the first call starts a worker. `cache_dir` is ours, and emptied."""
+        self._cache_dir = cache_dir
+        self._cache = SegmentCache(cache_bytes_max)
+        self._workers = [_Worker(python) for _ in range(workers)]
+        self._building: dict[tuple[str, int, int], asyncio.Task[Segment]] = {}
+        self._numbers = itertools.count()
+        self._is_ready = False
 
     async def ranges(self, topic: TieredTopic) -> dict[int, TieredRange]:
         """See the port."""
-        raise NotImplementedError
+        answer = await self._ask(topic, "ranges")
+        return {int(p): TieredRange(start, end) for p, (start, end) in answer.items()}
 
     async def read(
         self, topic: TieredTopic, partition: int, offset: int, max_bytes: int
     ) -> RemoteSlice:
-        """See the port."""
-        raise NotImplementedError
+        """See the port. The file stays for at least 5 s after this returns: open it at once."""
+        segment = self._found(topic, partition, offset)
+        if segment is not None:
+            now = asyncio.get_running_loop().time()
+            if now - segment.checked_at > SOURCE_CHECK_S:
+                await self._check_sources(topic, segment, now)
+                segment = self._found(topic, partition, offset)
+        if segment is None:
+            segment = await self._built(topic, partition, offset)
+        position, size_bytes, next_offset = segment.cut(offset, max_bytes)
+        if next_offset == segment.end_offset:
+            self._read_ahead(topic, partition, next_offset)
+        return RemoteSlice(segment.path, position, size_bytes, next_offset)
 
     async def close(self) -> None:
         """See the port."""
-        raise NotImplementedError
+        tasks = list(self._building.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for worker in self._workers:
+            await worker.stop()
+        shutil.rmtree(self._cache_dir, ignore_errors=True)
+
+    async def _built(self, topic: TieredTopic, partition: int, offset: int) -> Segment:
+        """Rebuild the segment that covers `offset`; askers of the same one share the work."""
+        key = (topic.table_uri, partition, offset)
+        task = self._building.get(key)
+        if task is None:
+            task = asyncio.create_task(self._build(topic, partition, offset))
+            self._building[key] = task
+            task.add_done_callback(lambda _: self._building.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _build(self, topic: TieredTopic, partition: int, offset: int) -> Segment:
+        path = os.path.join(self._prepared_dir(), f"{next(self._numbers)}.log")
+        answer = await self._ask(topic, "build", partition=partition, offset=offset, path=path)
+        sizes = [size for _, size in answer["batches"]]
+        segment = Segment(
+            table=topic.table_uri,
+            partition=partition,
+            path=path,
+            end_offset=answer["end"],
+            bases=[base for base, _ in answer["batches"]],
+            positions=list(itertools.accumulate(sizes, initial=0)),
+            sources=tuple(answer["sources"]),
+        )
+        self._delete_later(self._cache.add(segment, asyncio.get_running_loop().time()))
+        return segment
+
+    def _found(self, topic: TieredTopic, partition: int, offset: int) -> Segment | None:
+        now = asyncio.get_running_loop().time()
+        return self._cache.find(topic.table_uri, partition, offset, now)
+
+    async def _check_sources(self, topic: TieredTopic, segment: Segment, now: float) -> None:
+        """Forget a segment whose table files are gone: compacted (read anew), or deleted (told)."""
+        segment.checked_at = now
+        missing = await self._ask(topic, "check", paths=segment.sources)
+        if missing and self._cache.holds(segment):
+            self._delete_later([self._cache.drop(segment)])
+
+    def _read_ahead(self, topic: TieredTopic, partition: int, offset: int) -> None:
+        """Start rebuilding what a sequential reader asks next, if a worker is idle."""
+        if self._building or self._found(topic, partition, offset):
+            return
+        key = (topic.table_uri, partition, offset)
+        task = asyncio.create_task(self._build(topic, partition, offset))
+        self._building[key] = task
+
+        def done(ended: asyncio.Task[Segment]) -> None:
+            self._building.pop(key, None)
+            if not ended.cancelled():
+                ended.exception()  # the end of the table, or a fault its reader will meet itself
+
+        task.add_done_callback(done)
+
+    async def _ask(self, topic: TieredTopic, do: str, **more: Any) -> Any:
+        request = {
+            "do": do,
+            "uri": topic.table_uri,
+            "topic": topic.topic,
+            "topic_id": str(topic.topic_id),
+            "options": topic.storage_options,
+            **more,
+        }
+        worker = min(self._workers, key=lambda w: w.waiting)
+        try:
+            return await worker.ask(request)
+        except WorkerLostError:
+            return await worker.ask(request)  # once more, on the fresh process that this starts
+
+    def _prepared_dir(self) -> str:
+        if not self._is_ready:
+            shutil.rmtree(self._cache_dir, ignore_errors=True)
+            try:
+                os.makedirs(self._cache_dir, exist_ok=True)
+            except OSError as error:
+                raise RemoteLogError(f"the cache folder {self._cache_dir}: {error}") from error
+            self._is_ready = True
+        return self._cache_dir
+
+    def _delete_later(self, paths: Sequence[str]) -> None:
+        """Not at once: a reader that was just given one of them is about to open it."""
+        if paths:
+            asyncio.get_running_loop().call_later(PIN_S, _delete, paths)
+
+
+def _delete(paths: Sequence[str]) -> None:
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue  # the whole folder went first, at close
+
+
+class _Worker:
+    """One worker process: started when asked, again after it died."""
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._ids = itertools.count()
+        self._starting = asyncio.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """Requests it has not answered."""
+        return len(self._answers)
+
+    async def ask(self, request: dict[str, Any]) -> Any:
+        """The answer. Raises RemoteLogError, WorkerLostError when it can't tell."""
+        process = await self._running()
+        number = next(self._ids)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        data = json.dumps({"id": number, **request}).encode()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(_LENGTH.pack(len(data)) + data)
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await answer
+        except TimeoutError:
+            process.kill()
+            raise WorkerLostError(
+                f"reading {request['uri']} took over {CALL_TIMEOUT_S:.0f} s"
+            ) from None
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerLostError(f"the tier worker is gone: {error}") from error
+        finally:
+            self._answers.pop(number, None)
+
+    async def stop(self) -> None:
+        """End it and wait for it."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+        if self._reading is not None:
+            await self._reading
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        async with self._starting:
+            process = self._process
+            if process is None or process.returncode is not None:
+                process = await asyncio.create_subprocess_exec(
+                    self._python,
+                    "-m",
+                    "headwater_tier.worker",
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    start_new_session=True,  # a terminal's Ctrl-C is the broker's to handle
+                )
+                self._process = process
+                self._reading = asyncio.create_task(self._read_answers(process))
+            return process
+
+    async def _read_answers(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        try:
+            while True:
+                size = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))[0]
+                if size > ANSWER_BYTES_MAX:
+                    break
+                self._deliver(json.loads(await process.stdout.readexactly(size)))
+        except (asyncio.IncompleteReadError, ConnectionResetError, ValueError):
+            pass  # it ended, or wrote what is no answer: told to all who wait, below
+        if process.returncode is None:
+            process.kill()
+        code = await process.wait()
+        for waiting in list(self._answers.values()):
+            if not waiting.done():
+                waiting.set_exception(WorkerLostError(f"the tier worker exited with {code}"))
+
+    def _deliver(self, answer: dict[str, Any]) -> None:
+        waiting = self._answers.get(answer["id"])
+        if waiting is None or waiting.done():
+            return
+        if "error" in answer:
+            waiting.set_exception(RemoteLogError(answer["error"]))
+        else:
+            waiting.set_result(answer["result"])

@@ -1,0 +1,76 @@
+"""A remote log in memory: the double of `headwater.ports.remote_log`, with faults on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from headwater.ports.remote_log import (
+    RemoteLogError,
+    RemoteSlice,
+    TieredRange,
+    TieredTopic,
+)
+from headwater.records.batch import iter_headers
+
+
+class MemoryRemoteLog:
+    """Serves batches that a test put in; `store` writes a file where the broker will read it."""
+
+    def __init__(self, folder: str, store: Callable[[str, bytes], None]) -> None:
+        """`folder` + a name is what `store` gets; a slice names the same path."""
+        self._folder = folder
+        self._store = store
+        self._batches: dict[tuple[UUID, int], bytes] = {}
+        self._ranges: dict[tuple[UUID, int], TieredRange] = {}
+        self.fault: str | None = None
+        """Set: every call raises RemoteLogError with it."""
+
+    def put(
+        self, topic_id: UUID, partition: int, start_offset: int, end_offset: int, batches: bytes
+    ) -> None:
+        """What the table holds of a partition: batches that cover [start_offset, end_offset)."""
+        self._batches[topic_id, partition] = batches
+        self._ranges[topic_id, partition] = TieredRange(start_offset, end_offset)
+        self._store(self._path(topic_id, partition), batches)
+
+    async def ranges(self, topic: TieredTopic) -> dict[int, TieredRange]:
+        """See the port."""
+        self._check(topic)
+        return {p: held for (i, p), held in self._ranges.items() if i == topic.topic_id}
+
+    async def read(
+        self, topic: TieredTopic, partition: int, offset: int, max_bytes: int
+    ) -> RemoteSlice:
+        """See the port."""
+        self._check(topic)
+        held = self._ranges.get((topic.topic_id, partition))
+        if held is None or not held.start_offset <= offset < held.end_offset:
+            raise RemoteLogError(f"{topic.topic}-{partition} offset {offset} is not tiered: {held}")
+        data = self._batches[topic.topic_id, partition]
+        found = [(at, h) for at, h in iter_headers(data) if h.next_offset > offset]
+        if not found:
+            raise RemoteLogError(f"{topic.topic}-{partition} holds no batch at offset {offset}")
+        position, size_bytes, next_offset = found[0][0], 0, offset
+        for _, header in found:
+            if size_bytes and size_bytes + header.size_bytes > max_bytes:
+                break
+            size_bytes += header.size_bytes
+            next_offset = header.next_offset
+        return RemoteSlice(self._path(topic.topic_id, partition), position, size_bytes, next_offset)
+
+    async def close(self) -> None:
+        """See the port."""
+        self._batches.clear()
+        self._ranges.clear()
+
+    def topics(self) -> Sequence[UUID]:
+        """The topics that hold anything."""
+        return sorted({topic_id for topic_id, _ in self._ranges})
+
+    def _path(self, topic_id: UUID, partition: int) -> str:
+        return f"{self._folder}/{topic_id}-{partition}.log"
+
+    def _check(self, topic: TieredTopic) -> None:
+        if self.fault:
+            raise RemoteLogError(f"{topic.table_uri}: {self.fault}")

@@ -1,0 +1,206 @@
+"""Reading history back by offset: one row group per read, from footers kept in memory.
+
+Files of our own have row groups of one partition with offsets in order; those that a user's
+OPTIMIZE wrote may be unsorted and mixed. Both are read right, ours fast.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
+from headwater_tier.delta import LiveFile, LogTable, Snapshot, TableAccessError, filesystem
+from headwater_tier.keys import is_own_file
+from headwater_tier.plan import TableLocation
+
+FOOTERS_MAX = 4096
+"""Files whose row-group index is kept; about 1 KB each."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group of one file. A foreign one spans partitions: min_partition < max_partition."""
+
+    path: str
+    index: int
+    min_partition: int
+    max_partition: int
+    min_offset: int
+    max_offset: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """All rows of a partition with offsets in [start_offset, end_offset), sorted.
+
+    `end_offset` is the next row's offset or the table's end: what lies between is a gap.
+    """
+
+    rows: pa.RecordBatch
+    start_offset: int
+    end_offset: int
+    paths: tuple[str, ...]
+    """The files it was read from, relative to the table; none for a gap."""
+
+
+class OffsetNotTieredError(TableAccessError):
+    """The offset is outside what the table holds of the partition."""
+
+
+class TableReader:
+    """One topic's table, open for reads by offset. Not thread-safe."""
+
+    def __init__(self, location: TableLocation) -> None:
+        """Opens the newest checked version. Raises TableAccessError or TableStateError."""
+        self.location = location
+        self._table = LogTable(location)
+        self._files = filesystem(location)
+        self._footers: OrderedDict[str, tuple[RowGroup, ...]] = OrderedDict()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version reads are served from."""
+        return self._table.snapshot
+
+    def refresh(self) -> Snapshot:
+        """Move to the newest checked version."""
+        return self._table.refresh()
+
+    def read(self, partition: int, offset: int) -> Stretch:
+        """The row group that holds `offset` (or follows its gap), whole.
+
+        Raises OffsetNotTieredError outside [start, end); TableAccessError when a file is gone.
+        """
+        snapshot = self.snapshot
+        start, end = snapshot.starts.get(partition, 0), snapshot.ends.get(partition)
+        if end is None or not start <= offset < end:
+            raise OffsetNotTieredError(
+                f"partition {partition} offset {offset} is not in {self.location.uri}, "
+                f"which holds [{start}, {end}) at version {snapshot.version}"
+            )
+        groups = sorted(self._groups(partition, offset), key=lambda g: (g.min_offset, g.max_offset))
+        if not groups:
+            return Stretch(_no_rows(), offset, end, ())
+        bound = groups[0].max_offset
+        wanted = [g for g in groups if g.min_offset <= bound]
+        rows = self._rows(wanted, partition)
+        offsets = rows.column("offset")
+        following = [g.min_offset for g in groups[len(wanted) :][:1]]
+        if all(is_own_file(g.path) for g in wanted):
+            first = max(start, groups[0].min_offset)
+        else:
+            # foreign row groups may interleave with ones that end before `offset`
+            first = offset
+        if rows.num_rows and (offsets[0].as_py() < first or offsets[-1].as_py() > bound):
+            following += offsets.filter(pc.greater(offsets, bound))[:1].to_pylist()
+            keep = pc.and_(pc.greater_equal(offsets, first), pc.less_equal(offsets, bound))
+            rows = rows.filter(keep)
+        paths = tuple(dict.fromkeys(g.path for g in wanted))
+        return Stretch(rows, min(offset, first), min([end, *following]), paths)
+
+    def rows_between(
+        self, partition: int, start_offset: int, end_offset: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Every row of the partition in the range, in offset order, stretch by stretch."""
+        offset = start_offset
+        while offset < end_offset:
+            stretch = self.read(partition, offset)
+            rows = stretch.rows
+            offsets = rows.column("offset")
+            keep = pc.and_(pc.greater_equal(offsets, offset), pc.less(offsets, end_offset))
+            yield rows.filter(keep)
+            offset = stretch.end_offset
+
+    def missing_files(self, paths: Sequence[str]) -> list[str]:
+        """Which of these files are no longer there."""
+        if not paths:
+            return []
+        found = self._files.get_file_info(list(paths))
+        return [info.path for info in found if not info.is_file]
+
+    def _groups(self, partition: int, offset: int) -> Iterator[RowGroup]:
+        for live in self.snapshot.files:
+            if not _may_hold(live, partition, offset):
+                continue
+            for group in self._footer(live.path):
+                holds = group.min_partition <= partition <= group.max_partition
+                if holds and group.max_offset >= offset:
+                    yield group
+
+    def _footer(self, path: str) -> tuple[RowGroup, ...]:
+        groups = self._footers.get(path)
+        if groups is not None:
+            self._footers.move_to_end(path)
+            return groups
+        with self._open(path) as source:
+            groups = tuple(index_groups(path, source.metadata))
+        self._footers[path] = groups
+        if len(self._footers) > FOOTERS_MAX:
+            self._footers.popitem(last=False)
+        return groups
+
+    def _rows(self, groups: Sequence[RowGroup], partition: int) -> pa.RecordBatch:
+        tables = []
+        for group in groups:
+            with self._open(group.path) as source:
+                try:
+                    table = source.read_row_group(group.index, columns=list(LOG_TABLE_COLUMNS))
+                except (OSError, pa.ArrowException) as error:
+                    raise self._unreadable(group.path, error) from error
+            if group.min_partition != group.max_partition:
+                table = table.filter(pc.equal(table.column("partition"), partition))
+            tables.append(table.cast(LOG_TABLE_SCHEMA))
+        whole = pa.concat_tables(tables).combine_chunks()
+        if len(tables) > 1 or not _is_sorted(whole):
+            whole = whole.sort_by("offset").combine_chunks()
+        batches = whole.to_batches()
+        return batches[0] if batches else _no_rows()
+
+    def _open(self, path: str) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(self._files.open_input_file(path), pre_buffer=False)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(path, error) from error
+
+    def _unreadable(self, path: str, error: Exception) -> TableAccessError:
+        return TableAccessError(f"{self.location.uri}/{path} cannot be read: {error}")
+
+
+def index_groups(path: str, footer: Any) -> Iterator[RowGroup]:
+    """The row groups of a file, from its footer's statistics, foreign files too."""
+    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
+    at_partition, at_offset = names.index("partition"), names.index("offset")
+    for i in range(footer.num_row_groups):
+        group = footer.row_group(i)
+        partition, offset = (group.column(at).statistics for at in (at_partition, at_offset))
+        if partition is None or offset is None or not offset.has_min_max:
+            yield RowGroup(path, i, 0, 1 << 31, 0, 1 << 62, group.num_rows)
+        else:
+            yield RowGroup(
+                path, i, partition.min, partition.max, offset.min, offset.max, group.num_rows
+            )
+
+
+def _may_hold(live: LiveFile, partition: int, offset: int) -> bool:
+    if live.min_partition is not None and partition < live.min_partition:
+        return False
+    if live.max_partition is not None and partition > live.max_partition:
+        return False
+    return live.max_offset is None or live.max_offset >= offset
+
+
+def _is_sorted(table: pa.Table) -> bool:
+    offsets = table.column("offset").to_numpy()
+    return bool((offsets[1:] > offsets[:-1]).all())
+
+
+def _no_rows() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=LOG_TABLE_SCHEMA)

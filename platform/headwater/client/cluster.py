@@ -98,6 +98,11 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
+    def known_connection(self, node_id: int, lane: str = "") -> Connection | None:
+        """The open connection to a node, if there is one."""
+        known = self._connections.get((node_id, lane))
+        return known if known is not None and known.is_open else None
+
     async def connection(self, node_id: int, lane: str = "") -> Connection:
         """The connection to a node, opened when there is none. Raises OSError, KafkaError.
 

@@ -230,8 +230,10 @@ class Partition:
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         """What a fetcher (follower or consumer) must be told when its log parted from ours."""
-        if last_fetched_epoch in (-1, self.log.latest_epoch):
-            # Our latest epoch ends at the log end, and nobody is sent offsets above that.
+        log = self.log
+        if last_fetched_epoch == -1 or (
+            last_fetched_epoch == log.latest_epoch and fetch_offset <= log.log_end_offset
+        ):
             return None
         end = EpochEnd(*self.log.end_offset_for_epoch(last_fetched_epoch))
         if end.epoch == -1:
@@ -283,11 +285,11 @@ class Partition:
             row.broker_epoch = broker_epoch
         log = self.log
         end = log.log_end_offset
-        if not log.log_start_offset <= fetch_offset <= end:
-            raise refusals.out_of_range(self, fetch_offset)
         parted = self.divergence(fetch_offset, last_fetched_epoch)
         if parted is not None:
             return parted
+        if not log.log_start_offset <= fetch_offset <= end:
+            raise refusals.out_of_range(self, fetch_offset)
         row.fetched(fetch_offset, end, now)
         row.log_start_offset = log_start_offset
         self._advance()

@@ -11,11 +11,12 @@ import shutil
 class SystemFile:
     """One open file. An append is one pwrite in the common case."""
 
-    __slots__ = ("_fd", "path", "size_bytes")
+    __slots__ = ("_fd", "_is_named", "path", "size_bytes")
 
     def __init__(self, path: str) -> None:
         self._fd = -1
         self.path = path
+        self._is_named = os.path.exists(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size_bytes = os.fstat(self._fd).st_size
 
@@ -61,8 +62,11 @@ class SystemFile:
         self.size_bytes = size
 
     def fsync(self) -> None:
-        """Data and length are durable afterwards."""
+        """Data and length are durable afterwards, and the name of a new file too (KAFKA-3968)."""
         os.fdatasync(self._fd)
+        if not self._is_named:
+            _sync_folder(os.path.dirname(self.path))
+            self._is_named = True
 
     def fileno(self) -> int:
         """The descriptor."""
@@ -82,18 +86,13 @@ class SystemFiles:
     """The file system of this machine."""
 
     def open(self, path: str) -> SystemFile:
-        """Open for reading and appending; a new file's name is made durable at once."""
+        """Open for reading and appending. A new name is durable after the first fsync."""
         try:
-            is_new = not os.path.exists(path)
-            opened = SystemFile(path)
+            return SystemFile(path)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             _sync_folder(os.path.dirname(os.path.dirname(path)))
-            is_new = True
-            opened = SystemFile(path)
-        if is_new:
-            _sync_folder(os.path.dirname(path))
-        return opened
+            return SystemFile(path)
 
     def read(self, path: str) -> bytes:
         """A whole file."""

@@ -66,11 +66,16 @@ class TransactionIndex:
         if self._file is not None:
             self._file.fsync()
 
+    def detach(self) -> File | None:
+        """Hand the open file over to whoever syncs and closes it."""
+        file, self._file = self._file, None
+        return file
+
     def close(self) -> None:
         """Release the descriptor."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file = self.detach()
+        if file is not None:
+            file.close()
 
     def _open(self) -> File:
         if self._file is None:

@@ -11,6 +11,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from operator import lt
 
 from headwater.ports.files import File, Files
 
@@ -77,13 +78,12 @@ class OffsetIndex:
     def is_sane(self, log_bytes: int) -> bool:
         """Whole entries, rising, inside the log."""
         self.load()
-        pairs = zip(self._relatives, self._positions, strict=True)
-        last_relative, last_position = -1, -1
-        for relative, position in pairs:
-            if relative <= last_relative or position <= last_position:
-                return False
-            last_relative, last_position = relative, position
-        return last_position < log_bytes or last_position == -1
+        relatives, positions = self._relatives, self._positions
+        return (
+            all(map(lt, relatives, relatives[1:]))
+            and all(map(lt, positions, positions[1:]))
+            and (not positions or (relatives[0] >= 0 and positions[-1] < log_bytes))
+        )
 
     def truncate(self, offset: int) -> None:
         """Keep entries of offsets below `offset`."""
@@ -107,12 +107,21 @@ class OffsetIndex:
         self.write()
         self._open().fsync()
 
+    def create(self) -> None:
+        """Make the (empty) file."""
+        self._open()
+
+    def detach(self) -> File | None:
+        """Write what is pending; hand the open file over to whoever syncs and closes it."""
+        self.write()
+        file, self._file = self._file, None
+        return file
+
     def close(self) -> None:
         """Write what is pending; release the descriptor."""
-        self.write()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file = self.detach()
+        if file is not None:
+            file.close()
 
     def _open(self) -> File:
         if self._file is None:
@@ -185,7 +194,7 @@ class TimeIndex:
     def is_sane(self) -> bool:
         """Whole entries, rising."""
         self.load()
-        rising = all(a < b for a, b in zip(self._timestamps, self._timestamps[1:], strict=False))
+        rising = all(map(lt, self._timestamps, self._timestamps[1:]))
         return rising and all(r >= 0 for r in self._relatives)
 
     def truncate(self, offset: int) -> None:
@@ -207,12 +216,21 @@ class TimeIndex:
         self.write()
         self._open().fsync()
 
+    def create(self) -> None:
+        """Make the (empty) file."""
+        self._open()
+
+    def detach(self) -> File | None:
+        """Write what is pending; hand the open file over to whoever syncs and closes it."""
+        self.write()
+        file, self._file = self._file, None
+        return file
+
     def close(self) -> None:
         """Write what is pending; release the descriptor."""
-        self.write()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file = self.detach()
+        if file is not None:
+            file.close()
 
     def _open(self) -> File:
         if self._file is None:

@@ -1,21 +1,50 @@
-"""All logs of one broker (signatures first; bodies follow in the next commits)."""
+"""All logs of one broker over its data folders (Kafka's LogManager).
+
+Timers belong to `node`, which calls the plain methods here. A folder whose disk fails goes
+offline with its logs only; the others go on.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.files import Files
+from headwater_broker.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    CheckpointError,
+    Offsets,
+    decode_partition_metadata,
+    encode_offsets,
+    encode_partition_metadata,
+)
 from headwater_broker.log.config import LogConfig
-from headwater_broker.log.partition_log import Offload, PartitionLog
+from headwater_broker.log.context import (
+    PRODUCER_EXPIRATION_MS,
+    Disposal,
+    LogContext,
+    Offload,
+)
+from headwater_broker.log.directory import DataDirectory, parse_folder_name
+from headwater_broker.log.loader import Loader, LoadRequest
+from headwater_broker.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, int]
 
 
 class LogManager:
     """All logs of one broker."""
-
-    logs: dict[tuple[str, int], PartitionLog]
 
     def __init__(
         self,
@@ -29,20 +58,309 @@ class LogManager:
         broker_properties: Mapping[str, str],
         offload: Offload,
         high_watermarks: Callable[[PartitionLog], int] | None = None,
-    ) -> None: ...
+        on_offline: Callable[[str, list[PartitionLog]], None] | None = None,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+    ) -> None:
+        """`high_watermarks` gives a log's HW (default: its end); `on_offline(folder, logs)` is
+        called when a disk failed, perhaps from inside an append."""
+        if not dirs or len(set(dirs)) != len(dirs):
+            raise UsageError(f"log.dirs: {dirs!r} must name at least one folder, each once")
+        self._files = files
+        self._clock = clock
+        self._broker_properties = dict(broker_properties)
+        self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
+        self.on_offline = on_offline or (lambda folder, logs: None)
+        self.logs: dict[Key, PartitionLog] = {}
+        self._due: list[tuple[float, Disposal]] = []
+        self._arrived: deque[Disposal] = deque()
+        """Appended to by jobs off the loop, drained on it."""
+        self._entropy = entropy
+        self._offload = offload
+        self._context = LogContext(
+            files, clock, entropy, offload, self._arrived.append, self._failed,
+            producer_expiration_ms,
+        )  # fmt: skip
+        self._directories = [
+            DataDirectory(files, path, broker_id, cluster_id, entropy) for path in dirs
+        ]
+        if not any(directory.is_online for directory in self._directories):
+            raise UsageError(f"log.dirs: none of {dirs} can be used; see the errors above")
+
     @property
-    def directory_ids(self) -> list[UUID]: ...
-    def load_all(self, topic_config: Callable[[str], Mapping[str, str]]) -> None: ...
-    def get(self, topic: str, partition: int) -> PartitionLog | None: ...
+    def directory_ids(self) -> list[UUID]:
+        """Identities of the folders that are online."""
+        return [d.directory_id for d in self._directories if d.is_online]
+
+    @property
+    def offline_directories(self) -> list[str]:
+        """Folders that failed, at start or since."""
+        return [d.path for d in self._directories if not d.is_online]
+
+    @property
+    def clean_broker_epoch(self) -> int:
+        """The broker epoch of the last clean stop: the lowest of all folders; -1 when any was
+        stopped uncleanly (KIP-966)."""
+        return min((d.clean_epoch for d in self._directories if d.is_online), default=-1)
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """A topic's settings over this broker's defaults. Raises UsageError."""
+        return LogConfig.from_overrides(overrides, self._broker_properties)
+
+    # -- load
+
+    def load_all(
+        self, topic_config: Callable[[str], Mapping[str, str]] | None = None
+    ) -> list[PartitionLog]:
+        """Open every log on disk, recovering what an unclean stop left. Call once, at start.
+
+        Topics are opened with `topic_config(topic)`; a replica's own config follows when the
+        controller announces it.
+        """
+        for directory in self._directories:
+            if not directory.is_online:
+                continue
+            try:
+                self._load_directory(directory, topic_config or (lambda topic: {}))
+                directory.forget_clean_stop()
+            except OSError as e:
+                self._failed(directory.path + "/", e)
+        return list(self.logs.values())
+
+    def _load_directory(
+        self, directory: DataDirectory, topic_config: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        for name in directory.folder_names():
+            path = f"{directory.path}/{name}"
+            key = parse_folder_name(name)
+            if name.endswith("-delete"):
+                self._files.remove(path)
+            if key is None:
+                continue
+            try:
+                topic_id = decode_partition_metadata(
+                    self._files.read(f"{path}/{PARTITION_METADATA}")
+                )
+            except FileNotFoundError:
+                self._set_aside(directory, name, "it has no partition.metadata")
+                continue
+            except CheckpointError as e:
+                self._set_aside(directory, name, str(e))
+                continue
+            if key in self.logs:
+                self._set_aside(directory, name, f"{self.logs[key].path} holds this replica too")
+                continue
+            config = self.log_config(topic_config(key[0]))
+            self.logs[key] = self._open(directory, key, topic_id, config)
+
+    def _open(
+        self, directory: DataDirectory, key: Key, topic_id: UUID, config: LogConfig
+    ) -> PartitionLog:
+        topic, partition = key
+        path = f"{directory.path}/{topic}-{partition}"
+        request = LoadRequest(
+            path,
+            config,
+            directory.recovery_points.get(key, 0),
+            directory.log_starts.get(key, 0),
+            directory.is_clean,
+            self._clock.now_ms(),
+        )
+        loaded = Loader(self._files, request).load()
+        return PartitionLog(
+            self._context, topic, topic_id, partition, path, directory.directory_id, config, loaded
+        )
+
+    def _set_aside(self, directory: DataDirectory, name: str, reason: str) -> None:
+        """Rename a folder that must not be used, so that nothing is lost (`-stray`)."""
+        target = f"{name}.{self._entropy.uuid().hex}-stray"
+        logger.warning("%s/%s set aside as %s: %s", directory.path, name, target, reason)
+        self._files.rename(f"{directory.path}/{name}", f"{directory.path}/{target}")
+
+    # -- one log
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log, or None."""
+        return self.logs.get((topic, partition))
+
     def get_or_create(
         self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
-    ) -> PartitionLog: ...
-    def delete(self, topic: str, partition: int) -> None: ...
-    def high_watermark_checkpoint(self, topic: str, partition: int) -> int: ...
-    def checkpoint_high_watermarks(self) -> None: ...
-    def checkpoint_recovery_points(self) -> None: ...
-    def checkpoint_log_starts(self) -> None: ...
-    def flush_due(self) -> None: ...
-    def retain_all(self, tiered_end: Callable[[PartitionLog], int | None]) -> int: ...
-    def remove_due_files(self) -> None: ...
-    def close(self, broker_epoch: int = -1) -> None: ...
+    ) -> PartitionLog:
+        """The replica's log. One of another topic id is set aside, never reused.
+
+        A replica that is not new may live in a folder that is offline now: then
+        KAFKA_STORAGE_ERROR, rather than an empty log that could win an election.
+        """
+        key = (topic, partition)
+        log = self.logs.get(key)
+        if log is not None and log.topic_id == topic_id:
+            log.update_config(config)
+            return log
+        if log is not None:
+            self._drop(log)
+            directory = self._directory_of(log)
+            self._set_aside(
+                directory, f"{topic}-{partition}", f"topic id {log.topic_id}, wanted {topic_id}"
+            )
+        if not is_new and log is None and self.offline_directories:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{topic}-{partition}: not found, and {self.offline_directories} are offline",
+            )
+        directory = self._emptiest()
+        path = f"{directory.path}/{topic}-{partition}"
+        try:
+            metadata = encode_partition_metadata(topic_id)
+            self._files.write_atomic(f"{path}/{PARTITION_METADATA}", metadata)
+            directory.forget(key)
+            self.logs[key] = self._open(directory, key, topic_id, config)
+        except OSError as e:
+            self._failed(path, e)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {e}") from e
+        return self.logs[key]
+
+    def _emptiest(self) -> DataDirectory:
+        """The folder with the fewest logs (B1-186)."""
+        counts = {d.path: 0 for d in self._directories if d.is_online}
+        for log in self.logs.values():
+            counts[self._directory_of(log).path] += 1
+        online = [d for d in self._directories if d.is_online]
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every data folder is offline")
+        return min(online, key=lambda d: counts[d.path])
+
+    def _directory_of(self, log: PartitionLog) -> DataDirectory:
+        return next(d for d in self._directories if log.path.startswith(d.path + "/"))
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Rename the folder to `-delete` at once; its files go later, off the loop."""
+        log = self.logs.get((topic, partition))
+        if log is None:
+            return
+        self._drop(log)
+        target = f"{log.path}.{self._entropy.uuid().hex}-delete"
+        try:
+            self._files.rename(log.path, target)
+        except OSError as e:
+            self._failed(log.path, e)
+            return
+        files = tuple(segment.file for segment in log.segments)
+        self._arrived.append(Disposal((target,), files, log.config.file_delete_delay_ms))
+
+    def _drop(self, log: PartitionLog) -> None:
+        del self.logs[log.topic, log.partition]
+        log.delete()
+        self._directory_of(log).forget((log.topic, log.partition))
+
+    def high_watermark_checkpoint(self, topic: str, partition: int) -> int:
+        """The high watermark as last written; 0 when unknown."""
+        key = (topic, partition)
+        return max((d.high_watermarks.get(key, 0) for d in self._directories), default=0)
+
+    # -- ticks
+
+    def retain_all(self, tiered_end: Callable[[PartitionLog], int | None] | None = None) -> int:
+        """Retention of every log; one that fails does not stop the others."""
+        now_ms, count = self._clock.now_ms(), 0
+        for log in list(self.logs.values()):
+            end = tiered_end(log) if tiered_end is not None else None
+            try:
+                count += log.retain(now_ms, end, high_watermark=self.high_watermarks(log))
+                log.expire_producers(now_ms)
+            except KafkaError as e:
+                logger.error("%s: retention: %s", log.path, e)
+        return count
+
+    def flush_due(self) -> None:
+        """flush.ms of every log; the fsyncs run off the loop."""
+        now_ms = self._clock.now_ms()
+        for log in self.logs.values():
+            log.take_finished_flushes()
+            log.flush_later(now_ms)
+
+    def remove_due_files(self) -> None:
+        """Unlink, off the loop, what was renamed long enough ago."""
+        now = self._clock.monotonic()
+        while self._arrived:
+            item = self._arrived.popleft()
+            self._due.append((now + item.delay_ms / 1000, item))
+        ready = [item for due, item in self._due if due <= now]
+        self._due = [(due, item) for due, item in self._due if due > now]
+        if ready:
+            self._offload(lambda: self._remove(ready))
+
+    def _remove(self, items: list[Disposal]) -> None:
+        for item in items:
+            for file in item.open_files:
+                file.close()
+            for path in item.paths:
+                try:
+                    self._files.remove(path)
+                except OSError as e:
+                    logger.error("cannot remove %s: %s", path, e)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write recovery-point-offset-checkpoint per folder."""
+        for log in self.logs.values():
+            log.take_finished_flushes()
+        self._checkpoint(RECOVERY_POINTS, lambda log: log.recovery_point)
+
+    def checkpoint_log_starts(self) -> None:
+        """Write log-start-offset-checkpoint: where it differs from the first segment's base."""
+        self._checkpoint(
+            LOG_STARTS,
+            lambda log: (
+                log.log_start_offset
+                if log.config.remote_storage or log.log_start_offset > log.bases[0]
+                else None
+            ),
+        )
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write replication-offset-checkpoint per folder."""
+        self._checkpoint(HIGH_WATERMARKS, self.high_watermarks)
+
+    def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+        for directory in self._directories:
+            if not directory.is_online:
+                continue
+            offsets: Offsets = {}
+            for key, log in self.logs.items():
+                offset = value(log)
+                if offset is not None and log.directory_id == directory.directory_id:
+                    offsets[key] = offset
+            try:
+                if directory.remember(name, offsets):
+                    self._files.write_atomic(f"{directory.path}/{name}", encode_offsets(offsets))
+            except OSError as e:
+                self._failed(directory.path + "/", e)
+
+    # -- end
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """A clean stop: every log closed and durable, checkpoints, then the mark. Blocks."""
+        for log in list(self.logs.values()):
+            try:
+                log.close()
+            except (OSError, KafkaError) as e:
+                logger.error("%s: not closed cleanly: %s", log.path, e)
+                self._failed(log.path, e if isinstance(e, OSError) else OSError(str(e)))
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_starts()
+        self.checkpoint_high_watermarks()
+        self._remove(list(self._arrived))
+        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
+        for directory in self._directories:
+            directory.close(mark)
+
+    def _failed(self, path: str, error: OSError) -> None:
+        """Take the folder that holds `path` offline, with its logs (KIP-112)."""
+        directory = next(d for d in self._directories if path.startswith(d.path + "/"))
+        if not directory.is_online:
+            return
+        directory.is_online = False
+        logger.error("data folder %s goes offline: %s (%s)", directory.path, error, path)
+        lost = [log for log in self.logs.values() if log.path.startswith(directory.path + "/")]
+        for log in lost:
+            log.delete()
+            del self.logs[log.topic, log.partition]
+        self.on_offline(directory.path, lost)

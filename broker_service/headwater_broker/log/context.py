@@ -1,0 +1,39 @@
+"""What every log of a broker shares: the ports, and whom to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.ports.files import File, Files
+
+Offload = Callable[[Callable[[], None]], None]
+"""Runs a job that may wait for the disk somewhere else than on the loop (tests: at once)."""
+
+PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class Disposal(NamedTuple):
+    """Files that were renamed to `.deleted` (or a folder to `-delete`): remove after the delay."""
+
+    paths: tuple[str, ...]
+    open_files: tuple[File, ...]
+    """Closed only then: a reply that is being sent may still read them."""
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """Handed to every `PartitionLog`."""
+
+    files: Files
+    clock: Clock
+    entropy: Entropy
+    offload: Offload
+    dispose: Callable[[Disposal], None]
+    failed: Callable[[str, OSError], None]
+    """(log folder, error): a disk error was met; the manager takes the whole directory offline."""
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

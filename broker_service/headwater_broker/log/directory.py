@@ -1,0 +1,156 @@
+"""One data folder: its lock, its identity, its checkpoints, its clean-shutdown mark."""
+
+from __future__ import annotations
+
+import json
+import logging
+from uuid import UUID
+
+from headwater.entropy import Entropy
+from headwater.errors import UsageError
+from headwater.ports.files import Files
+from headwater_broker.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_STARTS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    CheckpointError,
+    Offsets,
+    decode_offsets,
+    decode_properties,
+    decode_uuid,
+    encode_properties,
+    encode_uuid,
+)
+
+logger = logging.getLogger(__name__)
+
+META_VERSION = "1"
+NO_BROKER_EPOCH = -1
+
+
+def parse_folder_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of `<topic>-<partition>`, split at the last dash; None for others."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isdigit():
+        return None
+    return topic, int(number)
+
+
+class DataDirectory:
+    """A data folder in use by this broker. A disk error at start leaves it offline, no more;
+    a folder of another broker or cluster, or one in use, is a UsageError."""
+
+    def __init__(
+        self, files: Files, path: str, broker_id: int, cluster_id: str, entropy: Entropy
+    ) -> None:
+        self._files = files
+        self.path = path
+        self.directory_id = UUID(int=0)
+        self.is_online = True
+        self.is_clean = False
+        self.clean_epoch = NO_BROKER_EPOCH
+        self.recovery_points: Offsets = {}
+        self.high_watermarks: Offsets = {}
+        self.log_starts: Offsets = {}
+        self._lock: object | None = None
+        try:
+            self._take(broker_id, cluster_id, entropy)
+        except OSError as e:
+            logger.error("data folder %s cannot be used: %s", path, e)
+            self.is_online = False
+
+    def _take(self, broker_id: int, cluster_id: str, entropy: Entropy) -> None:
+        self._lock = self._files.lock(f"{self.path}/{LOCK}")
+        if self._lock is None:
+            raise UsageError(
+                f"data folder {self.path} is in use by another process (its {LOCK} is held); "
+                "stop that one, or name another folder in log.dirs"
+            )
+        self._identify(broker_id, cluster_id, entropy)
+        self._read_mark()
+        self.recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        self.log_starts = self._read_offsets(LOG_STARTS)
+
+    def _identify(self, broker_id: int, cluster_id: str, entropy: Entropy) -> None:
+        """meta.properties: compare with who we are, or write it for a new folder."""
+        wanted = {"broker.id": str(broker_id), "cluster.id": cluster_id}
+        path = f"{self.path}/{META_PROPERTIES}"
+        try:
+            found = decode_properties(self._files.read(path))
+        except FileNotFoundError:
+            found = {}
+        for key, value in wanted.items():
+            if found.get(key, value) != value:
+                raise UsageError(
+                    f"data folder {self.path} belongs to {key} {found[key]}, this broker has "
+                    f"{value}; name another folder in log.dirs, or start the right broker on it"
+                )
+        if found.get("version", META_VERSION) != META_VERSION:
+            raise UsageError(f"{path}: version {found['version']}, known is {META_VERSION}")
+        identity = found.get("directory.id") or encode_uuid(entropy.uuid())
+        try:
+            self.directory_id = decode_uuid(identity)
+        except ValueError:
+            raise UsageError(f"{path}: directory.id {identity!r} is not a UUID") from None
+        complete = {"version": META_VERSION, **wanted, "directory.id": identity}
+        if found != complete:
+            self._files.write_atomic(path, encode_properties(complete))
+
+    def _read_mark(self) -> None:
+        try:
+            mark = json.loads(self._files.read(f"{self.path}/{CLEAN_SHUTDOWN}"))
+        except FileNotFoundError:
+            return
+        except ValueError:
+            logger.warning("%s/%s does not parse; taken as unclean", self.path, CLEAN_SHUTDOWN)
+            return
+        self.is_clean = True
+        self.clean_epoch = int(mark.get("brokerEpoch", NO_BROKER_EPOCH))
+
+    def _read_offsets(self, name: str) -> Offsets:
+        try:
+            return decode_offsets(self._files.read(f"{self.path}/{name}"))
+        except FileNotFoundError:
+            return {}
+        except CheckpointError as e:
+            logger.warning("%s/%s is ignored: %s", self.path, name, e)
+            return {}
+
+    def folder_names(self) -> list[str]:
+        """Names in this folder."""
+        return self._files.names(self.path)
+
+    def forget_clean_stop(self) -> None:
+        """Remove the mark: from now on a stop is unclean unless `close` says otherwise."""
+        self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+        self.is_clean = False
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """A log is gone, or begins anew: its checkpointed offsets mean nothing."""
+        for offsets in (self.recovery_points, self.high_watermarks, self.log_starts):
+            offsets.pop(key, None)
+
+    def remember(self, name: str, offsets: Offsets) -> bool:
+        """Keep what a checkpoint file is about to hold; False when it holds that already."""
+        attribute = {
+            RECOVERY_POINTS: "recovery_points",
+            HIGH_WATERMARKS: "high_watermarks",
+            LOG_STARTS: "log_starts",
+        }[name]
+        if getattr(self, attribute) == offsets:
+            return False
+        setattr(self, attribute, offsets)
+        return True
+
+    def close(self, mark: bytes) -> None:
+        """Write the clean-shutdown mark and give up the lock; offline folders get no mark."""
+        if self.is_online:
+            try:
+                self._files.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", mark)
+            except OSError as e:
+                logger.error("data folder %s: no clean-shutdown mark: %s", self.path, e)
+        self._lock = None

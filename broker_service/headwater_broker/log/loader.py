@@ -1,0 +1,306 @@
+"""Opening a log folder: what is on disk, judged by `recovery`, becomes segments and state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headwater.ports.files import Files
+from headwater.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    compute_crc,
+    read_header,
+)
+from headwater_broker.log.checkpoints import LEADER_EPOCHS, CheckpointError, decode_epochs
+from headwater_broker.log.config import LogConfig
+from headwater_broker.log.epochs import LeaderEpochs
+from headwater_broker.log.producer_state import SnapshotFiles, apply_header, leftover_names
+from headwater_broker.log.producers import Producers
+from headwater_broker.log.recovery import (
+    BatchCase,
+    BatchFacts,
+    SegmentCase,
+    SegmentFacts,
+    judge_batch,
+    judge_segment,
+)
+from headwater_broker.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+
+logger = logging.getLogger(__name__)
+
+SCAN_CHUNK_BYTES = 1 << 20
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A log folder as found, recovered and ready."""
+
+    segments: list[Segment]
+    producers: Producers
+    epochs: LeaderEpochs
+    snapshots: SnapshotFiles
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    recovered: list[str] = field(default_factory=list)
+    """What was not as a clean stop leaves it, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What the data folder's checkpoints and marks say of this log."""
+
+    folder: str
+    config: LogConfig
+    recovery_point: int
+    log_start_offset: int
+    clean_stop: bool
+    now_ms: int
+
+
+class Loader:
+    """Loads one log folder. May take long after an unclean stop: run before serving."""
+
+    def __init__(self, files: Files, request: LoadRequest) -> None:
+        self._files = files
+        self._request = request
+        self._names = set(files.names(request.folder))
+        self._notes: list[str] = []
+        self._rebuilt: set[int] = set()
+        self._epochs = self._load_epochs()
+        self._segments: list[Segment] = []
+        self._end = 0
+
+    def load(self) -> LoadedLog:
+        """Everything; after it the folder holds nothing that contradicts the result."""
+        request = self._request
+        self._clear_leftovers()
+        self._open_segments()
+        first = self._segments[0].base_offset if self._segments else UNKNOWN_OFFSET
+        log_start = request.log_start_offset
+        if not request.config.remote_storage:
+            log_start = max(log_start, first)
+        log_start = max(log_start, 0)
+        if self._segments and self._end < log_start:
+            self._note(f"log ends at {self._end}, below its start {log_start}; starts anew there")
+            for segment in self._segments:
+                self._set_aside(segment)
+            self._segments.clear()
+            self._names = set(self._files.names(request.folder))
+        if not self._segments:
+            self._start_at(log_start)
+        self._epochs.truncate_from_end(self._end)
+        self._epochs.truncate_from_start(log_start)
+        snapshots = SnapshotFiles(self._files, request.folder, self._names)
+        snapshots.remove_above(self._end)
+        producers = self._load_producers(snapshots)
+        point = self._end if request.clean_stop else min(request.recovery_point, self._end)
+        return LoadedLog(
+            self._segments,
+            producers,
+            self._epochs,
+            snapshots,
+            log_start,
+            self._end,
+            max(point, 0),
+            self._notes,
+        )
+
+    def _note(self, text: str) -> None:
+        logger.warning("%s: %s", self._request.folder, text)
+        self._notes.append(text)
+
+    def _load_epochs(self) -> LeaderEpochs:
+        try:
+            data = self._files.read(f"{self._request.folder}/{LEADER_EPOCHS}")
+            return LeaderEpochs(decode_epochs(data))
+        except FileNotFoundError:
+            return LeaderEpochs()
+        except CheckpointError as e:
+            self._note(f"{e}; leader epochs are taken from the batches")
+            return LeaderEpochs()
+
+    def _clear_leftovers(self) -> None:
+        """What a stopped deletion left, and indexes whose log is gone."""
+        stems = {n[: -len(LOG_SUFFIX)] for n in self._names if n.endswith(LOG_SUFFIX)}
+        gone = leftover_names(self._names)
+        for name in self._names:
+            stem, _, suffix = name.partition(".")
+            if f".{suffix}" in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                gone += [] if stem in stems else [name]
+        for name in gone:
+            self._files.remove(f"{self._request.folder}/{name}")
+            self._names.discard(name)
+
+    def _open_segments(self) -> None:
+        bases = sorted(int(n[: -len(LOG_SUFFIX)]) for n in self._names if n.endswith(LOG_SUFFIX))
+        is_cut = False
+        for index, base in enumerate(bases):
+            following = bases[index + 1] if index + 1 < len(bases) else None
+            segment = self._open(base)
+            case = judge_segment(
+                SegmentFacts(
+                    after_cut=is_cut,
+                    clean_stop=self._request.clean_stop,
+                    below_recovery_point=following is not None
+                    and following <= self._request.recovery_point,
+                    sane_indexes=self._has_sane_indexes(segment),
+                )
+            )
+            if case is SegmentCase.P_DROP:
+                self._note(f"segment {base} follows a cut; set aside")
+                self._set_aside(segment)
+                continue
+            self._segments.append(segment)
+            if case is SegmentCase.Q_TRUST:
+                segment.load_times()
+                self._end = self._end_of(segment) if following is None else following
+            else:
+                is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
+            if following is not None:
+                segment.unload_indexes()
+
+    def _open(self, base: int) -> Segment:
+        return Segment(
+            self._files,
+            self._request.folder,
+            base,
+            has_txn_index=file_name(base, TXN_INDEX_SUFFIX) in self._names,
+            now_ms=self._request.now_ms,
+        )
+
+    def _has_sane_indexes(self, segment: Segment) -> bool:
+        wanted = {file_name(segment.base_offset, s) for s in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
+        return (
+            wanted <= self._names
+            and segment.offset_index.is_sane(segment.file.size_bytes)
+            and segment.time_index.is_sane()
+        )
+
+    def _start_at(self, offset: int) -> None:
+        segment = self._open(offset)
+        segment.create_indexes()
+        self._segments.append(segment)
+        self._end = offset
+
+    def _set_aside(self, segment: Segment) -> None:
+        segment.close()
+        for name in segment.names():
+            path = f"{self._request.folder}/{name}"
+            try:
+                self._files.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+
+    def _end_of(self, segment: Segment) -> int:
+        end = segment.base_offset
+        for _, header in segment.headers(segment.offset_index.floor(2**62)):
+            end = header.next_offset
+        return end
+
+    def _rebuild(self, segment: Segment, *, checks: bool) -> bool:
+        """Scan from the first byte, fill the indexes; cut at the first bad batch (True: cut)."""
+        segment.reset_indexes()
+        self._rebuilt.add(segment.base_offset)
+        interval = self._request.config.index_interval_bytes
+        expected = segment.base_offset
+        position, case = 0, BatchCase.A_END
+        for at, header, case in _judged(segment, expected, checks=checks):
+            position = at
+            if case is not BatchCase.H_KEEP or header is None:
+                break
+            if at == 0:
+                segment.first_timestamp = header.max_timestamp
+            segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp, interval)
+            if header.leader_epoch > self._epochs.latest:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+            expected = header.next_offset
+        self._end = expected
+        if not case.cuts:
+            return False
+        lost = segment.file.size_bytes - position
+        self._note(f"segment {segment.base_offset} byte {position}, {case.value} ({lost} bytes)")
+        segment.file.truncate(position)
+        return True
+
+    def _load_producers(self, snapshots: SnapshotFiles) -> Producers:
+        """From the newest snapshot that precedes whatever must be indexed again, then replay."""
+        producers = Producers()
+        start = min([*self._rebuilt, self._end])
+        low = self._segments[0].base_offset
+        at = snapshots.load_newest(producers, low, max(start, low))
+        self._replay(producers, at)
+        return producers
+
+    def _replay(self, producers: Producers, start: int) -> None:
+        ends = [*(s.base_offset for s in self._segments[1:]), self._end]
+        for segment, end in zip(self._segments, ends, strict=True):
+            if end > start:
+                replay_segment(
+                    segment, producers, start, index=segment.base_offset in self._rebuilt
+                )
+
+
+def replay_segment(
+    segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
+) -> None:
+    """Feed the batches of [start, end) to `producers`; `index`: fill the transaction index too."""
+    for position, header in segment.headers(segment.offset_index.floor(start)):
+        if header.base_offset >= end:
+            return
+        if header.base_offset < start or header.producer_id < 0:
+            continue
+        size = header.size_bytes if header.is_control else 0
+        aborted = apply_header(producers, header, segment.batch(position, size))
+        if aborted is not None and index:
+            segment.txn_index.add(aborted)
+
+
+def _judged(
+    segment: Segment, expected: int, *, checks: bool
+) -> Iterator[tuple[int, BatchHeader | None, BatchCase]]:
+    """(position, header, verdict) of each batch; the last one is A or a cut."""
+    size = segment.file.size_bytes
+    at, start, chunk = 0, 0, b""
+    while True:
+        whole_header = size - at >= HEADER_BYTES
+        if whole_header and at + HEADER_BYTES > start + len(chunk):
+            start, chunk = at, segment.file.read_at(at, SCAN_CHUNK_BYTES)
+        header = read_header(chunk, at - start) if whole_header else None
+        sane = header is not None and header.batch_length >= HEADER_BYTES - LOG_OVERHEAD_BYTES
+        whole = header is not None and sane and at + header.size_bytes <= size
+        crc_matches = True
+        if header is not None and whole and checks:
+            if at + header.size_bytes > start + len(chunk):
+                start = at
+                chunk = segment.file.read_at(at, max(SCAN_CHUNK_BYTES, header.size_bytes))
+            crc = _crc(chunk, at - start, header.size_bytes)
+            crc_matches = crc == header.crc
+        rising = header is not None and header.base_offset >= expected
+        rising = rising and header is not None and header.last_offset_delta >= 0
+        known = header is not None and header.magic == MAGIC_V2
+        case = judge_batch(
+            BatchFacts(size > at, whole_header, sane, whole, known, crc_matches, rising)
+        )
+        yield at, header, case
+        if case is not BatchCase.H_KEEP or header is None:
+            return
+        at += header.size_bytes
+        expected = header.next_offset
+
+
+def _crc(chunk: bytes, at: int, size: int) -> int:
+    return compute_crc(memoryview(chunk)[at : at + size], 0, size)

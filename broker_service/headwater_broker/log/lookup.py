@@ -1,0 +1,118 @@
+"""Finding offsets by time, by size and by aborted transaction. Functions over a `PartitionLog`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from headwater.records.batch import BatchHeader
+from headwater.records.record import decode_batch
+from headwater_broker.log.aborted import AbortedTransaction
+from headwater_broker.log.results import TimestampAndOffset
+from headwater_broker.log.segment import Segment
+
+if TYPE_CHECKING:
+    from headwater_broker.log.partition_log import PartitionLog
+
+
+def offset_for_timestamp(
+    log: PartitionLog, timestamp: int, upper_offset: int
+) -> TimestampAndOffset | None:
+    """The first record in [local log start, upper) whose timestamp is >= `timestamp`."""
+    for segment in log.segments:
+        if segment.max_timestamp < timestamp:
+            continue
+        found = _in_segment(segment, timestamp, log.local_log_start_offset, upper_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_segment(
+    segment: Segment, timestamp: int, start_offset: int, upper_offset: int
+) -> TimestampAndOffset | None:
+    from_offset = max(segment.time_index.floor(timestamp), start_offset)
+    for position, header in segment.headers(segment.offset_index.floor(from_offset)):
+        if header.base_offset >= upper_offset:
+            return None
+        if header.max_timestamp < timestamp or header.last_offset < start_offset:
+            continue
+        found = _in_batch(segment, position, header, timestamp, start_offset, upper_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_batch(
+    segment: Segment,
+    position: int,
+    header: BatchHeader,
+    timestamp: int,
+    start_offset: int,
+    upper_offset: int,
+) -> TimestampAndOffset | None:
+    if header.base_timestamp >= timestamp and header.base_offset >= start_offset:
+        stamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp
+        return TimestampAndOffset(header.base_offset, stamp, header.leader_epoch)
+    view = segment.batch(position, header.size_bytes)
+    for record in decode_batch(view, 0, header, start_offset):
+        if record.timestamp >= timestamp and record.offset < upper_offset:
+            return TimestampAndOffset(record.offset, record.timestamp, header.leader_epoch)
+    return None
+
+
+def max_timestamp_offset(log: PartitionLog, upper_offset: int) -> TimestampAndOffset | None:
+    """The first record below `upper_offset` with the largest timestamp of all."""
+    largest = _largest_below(log, upper_offset)
+    return offset_for_timestamp(log, largest, upper_offset) if largest >= 0 else None
+
+
+def _largest_below(log: PartitionLog, upper_offset: int) -> int:
+    """The largest timestamp of whole batches below `upper_offset`, when the log's largest lies
+    above it (only the unreplicated tail does, so the scan of the last segments is short)."""
+    largest = -1
+    for segment in log.segments:
+        if segment.base_offset >= upper_offset:
+            break
+        if segment.max_timestamp_offset < upper_offset:
+            largest = max(largest, segment.max_timestamp)
+            continue
+        for _, header in segment.headers(0):
+            if header.last_offset < upper_offset:
+                largest = max(largest, header.max_timestamp)
+    return largest
+
+
+def offset_at_bytes(log: PartitionLog, start: int, max_bytes: int) -> int:
+    """The end offset of whole batches from `start` that `max_bytes` hold; at least one batch.
+
+    `start` itself when the log ends there. Sizes come from indexes and a short scan.
+    """
+    if start >= log.log_end_offset:
+        return log.log_end_offset
+    start = max(start, log.local_log_start_offset)
+    left, end, is_first = max_bytes, start, True
+    for index in range(bisect_right(log.bases, start) - 1, len(log.segments)):
+        segment, following = log.segments[index], log.next_offset_of(index)
+        found = segment.read(end, left, following, following, min_one=is_first)
+        if found is None:
+            continue
+        if found.size_bytes == 0:
+            return end
+        stop = found.position + found.size_bytes
+        if stop < segment.file.size_bytes:
+            place = segment.locate(0, stop)
+            return following if place is None else place.base_offset
+        left, end, is_first = left - found.size_bytes, following, False
+        if left <= 0:
+            return end
+    return end
+
+
+def aborted_transactions(log: PartitionLog, start: int, upper: int) -> list[tuple[int, int]]:
+    """(producer id, first offset), by first offset, of what overlaps [start, upper)."""
+    found: list[AbortedTransaction] = []
+    for segment in log.segments[max(bisect_right(log.bases, start) - 1, 0) :]:
+        if segment.txn_index.collect(start, upper, found):
+            break
+    return sorted(((a.producer_id, a.first_offset) for a in found), key=lambda pair: pair[1])

@@ -1,0 +1,310 @@
+"""One segment: the `.log` file and its indexes, located by offset, bytes or time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headwater.ports.files import File, Files
+from headwater.records.batch import HEADER_BYTES, BatchHeader, read_header
+from headwater_broker.log.aborted import TransactionIndex
+from headwater_broker.log.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
+from headwater_broker.log.results import EMPTY, LogSlice
+from headwater_broker.log.retention import SegmentAge
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+
+SCAN_BYTES = 8192
+"""One pread of a header scan; holds an index interval of small batches."""
+NO_TIMESTAMP = -1
+
+_PLACE = struct.Struct(">qi11xi")
+"""base offset, batch length, last offset delta: all that a scan needs."""
+_TIMES = struct.Struct(">qi11xi8xq")
+"""as above, then max timestamp."""
+
+
+class Place(NamedTuple):
+    """Where a batch lies."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """The name of a segment's file: its base offset in 20 digits."""
+    return f"{offset:020d}{suffix}"
+
+
+class Segment:
+    """One segment. Only the last one of a log is appended to."""
+
+    __slots__ = (
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "file",
+        "first_timestamp",
+        "folder",
+        "hint_offset",
+        "hint_position",
+        "last_write_ms",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "roll_at_ms",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self, files: Files, folder: str, base_offset: int, *, has_txn_index: bool, now_ms: int
+    ) -> None:
+        stem = f"{folder}/{base_offset:020d}"
+        self.folder = folder
+        self.base_offset = base_offset
+        self.file: File = files.open(stem + LOG_SUFFIX)
+        self.offset_index = OffsetIndex(files, stem + INDEX_SUFFIX, base_offset)
+        self.time_index = TimeIndex(files, stem + TIME_INDEX_SUFFIX, base_offset)
+        self.txn_index = TransactionIndex(files, stem + TXN_INDEX_SUFFIX, exists=has_txn_index)
+        self.bytes_since_index = 0
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.created_ms = now_ms
+        self.last_write_ms = now_ms
+        self.roll_at_ms = 0
+        self.hint_offset = -1
+        self.hint_position = 0
+
+    def create_indexes(self) -> None:
+        """A new segment: both index files exist from the start, so that a missing one is news."""
+        self.offset_index.create()
+        self.time_index.create()
+
+    def headers(self, at: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of every batch from byte `at` on; stops at a cut-off end."""
+        end = self.file.size_bytes
+        while at < end:
+            chunk = self.file.read_at(at, SCAN_BYTES)
+            position, last = 0, len(chunk) - HEADER_BYTES
+            if last < 0:
+                return
+            while position <= last:
+                header = read_header(chunk, position)
+                if header.batch_length <= 0:
+                    raise OSError(f"{self.folder}: no batch at byte {at + position}")
+                yield at + position, header
+                position += header.size_bytes
+            at += position
+
+    def batch(self, position: int, size: int) -> memoryview:
+        """The bytes of one batch."""
+        return memoryview(self.file.read_at(position, size))
+
+    def reset_indexes(self) -> None:
+        """Empty all indexes, to fill them again from the log."""
+        self.offset_index.truncate(self.base_offset)
+        self.time_index.truncate(self.base_offset)
+        self.txn_index.truncate(self.base_offset)
+        self.bytes_since_index = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+
+    def load_times(self) -> None:
+        """First and largest timestamps of an existing segment, from its time index and its tail."""
+        header = self.file.read_at(0, _TIMES.size)
+        if len(header) == _TIMES.size:
+            self.first_timestamp = _TIMES.unpack(header)[3]
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        at = self.offset_index.floor(self.max_timestamp_offset)
+        for place, timestamp in self.scan_times(at):
+            if timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = timestamp, place.last_offset
+
+    def note(
+        self, position: int, size: int, last_offset: int, max_timestamp: int, interval_bytes: int
+    ) -> None:
+        """A batch was appended at `position`: keep the largest timestamp and the sparse indexes.
+
+        As in Kafka an entry is due when more than index.interval.bytes came since the last one,
+        so the first batch of a segment never gets one.
+        """
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_index > interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+
+    def can_hold(self, last_offset: int, position: int, size: int) -> bool:
+        """False when the relative offset or the position would overflow 31 bits."""
+        return (
+            last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            and position + size <= RELATIVE_OFFSET_MAX
+        )
+
+    def locate(self, offset: int, at: int) -> Place | None:
+        """The first batch from byte `at` on whose last offset is >= `offset`."""
+        read_at, unpack, need = self.file.read_at, _PLACE.unpack_from, _PLACE.size
+        end = self.file.size_bytes
+        while at < end:
+            chunk = read_at(at, SCAN_BYTES)
+            position, last = 0, len(chunk) - need
+            if last < 0:
+                return None
+            while position <= last:
+                base, length, delta = unpack(chunk, position)
+                if base + delta >= offset:
+                    return Place(at + position, length + 12, base, base + delta)
+                if length <= 0:
+                    raise OSError(f"{self.folder}: no batch at byte {at + position}")
+                position += length + 12
+            at += position
+        return None
+
+    def scan_times(self, at: int) -> list[tuple[Place, int]]:
+        """(place, max timestamp) of every batch from byte `at` on."""
+        found: list[tuple[Place, int]] = []
+        end = self.file.size_bytes
+        while at < end:
+            chunk = self.file.read_at(at, SCAN_BYTES)
+            position, last = 0, len(chunk) - _TIMES.size
+            if last < 0:
+                break
+            while position <= last:
+                base, length, delta, timestamp = _TIMES.unpack_from(chunk, position)
+                if length <= 0:
+                    return found
+                place = Place(at + position, length + 12, base, base + delta)
+                found.append((place, timestamp))
+                position += length + 12
+            at += position
+        return found
+
+    def find(self, offset: int) -> Place | None:
+        """The batch that holds `offset`, or the next one; None when the segment ends before."""
+        if offset == self.hint_offset:
+            return self.locate(offset, self.hint_position)
+        return self.locate(offset, self.offset_index.floor(offset))
+
+    def read(
+        self, offset: int, max_bytes: int, upper_offset: int, next_offset: int, *, min_one: bool
+    ) -> LogSlice | None:
+        """Whole batches from the one that holds `offset`, below `upper_offset`.
+
+        `next_offset` is where this segment ends. An empty slice when nothing fits; None when the
+        segment ends before `offset`.
+        """
+        size = self.file.size_bytes
+        if offset == self.hint_offset and upper_offset >= next_offset:
+            position = self.hint_position
+            if size - position <= max_bytes and position < size:
+                self.hint_offset, self.hint_position = next_offset, size
+                return LogSlice(self.file, position, size - position, offset)
+        first = self.find(offset)
+        if first is None:
+            return None
+        if first.last_offset >= upper_offset:
+            return EMPTY
+        end = self._end(first, max_bytes, upper_offset, next_offset)
+        if end == first.position:
+            if not min_one:
+                return EMPTY
+            end = first.position + first.size_bytes
+        if end == size:
+            self.hint_offset, self.hint_position = next_offset, size
+        return LogSlice(self.file, first.position, end - first.position, first.base_offset)
+
+    def _end(self, first: Place, max_bytes: int, upper_offset: int, next_offset: int) -> int:
+        """The last batch boundary within `max_bytes` of `first` and below `upper_offset`."""
+        size = self.file.size_bytes
+        limit = first.position + max_bytes
+        at = size
+        if limit < size:
+            at = self.offset_index.floor_position(limit)
+        if upper_offset < next_offset:
+            at = min(at, self.offset_index.floor(upper_offset - 1))
+        at = max(at, first.position)
+        while at < size:
+            chunk = self.file.read_at(at, SCAN_BYTES)
+            position, last = 0, len(chunk) - _PLACE.size
+            if last < 0:
+                return at
+            while position <= last:
+                base, length, delta = _PLACE.unpack_from(chunk, position)
+                if at + position + length + 12 > limit or base + delta >= upper_offset:
+                    return at + position
+                position += length + 12
+            at += position
+        return size
+
+    def truncate(self, offset: int) -> int:
+        """Cut off the batch that holds `offset` and all after; returns the new end offset."""
+        place = self.find(offset)
+        self.hint_offset = -1
+        if place is None:
+            return offset
+        end = min(place.base_offset, offset)
+        self.file.truncate(place.position)
+        self.offset_index.truncate(end)
+        self.time_index.truncate(end)
+        self.txn_index.truncate(end)
+        self.load_times()
+        return end
+
+    def seal(self) -> list[File]:
+        """Nothing more will be appended: the time index gets its last, largest entry.
+
+        Returns the index files that were open; they are still to be fsynced and closed, which
+        another thread may do: this segment does not know them any more.
+        """
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        detached = (
+            self.offset_index.detach(),
+            self.time_index.detach(),
+            self.txn_index.detach(),
+        )
+        return [file for file in detached if file is not None]
+
+    def fsync(self) -> None:
+        """Log and indexes are durable afterwards. May wait for the disk."""
+        self.file.fsync()
+        self.offset_index.fsync()
+        self.time_index.fsync()
+        self.txn_index.fsync()
+
+    def unload_indexes(self) -> None:
+        """Give back the memory of a closed segment's indexes; the next lookup loads them."""
+        self.offset_index.unload()
+        self.time_index.unload()
+
+    def close(self) -> None:
+        """Write pending index entries and release every descriptor."""
+        for file in self.seal():
+            file.close()
+        self.file.close()
+
+    def age(self, next_offset: int) -> SegmentAge:
+        """What retention needs to know.
+
+        Records without timestamps count as written when this process last wrote or loaded the
+        segment: late rather than early.
+        """
+        newest = self.max_timestamp if self.max_timestamp >= 0 else self.last_write_ms
+        return SegmentAge(self.base_offset, next_offset, self.file.size_bytes, newest)
+
+    def names(self) -> list[str]:
+        """The names its files may have."""
+        suffixes = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+        return [file_name(self.base_offset, suffix) for suffix in suffixes]

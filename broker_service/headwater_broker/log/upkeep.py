@@ -1,0 +1,340 @@
+"""What happens to a log now and then: roll, flush, truncate, retain, close.
+
+Functions over a `PartitionLog`, apart from it so that the hot path stays readable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.log.context import Disposal
+from headwater_broker.log.index import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
+from headwater_broker.log.loader import replay_segment
+from headwater_broker.log.producers import Producers
+from headwater_broker.log.retention import Reach, plan
+from headwater_broker.log.segment import DELETED_SUFFIX, Segment
+from headwater_broker.log.snapshot import encode_snapshot
+
+if TYPE_CHECKING:
+    from headwater_broker.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+class ActiveProducer(NamedTuple):
+    """One row of DescribeProducers."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+def active_producers(log: PartitionLog) -> list[ActiveProducer]:
+    """What DescribeProducers shows of every known producer."""
+    return [
+        ActiveProducer(
+            entry.producer_id,
+            entry.epoch,
+            entry.last_sequence,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            -1 if entry.transaction_first_offset is None else entry.transaction_first_offset,
+        )
+        for entry in log.producers.entries.values()
+    ]
+
+
+# -- roll
+
+
+def _index_entries_max(log: PartitionLog) -> tuple[int, int]:
+    limit = log.config.segment_index_bytes
+    return max(limit // OFFSET_ENTRY.size, 1), max(limit // TIME_ENTRY.size - 1, 1)
+
+
+def arm_roll(log: PartitionLog) -> None:
+    """Compute once what each append compares with: bytes, offset and time of the next roll.
+
+    The byte bound is where an index could be full at the earliest; `should_roll` then looks.
+    """
+    config, segment = log.config, log.active
+    entries = min(_index_entries_max(log))
+    bytes_bound = min(config.segment_bytes, entries * (config.index_interval_bytes + 1))
+    log.set_roll_bounds(
+        min(bytes_bound, RELATIVE_OFFSET_MAX), segment.base_offset + RELATIVE_OFFSET_MAX
+    )
+    jitter = 0.0
+    if config.segment_jitter_ms:
+        jitter = log.context.entropy.uniform(0, min(config.segment_jitter_ms, config.segment_ms))
+    since = segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
+    segment.roll_at_ms = since + config.segment_ms - int(jitter)
+
+
+def first_append(log: PartitionLog, segment: Segment, timestamp: int, now_ms: int) -> None:
+    """The age of a segment counts from its first batch's timestamp, else from the clock."""
+    segment.first_timestamp = timestamp
+    segment.created_ms = now_ms
+    arm_roll(log)
+
+
+def should_roll(log: PartitionLog, size: int, last: int, timestamp: int, now_ms: int) -> bool:
+    """Is the active segment full by size, age, offset range or index? An empty one never is."""
+    segment = log.active
+    position = segment.file.size_bytes
+    if position == 0:
+        return False
+    offsets_max, times_max = _index_entries_max(log)
+    stamp = timestamp if segment.first_timestamp >= 0 <= timestamp else now_ms
+    return (
+        position + size > log.config.segment_bytes
+        or stamp > segment.roll_at_ms
+        or not segment.can_hold(last, position, size)
+        or len(segment.offset_index) >= offsets_max
+        or len(segment.time_index) >= times_max
+    )
+
+
+def roll(log: PartitionLog, now_ms: int) -> Segment:
+    """Seal the active segment and start one at the log end.
+
+    The old one's fsync and the producer snapshot are written off the loop. The recovery point
+    follows through `finished_flushes`, which the owner drains on the loop.
+    """
+    old, end, truncations = log.active, log.log_end_offset, log.truncations
+    files = log.context.files
+    try:
+        index_files = old.seal()
+        segment = Segment(files, log.path, end, has_txn_index=False, now_ms=now_ms)
+        segment.create_indexes()
+    except OSError as e:
+        raise log.storage_error(e) from e
+    log.replace_segments([*log.segments, segment])
+    snapshot = encode_snapshot(log.producers.entries.values())
+    path = log.snapshots.path(end)
+    log.snapshots.added(end)
+
+    def job() -> None:
+        if log.is_closed:
+            return
+        try:
+            old.file.fsync()
+            for file in index_files:
+                file.fsync()
+                file.close()
+            files.write_atomic(path, snapshot)
+            log.finished_flushes.append((truncations, end))
+        except OSError as e:
+            if not log.is_closed:
+                log.context.failed(log.path, e)
+
+    log.context.offload(job)
+    return segment
+
+
+# -- flush
+
+
+def fsync_now(log: PartitionLog) -> None:
+    """Make segments from the recovery point on durable, then move it to the log end."""
+    end = log.log_end_offset
+    try:
+        for index, segment in enumerate(log.segments):
+            if log.next_offset_of(index) > log.recovery_point:
+                segment.fsync()
+    except OSError as e:
+        raise log.storage_error(e) from e
+    log.recovery_point = max(log.recovery_point, end)
+    log.unflushed_since_ms = -1
+
+
+def flush_later(log: PartitionLog, now_ms: int) -> None:
+    """flush.ms: fsync the active segment off the loop when its oldest loose append is so old.
+
+    Older segments were handed to the disk when they were rolled.
+    """
+    since = log.unflushed_since_ms
+    if log.is_closed or since < 0 or now_ms - since < log.config.flush_ms:
+        return
+    log.unflushed_since_ms = -1
+    segment, end, truncations = log.active, log.log_end_offset, log.truncations
+
+    def job() -> None:
+        try:
+            segment.file.fsync()
+            log.finished_flushes.append((truncations, end))
+        except OSError as e:
+            if not log.is_closed:
+                log.context.failed(log.path, e)
+
+    log.context.offload(job)
+
+
+def close(log: PartitionLog) -> None:
+    """A clean stop: producer snapshot at the log end, everything durable, files released."""
+    if log.is_closed:
+        return
+    log.is_closed = True
+    if log.producers.entries:
+        log.snapshots.write(log.log_end_offset, log.producers)
+    if log.epochs.changed:
+        log.save_epochs()
+    log.active.time_index.maybe_add(log.active.max_timestamp, log.active.max_timestamp_offset)
+    fsync_now(log)
+    for segment in log.segments:
+        segment.close()
+
+
+# -- shorten
+
+
+def _discard(log: PartitionLog, segments: Sequence[Segment], *, at_once: bool) -> None:
+    """Rename the files of segments that are no longer part of the log; unlink them later.
+
+    `at_once`: their names will be used again, so the rename may not wait its turn off the loop.
+    """
+    files = log.context.files
+    delay_ms = log.config.file_delete_delay_ms
+    victims = [(segment, segment.seal()) for segment in segments]
+    snapshots = [s.base_offset for s in segments]
+
+    def job() -> None:
+        renamed, opened = [], []
+        for segment, index_files in victims:
+            for name in segment.names():
+                path = f"{log.path}/{name}"
+                try:
+                    files.rename(path, path + DELETED_SUFFIX)
+                except FileNotFoundError:
+                    continue
+                renamed.append(path + DELETED_SUFFIX)
+            opened += [segment.file, *index_files]
+        log.context.dispose(Disposal(tuple(renamed), tuple(opened), delay_ms))
+
+    log.snapshots.forget(snapshots)
+    if at_once:
+        job()
+    else:
+        log.context.offload(job)
+
+
+def retain(log: PartitionLog, now_ms: int, tiered_end: int | None, high_watermark: int) -> int:
+    """Delete the oldest segments that limits or the log start no longer keep."""
+    if log.is_closed:
+        return 0
+    ages = [s.age(log.next_offset_of(i)) for i, s in enumerate(log.segments)]
+    count, reach = plan(ages, log.config, now_ms, high_watermark, tiered_end)
+    below = sum(1 for age in ages[:-1] if age.next_offset <= log.log_start_offset)
+    count = max(count, below)
+    for segment in log.segments[:-1]:
+        segment.unload_indexes()
+    if count == 0:
+        return 0
+    if count == len(log.segments):
+        roll(log, now_ms)
+    gone, kept = log.segments[:count], log.segments[count:]
+    log.replace_segments(kept)
+    start = kept[0].base_offset
+    log.local_log_start_offset = max(log.local_log_start_offset, start)
+    if reach is Reach.HISTORY:
+        move_log_start(log, max(log.log_start_offset, start))
+    logger.info(
+        "%s-%d: %d segments below offset %d deleted (%s)",
+        log.topic, log.partition, count, start, reach.value,
+    )  # fmt: skip
+    _discard(log, gone, at_once=False)
+    return count
+
+
+def move_log_start(log: PartitionLog, offset: int) -> None:
+    """Epochs and decided transactions below it are forgotten."""
+    log.log_start_offset = offset
+    log.local_log_start_offset = max(log.local_log_start_offset, offset)
+    log.epochs.truncate_from_start(offset)
+    log.producers.truncate_head(offset)
+    if log.epochs.changed:
+        log.save_epochs()
+
+
+def delete_records_before(log: PartitionLog, offset: int) -> None:
+    """Move the log start up; down is no error and does nothing."""
+    if offset > log.log_end_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{log.topic}-{log.partition}: cannot delete before {offset}, "
+            f"the log ends at {log.log_end_offset}",
+        )
+    if offset > log.log_start_offset:
+        move_log_start(log, offset)
+
+
+def truncate_to(log: PartitionLog, offset: int) -> None:
+    """Cut from `offset` on (the batch that holds it goes whole)."""
+    if offset >= log.log_end_offset:
+        # An epoch that we led without an append begins at the end: the new leader may not know it,
+        # and would tell us for ever that the logs part there (KAFKA-7415).
+        log.epochs.truncate_from_end(log.log_end_offset)
+        if log.epochs.changed:
+            log.save_epochs()
+        return
+    if offset < log.bases[0]:
+        truncate_fully(log, offset, min(offset, log.log_start_offset))
+        return
+    log.truncations += 1
+    keep = [s for s in log.segments if s.base_offset <= offset]
+    gone = log.segments[len(keep) :]
+    try:
+        if gone:
+            _discard(log, gone, at_once=True)
+        log.log_end_offset = keep[-1].truncate(offset)
+    except OSError as e:
+        raise log.storage_error(e) from e
+    log.replace_segments(keep)
+    end = log.log_end_offset
+    log.recovery_point = min(log.recovery_point, end)
+    log.log_start_offset = min(log.log_start_offset, end)
+    log.local_log_start_offset = min(log.local_log_start_offset, end)
+    log.epochs.truncate_from_end(end)
+    if log.epochs.changed:
+        log.save_epochs()
+    log.snapshots.remove_above(end)
+    log.producers = producers_at(log, end)
+
+
+def truncate_fully(log: PartitionLog, offset: int, log_start_offset: int) -> None:
+    """Drop all and start at `offset`."""
+    log.truncations += 1
+    try:
+        _discard(log, log.segments, at_once=True)
+        segment = Segment(
+            log.context.files,
+            log.path,
+            offset,
+            has_txn_index=False,
+            now_ms=log.context.clock.now_ms(),
+        )
+        segment.create_indexes()
+    except OSError as e:
+        raise log.storage_error(e) from e
+    log.replace_segments([segment])
+    log.log_end_offset = log.recovery_point = log.local_log_start_offset = offset
+    log.log_start_offset = log_start_offset
+    log.epochs.clear()
+    log.save_epochs()
+    log.snapshots.remove(log.snapshots.offsets)
+    log.producers = Producers()
+
+
+def producers_at(log: PartitionLog, offset: int) -> Producers:
+    """The producer state of everything below `offset`: newest snapshot, then a replay."""
+    producers = Producers()
+    start = log.snapshots.load_newest(producers, log.bases[0], offset)
+    for index, segment in enumerate(log.segments):
+        if log.next_offset_of(index) > start and segment.base_offset < offset:
+            replay_segment(segment, producers, start, index=False, end=offset)
+    return producers

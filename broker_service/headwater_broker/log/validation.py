@@ -1,0 +1,125 @@
+"""What a leader checks of a client's batch beyond its header's arithmetic. Pure.
+
+`check_header` is what the append path falls back to, to name what is wrong; the rest is needed
+only by topics that ask for it: keys of compacted topics, another codec.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import (
+    AT_ATTRIBUTES,
+    AT_BATCH_LENGTH,
+    AT_CRC,
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    compute_crc,
+)
+from headwater.records.compression import Compression, compress, decompress
+from headwater.records.record import decode_batch
+from headwater_broker.log.config import LogConfig
+
+
+def corrupt(where: str, what: str) -> KafkaError:
+    """CORRUPT_MESSAGE with its story."""
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {what}; the batch is refused")
+
+
+def invalid(where: str, what: str) -> KafkaError:
+    """INVALID_RECORD with its story."""
+    return KafkaError(ErrorCode.INVALID_RECORD, f"{where}: {what}; the batch is refused")
+
+
+def check_client_header(header: BatchHeader, where: str) -> None:
+    """Counts, sequences, flags of a client's batch (Kafka's LogValidator). Raises KafkaError."""
+    if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
+        raise invalid(
+            where,
+            f"{header.record_count} records do not match last offset delta "
+            f"{header.last_offset_delta}",
+        )
+    if header.is_control:
+        raise invalid(where, "clients may not write control batches")
+    if header.base_offset != 0:
+        raise invalid(where, f"the base offset must be 0, not {header.base_offset}")
+    if header.producer_id != NO_PRODUCER_ID:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise invalid(
+                where,
+                f"producer {header.producer_id} sends sequence {header.base_sequence}, "
+                f"epoch {header.producer_epoch}",
+            )
+    elif header.is_transactional:
+        raise invalid(where, "a transactional batch needs a producer id")
+
+
+def check_magic(magic: int, where: str) -> None:
+    """Only record batch v2: older formats went with Kafka 4 (KIP-724)."""
+    if magic != MAGIC_V2:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{where}: message format {magic} is not supported, use record batch v2 (magic 2)",
+        )
+
+
+def too_large(size: int, config: LogConfig, where: str) -> KafkaError:
+    """MESSAGE_TOO_LARGE with its story."""
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"{where}: batch of {size} bytes, max.message.bytes is {config.max_message_bytes} "
+        f"and segment.bytes {config.segment_bytes}",
+    )
+
+
+def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
+    """CreateTime bounds (KIP-937), by the header: the largest timestamp for the future bound, the
+    first record's for the past one; records themselves are not touched. Raises KafkaError."""
+    if header.is_log_append_time:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"{where}: clients may not set LogAppendTime")
+    if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{where}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms "
+            f"ahead, message.timestamp.after.max.ms is {config.timestamp_after_max_ms}",
+        )
+    base = header.base_timestamp
+    if base >= 0 and now_ms - base > config.timestamp_before_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{where}: timestamp {base} is {now_ms - base} ms old, "
+            f"message.timestamp.before.max.ms is {config.timestamp_before_max_ms}",
+        )
+
+
+def check_keys(view: memoryview, header: BatchHeader, where: str) -> None:
+    """A compacted topic needs a key in every record. Raises KafkaError(INVALID_RECORD)."""
+    for record in decode_batch(view, 0, header):
+        if record.key is None:
+            raise invalid(where, f"record {record.offset} has no key, the topic is compacted")
+
+
+def recompress(view: memoryview, header: BatchHeader, config: LogConfig) -> memoryview | None:
+    """The batch in the codec that the topic demands; None when it has it already.
+
+    The cost is on topics that set compression.type to anything but producer.
+    """
+    wanted = Compression.parse(
+        None if config.compression_type == "uncompressed" else config.compression_type
+    )
+    if header.compression == wanted:
+        return None
+    payload = compress(wanted, decompress(header.compression, view[HEADER_BYTES:]))
+    batch = bytearray(view[:HEADER_BYTES])
+    batch += payload
+    struct.pack_into(">i", batch, AT_BATCH_LENGTH, len(batch) - LOG_OVERHEAD_BYTES)
+    attributes = (header.attributes & ~COMPRESSION_MASK) | wanted
+    struct.pack_into(">h", batch, AT_ATTRIBUTES, attributes)
+    result = memoryview(batch)
+    struct.pack_into(">I", batch, AT_CRC, compute_crc(result, 0, len(batch)))
+    return result

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from headwater.errors import UsageError
 from headwater.local.slots import ClusterSpec, check_ports_free
+from integration.cluster import LocalCluster
 
 # Each cluster takes base .. base+300. The range can be moved for runs side by side.
 PORTS_FROM = int(os.environ.get("HEADWATER_TEST_PORTS_FROM", "23000"))
@@ -18,15 +22,48 @@ PORTS_COUNT = 8
 _numbers = itertools.cycle(range(PORTS_COUNT))
 
 
-@pytest.fixture
-def free_base_port(tmp_path_factory: pytest.TempPathFactory) -> int:
+Start = Callable[..., LocalCluster]
+
+
+def next_base_port(folder: Path) -> int:
     """A base port all of whose ports are free."""
     for _ in range(PORTS_COUNT):
         base = PORTS_FROM + PORTS_STEP * next(_numbers)
-        spec = ClusterSpec(tmp_path_factory.getbasetemp(), "ports", PORTS_STEP // 2, base)
         try:
-            check_ports_free(spec)
+            check_ports_free(ClusterSpec(folder, "ports", PORTS_STEP // 2, base))
         except UsageError:
             continue
         return base
     raise RuntimeError(f"no free ports from {PORTS_FROM} on: set HEADWATER_TEST_PORTS_FROM")
+
+
+@pytest.fixture
+def free_base_port(tmp_path: Path) -> int:
+    """A base port all of whose ports are free."""
+    return next_base_port(tmp_path)
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path) -> Iterator[Start]:
+    """`start_cluster(brokers=3, **properties)`: a cluster of the test's own, ended after it.
+
+    Property names are given with _ for dots.
+    """
+    with ExitStack() as stack:
+
+        def start(brokers: int = 3, **properties: str) -> LocalCluster:
+            base = next_base_port(tmp_path)
+            rows = {key.replace("_", "."): value for key, value in properties.items()}
+            cluster = LocalCluster(tmp_path / f"cluster-{base}", base, brokers, rows)
+            stack.callback(cluster.stop)
+            return cluster.start()
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers for all tests that do them no harm. Use topic names of your own."""
+    folder = tmp_path_factory.mktemp("shared")
+    with LocalCluster(folder, next_base_port(folder)) as cluster:
+        yield cluster

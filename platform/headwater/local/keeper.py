@@ -103,6 +103,13 @@ class Keeper:
             self._held = False
             self._changed.notify_all()
 
+    def drain(self) -> None:
+        """Let the current run end by itself and hold it. Returns at once."""
+        self.hold()
+        child = self._child
+        if child is not None:
+            child.ask_to_stop()
+
     def ask_to_stop(self) -> None:
         """Begin the end: no restart, and drain. Returns at once."""
         with self._changed:

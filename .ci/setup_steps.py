@@ -1,0 +1,169 @@
+"""Builds .venv with all that demo, tests and benches need, and shows what it does.
+
+Standard library only: nothing is installed yet. Every step can be repeated; the marker that makes
+`make setup` instant is written last.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / ".headwater-setup"
+LOG = ROOT / ".cache" / "setup.log"
+JARS = ROOT / ".cache" / "jars"
+STEPS = 4
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER_TIMEOUT_S = 300
+TICK_S = 10.0
+LINE_CHARS = 60
+
+
+class SetupError(Exception):
+    """One line: what is wrong and what to do."""
+
+
+class Shown:
+    """The running step: on a terminal one line that moves, elsewhere a line now and then."""
+
+    def __init__(self, number, text):
+        self.head = "setup [%d/%d] %s" % (number, STEPS, text)
+        self.tty = sys.stdout.isatty()
+        self.started = self.told = time.monotonic()
+        self.note = ""
+        self.done = threading.Event()
+        print(self.head, end="" if self.tty else "\n", flush=True)
+        self.ticker = threading.Thread(target=self.tick, daemon=True)
+        self.ticker.start()
+
+    def tick(self):
+        while not self.done.wait(0.5):
+            now = time.monotonic()
+            line = "%s (%.0f s) %s" % (self.head, now - self.started, self.note[:LINE_CHARS])
+            if self.tty:
+                print("\r\033[K" + line, end="", flush=True)
+            elif now - self.told >= TICK_S:
+                self.told = now
+                print(line, flush=True)
+
+    def end(self, text):
+        self.done.set()
+        self.ticker.join()
+        took = time.monotonic() - self.started
+        print("%s%s: %s (%.0f s)" % ("\r\033[K" if self.tty else "", self.head, text, took))
+
+
+def run(shown, command, remedy, environment=None, timeout_s=None):
+    """Run a command, its output to the log, its last line on the screen."""
+    with open(LOG, "a") as log:
+        log.write("\n$ %s\n" % " ".join(map(str, command)))
+        try:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=dict(os.environ, **(environment or {})),
+                cwd=str(ROOT),
+            )
+        except OSError as error:
+            raise SetupError("%s cannot be run (%s): %s" % (command[0], error, remedy))
+        killer = threading.Timer(timeout_s or 3600, process.kill)
+        killer.start()
+        last = ""
+        for line in process.stdout:
+            log.write(line)
+            if line.strip():
+                last = shown.note = line.strip()
+        killer.cancel()
+        if process.wait() != 0:
+            raise SetupError("%s (%s; all of it: %s)" % (remedy, last[:200], LOG))
+
+
+def make_venv(shown):
+    """A venv of this interpreter; one of another version is replaced."""
+    wanted = "%d.%d" % sys.version_info[:2]
+    config = VENV / "pyvenv.cfg"
+    if config.exists():
+        found = re.search(r"^version\S*\s*=\s*(\d+\.\d+)", config.read_text(), re.M)
+        if found and tuple(map(int, found.group(1).split("."))) >= (3, 11) and PYTHON.exists():
+            return "kept, Python " + found.group(1)
+        shutil.rmtree(str(VENV))
+    run(shown, [sys.executable, "-m", "venv", VENV], "cannot make a venv: install python3-venv")
+    return "made, Python " + wanted
+
+
+def install_packages(shown):
+    """Headwater itself, editable, with everything for development."""
+    remedy = "pip could not install the packages: check the network or pip's configuration"
+    command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-e", ".[dev]"]
+    run(shown, command, remedy)
+    return "installed"
+
+
+def warm_spark(shown):
+    """Java is checked; Delta's jars come into .cache/jars."""
+    check = "from headwater.local.java import find_java; print(find_java())"
+    java = subprocess.run(
+        [str(PYTHON), "-c", check], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    if java.returncode != 0:
+        raise SetupError(java.stderr.strip().splitlines()[-1].split(": ", 1)[-1])
+    probe = [str(PYTHON), "-m", "headwater_spark.jars"]
+    run(shown, [*probe, JARS], "Delta's jars could not be resolved")
+    return "ready"
+
+
+def find_browser(shown):
+    """Chromium for the status page's test: installed where that is easy, else told by the test."""
+    if os.environ.get("HEADWATER_CHROMIUM") or any(shutil.which(name) for name in BROWSERS):
+        return "found"
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return "none; the status page's test will say so (install chromium)"
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run(shown, ["apt-get", "update"], "apt-get update failed", quiet, BROWSER_TIMEOUT_S)
+        install = ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]
+        run(shown, install, "chromium not installed", quiet, BROWSER_TIMEOUT_S)
+    except SetupError as error:
+        return "none; the status page's test will say so (%s)" % str(error)[:120]
+    return "installed"
+
+
+def main():
+    """Run the steps."""
+    LOG.parent.mkdir(exist_ok=True)
+    LOG.write_text("")
+    steps = [
+        ("virtual environment", make_venv),
+        ("packages", install_packages),
+        ("Java and Spark's jars", warm_spark),
+        ("browser", find_browser),
+    ]
+    started = time.monotonic()
+    for number, (text, step) in enumerate(steps, start=1):
+        shown = Shown(number, text)
+        try:
+            shown.end(step(shown))
+        except SetupError as error:
+            shown.end("failed")
+            print("setup: %s" % error, file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            shown.end("interrupted")
+            return 130
+    STAMP.write_text("")
+    print("setup: done in %.0f s" % (time.monotonic() - started))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+# Headwater's targets. Everything runs from .venv, which `make setup` builds; nothing is installed
+# by hand, nothing is written outside this folder but pip's, apt's and Maven's own caches.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.headwater-setup
+FOLDERS := platform tiered_storage broker_service spark_integration jobs tests bench
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
+export HEADWATER_JARS := $(CURDIR)/.cache/jars
+
+.PHONY: help setup demo test check unit integration bench-kafka bench-tier bench-source clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Build .venv with everything the demo, tests and benches need (repeats are instant)
+
+$(STAMP): pyproject.toml .ci/setup
+	@PYTHON="$(PYTHON)" .ci/setup
+
+demo: setup ## The whole path on a real year of flights: brokers in Spark, Delta, proofs (< 6 min)
+	@$(BIN)/python jobs/flights_demo.py $(ARGS)
+
+test: setup check unit integration ## Everything: check, unit and integration tests (< 20 min)
+
+check: setup ## ruff, mypy, import contracts, house rules
+	@$(BIN)/ruff check $(FOLDERS)
+	@$(BIN)/ruff format --check -q $(FOLDERS)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n 3
+	@$(BIN)/python -m pytest -q tests/tidy
+
+unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest)
+	@$(BIN)/python -m pytest -q tests --ignore tests/integration --ignore tests/tidy $(ARGS)
+
+integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
+	@$(BIN)/python -m pytest -q tests/integration $(ARGS)
+
+bench-kafka: setup ## Raw and client throughput against Apache Kafka on this machine
+	@$(BIN)/python bench/bench_kafka.py $(ARGS)
+
+bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
+	@$(BIN)/python bench/bench_tier.py $(ARGS)
+
+bench-source: setup ## The Spark source against spark-sql-kafka
+	@$(BIN)/python bench/bench_source.py $(ARGS)
+
+clean: ## Remove .venv, caches and outputs
+	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	  demo-out spark-warehouse metastore_db derby.log artifacts dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,178 @@
+"""`headwater up`, `status`, `topics`, `configs`, `down` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from integration.cluster import LocalCluster
+
+from headwater.client.control import ControlClient
+from headwater.local import cluster_file, processes
+from headwater.ports.control import ControlUnavailableError
+
+pytestmark = pytest.mark.integration
+
+HEADWATER = str(Path(sys.executable).parent / "headwater")
+UP_S = 5.0
+"""Three brokers are ready in less, on two cores that have nothing else to do."""
+UP_SLACK = float(os.environ.get("HEADWATER_TEST_TIME_FACTOR", "3"))
+
+
+class Cli:
+    """The `headwater` command on one folder."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory = directory
+        self.port = port
+
+    def run(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [HEADWATER, *arguments, "--dir", str(self.directory)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        told = f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, told
+        assert "Traceback" not in done.stdout + done.stderr, told
+        return done
+
+    def up(self, brokers: int = 3, code: int = 0) -> subprocess.CompletedProcess[str]:
+        return self.run("up", "--brokers", str(brokers), "--port", str(self.port), code=code)
+
+    def status(self, code: int = 0) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.run("status", "--json", code=code).stdout)
+        return found
+
+
+@pytest.fixture
+def cli(tmp_path: Path, free_base_port: int) -> Iterator[Cli]:
+    made = Cli(tmp_path / "d", free_base_port)
+    yield made
+    made.run("down")
+    assert processes.of_cluster(made.directory) == []
+
+
+def test_up_status_down(cli: Cli) -> None:
+    started = time.monotonic()
+    up = cli.up(3)
+    took = time.monotonic() - started
+    assert took < UP_S * UP_SLACK
+    bootstrap = ",".join(f"127.0.0.1:{cli.port + i}" for i in range(3))
+    assert bootstrap in up.stdout
+    # Ready when it says so: every broker answers at once.
+    for i in range(3):
+        with ControlClient(f"127.0.0.1:{cli.port + 100 + i}") as client:
+            assert client.status().ready
+    cli.run("topics", "create", "flights", "--partitions", "2", "--replication-factor", "3")
+    described = json.loads(cli.run("topics", "describe", "flights", "--json").stdout)
+    assert [len(p["isr"]) for p in described[0]["partitions"]] == [3, 3]
+    assert cli.run("topics", "list").stdout.split() == ["flights"]
+    status = cli.status()
+    assert status["healthy"] is True
+    assert "flights-0" in cli.run("status").stdout
+    down = cli.run("down")
+    assert "none is left" in down.stdout
+    assert processes.of_cluster(cli.directory) == []
+    assert cli.status(code=1)["running"] is False
+
+
+def test_data_is_found_again_and_sizes_are_kept(cli: Cli) -> None:
+    cli.up(2)
+    cli.run("topics", "create", "kept", "--replication-factor", "2")
+    before = cluster_file.load(cli.directory)
+    cli.run("down")
+    cli.run("up")
+    after = cluster_file.load(cli.directory)
+    assert before is not None and after is not None
+    assert (after.cluster_id, after.brokers, after.base_port) == (before.cluster_id, 2, cli.port)
+    assert cli.run("topics", "list").stdout.split() == ["kept"]
+
+
+def test_topics_and_configs_change(cli: Cli) -> None:
+    cli.up(1)
+    cli.run("topics", "create", "t", "--config", "retention.ms=1000")
+    cli.run("topics", "create", "t", code=1)
+    cli.run("topics", "create", "t", "--if-not-exists")
+    cli.run("topics", "alter", "t", "--partitions", "3")
+    described = json.loads(cli.run("topics", "describe", "t", "--json").stdout)
+    assert len(described[0]["partitions"]) == 3
+    cli.run("configs", "alter", "topic", "t", "--set", "segment.ms=5000", "--unset", "retention.ms")
+    shown = json.loads(cli.run("configs", "describe", "topic", "t", "--json").stdout)
+    assert shown["segment.ms"]["value"] == "5000"
+    assert "retention.ms" not in shown
+    cli.run("topics", "delete", "t")
+    assert cli.run("topics", "list").stdout.split() == []
+    assert "absent" in cli.run("topics", "describe", "absent", code=1).stderr
+    assert "KEY=VALUE" in cli.run("topics", "create", "u", "--config", "x", code=2).stderr
+
+
+def test_a_second_up_on_the_same_folder_is_refused(cli: Cli) -> None:
+    cli.up(1)
+    assert "a cluster runs in" in cli.run("up", code=2).stderr
+    assert cli.status()["healthy"] is True
+
+
+def test_a_port_in_use_is_one_line_with_the_remedy(cli: Cli) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", cli.port))
+        holder.listen()
+        refused = cli.up(1, code=2).stderr
+    assert f"port {cli.port} (broker-0) is in use" in refused
+    assert "--port" in refused
+    assert refused.count("\n") == 1
+
+
+def test_down_after_the_supervisor_was_killed_leaves_nothing(cli: Cli) -> None:
+    cli.up(2)
+    cluster = cluster_file.load(cli.directory)
+    assert cluster is not None and cluster.manager is not None
+    os.kill(cluster.manager.pid, signal.SIGKILL)
+    cli.run("down")
+    assert processes.of_cluster(cli.directory) == []
+
+
+def test_up_after_everything_was_killed_finds_the_data(cli: Cli) -> None:
+    cli.up(2)
+    cli.run("topics", "create", "kept", "--replication-factor", "2")
+    for process in processes.of_cluster(cli.directory):
+        process.send(signal.SIGKILL)
+    cli.run("up")
+    assert cli.run("topics", "list").stdout.split() == ["kept"]
+
+
+def test_ctrl_c_during_foreground_leaves_nothing(cli: Cli) -> None:
+    command = [HEADWATER, "up", "--foreground", "--brokers", "1", "--port", str(cli.port)]
+    process = subprocess.Popen([*command, "--dir", str(cli.directory)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"bootstrap servers")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    process.stdout.close()
+    assert processes.of_cluster(cli.directory) == []
+
+
+def test_a_killed_broker_comes_back_under_the_same_address(
+    start_cluster: Callable[..., LocalCluster],
+) -> None:
+    cluster = start_cluster(brokers=2)
+    first = cluster.pid(1)
+    cluster.kill_broker(1)
+    with (
+        ControlClient(cluster.spec.slot(1).control_address) as client,
+        pytest.raises(ControlUnavailableError),
+    ):
+        client.status()
+    cluster.restart(1)
+    assert cluster.pid(1) != first
+    assert cluster.status(1)["broker_id"] == 1

@@ -1,0 +1,333 @@
+"""Admin requests of clients, as forwarded by any broker: wire request -> event -> wire reply.
+
+The broker that took the request has asked its authorizer already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from headwater.config.keys import TOPIC_KEYS, topic_defaults
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis import k33_alter_configs as k33
+from headwater.wire.apis import k44_incremental_alter_configs as k44
+from headwater.wire.apis.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headwater.wire.apis.k20_delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from headwater.wire.apis.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from headwater.wire.apis.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from headwater.wire.apis.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from headwater.wire.apis.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from headwater.wire.control import ForwardRequest
+from headwater.wire.schema import Message, decode, encode
+from headwater_broker.cluster.controller.events import (
+    AlterConfigs,
+    ConfigEdit,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    Growth,
+    NewTopic,
+    Reassign,
+    TopicResult,
+)
+from headwater_broker.cluster.controller.term import TermOfOffice
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+SOURCE_TOPIC = 1
+SOURCE_STATIC_BROKER = 4
+SOURCE_DEFAULT = 5
+UNCLEAN_ELECTION = 1
+
+Run = Callable[["AdminExecutor", TermOfOffice, Any], Awaitable[Message]]
+
+
+class AdminExecutor:
+    """Runs forwarded requests on the controller's term."""
+
+    def __init__(self, broker_properties: Mapping[str, str]) -> None:
+        self._properties = broker_properties
+
+    async def execute(self, term: TermOfOffice, request: ForwardRequest) -> bytes:
+        """The encoded reply body. Raises KafkaError (INVALID_REQUEST, NOT_CONTROLLER)."""
+        known = _EXECUTED.get(request.forwarded_key)
+        if known is None:
+            text = f"API key {request.forwarded_key} is not forwarded"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        cls, run = known
+        body = decode(cls, request.forwarded_version, request.body)
+        return encode(await run(self, term, body), request.forwarded_version)
+
+    async def _create_topics(
+        self, term: TermOfOffice, request: CreateTopicsRequest
+    ) -> CreateTopicsResponse:
+        specs = tuple(_new_topic(t) for t in request.topics)
+        results = await term.ask(lambda token: CreateTopics(token, specs, request.validate_only))
+        rows = tuple(self._created(r) for r in cast("tuple[TopicResult, ...]", results))
+        return CreateTopicsResponse(topics=rows)
+
+    def _created(self, result: TopicResult) -> CreatableTopicResult:
+        if result.error is not ErrorCode.NONE:
+            return CreatableTopicResult(
+                name=result.name or "",
+                error_code=result.error,
+                error_message=result.message,
+                configs=None,
+            )
+        return CreatableTopicResult(
+            name=result.name or "",
+            topic_id=result.topic_id,
+            error_code=result.error,
+            error_message=None,
+            num_partitions=result.num_partitions,
+            replication_factor=result.replication_factor,
+            configs=self._effective(result.configs),
+        )
+
+    def _effective(self, overrides: Mapping[str, str]) -> tuple[CreatableTopicConfigs, ...]:
+        """Every topic key with its value and where that comes from."""
+        defaults = topic_defaults(self._properties)
+        rows = []
+        for name, key in sorted(TOPIC_KEYS.items()):
+            is_set = name in overrides
+            is_broker = bool(key.broker_name) and key.broker_name in self._properties
+            default_source = SOURCE_STATIC_BROKER if is_broker else SOURCE_DEFAULT
+            row = CreatableTopicConfigs(
+                name=name,
+                value=overrides[name] if is_set else key.render(defaults[name]),
+                read_only=False,
+                config_source=SOURCE_TOPIC if is_set else default_source,
+                is_sensitive=key.is_sensitive,
+            )
+            rows.append(row)
+        return tuple(rows)
+
+    async def _delete_topics(
+        self, term: TermOfOffice, request: DeleteTopicsRequest
+    ) -> DeleteTopicsResponse:
+        named = tuple((t.name, t.topic_id) for t in request.topics)
+        rows = named or tuple((name, _ZERO) for name in request.topic_names)
+        results = await term.ask(lambda token: DeleteTopics(token, rows))
+        return DeleteTopicsResponse(
+            responses=tuple(
+                DeletableTopicResult(
+                    name=r.name, topic_id=r.topic_id, error_code=r.error, error_message=r.message
+                )
+                for r in cast("tuple[TopicResult, ...]", results)
+            )
+        )
+
+    async def _create_partitions(
+        self, term: TermOfOffice, request: CreatePartitionsRequest
+    ) -> CreatePartitionsResponse:
+        rows = tuple(_growth(t) for t in request.topics)
+        results = await term.ask(lambda token: CreatePartitions(token, rows, request.validate_only))
+        return CreatePartitionsResponse(
+            results=tuple(
+                CreatePartitionsTopicResult(
+                    name=r.name or "", error_code=r.error, error_message=r.message
+                )
+                for r in cast("tuple[TopicResult, ...]", results)
+            )
+        )
+
+    async def _alter_configs(
+        self, term: TermOfOffice, request: k33.AlterConfigsRequest
+    ) -> k33.AlterConfigsResponse:
+        edits = tuple(
+            ConfigEdit(r.resource_name, True, tuple((c.name, 0, c.value) for c in r.configs))
+            for r in request.resources
+            if r.resource_type == TOPIC_RESOURCE
+        )
+        outcome = await _edit(term, edits, request.validate_only)
+        return k33.AlterConfigsResponse(
+            responses=tuple(
+                k33.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=text,
+                    resource_type=r.resource_type,
+                    resource_name=r.resource_name,
+                )
+                for r in request.resources
+                for code, text in (_outcome_of(outcome, r.resource_type, r.resource_name),)
+            )
+        )
+
+    async def _incremental_alter_configs(
+        self, term: TermOfOffice, request: k44.IncrementalAlterConfigsRequest
+    ) -> k44.IncrementalAlterConfigsResponse:
+        edits = tuple(
+            ConfigEdit(
+                r.resource_name,
+                False,
+                tuple((c.name, c.config_operation, c.value) for c in r.configs),
+            )
+            for r in request.resources
+            if r.resource_type == TOPIC_RESOURCE
+        )
+        outcome = await _edit(term, edits, request.validate_only)
+        return k44.IncrementalAlterConfigsResponse(
+            responses=tuple(
+                k44.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=text,
+                    resource_type=r.resource_type,
+                    resource_name=r.resource_name,
+                )
+                for r in request.resources
+                for code, text in (_outcome_of(outcome, r.resource_type, r.resource_name),)
+            )
+        )
+
+    async def _elect_leaders(
+        self, term: TermOfOffice, request: ElectLeadersRequest
+    ) -> ElectLeadersResponse:
+        named = request.topic_partitions
+        rows = None if named is None else tuple((t.topic, p) for t in named for p in t.partitions)
+        unclean = request.election_type == UNCLEAN_ELECTION
+        results = await term.ask(lambda token: ElectLeaders(token, unclean, rows))
+        by_topic: dict[str, list[PartitionResult]] = {}
+        for (topic, index), (code, text) in results.items():
+            row = PartitionResult(partition_id=index, error_code=code, error_message=text)
+            by_topic.setdefault(topic, []).append(row)
+        return ElectLeadersResponse(
+            error_code=ErrorCode.NONE,
+            replica_election_results=tuple(
+                ReplicaElectionResult(topic=topic, partition_result=tuple(found))
+                for topic, found in by_topic.items()
+            ),
+        )
+
+    async def _reassign(
+        self, term: TermOfOffice, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        targets = {
+            (t.name, p.partition_index): p.replicas for t in request.topics for p in t.partitions
+        }
+        allowed = request.allow_replication_factor_change
+        results = await term.ask(lambda token: Reassign(token, targets, allowed))
+        by_topic: dict[str, list[ReassignablePartitionResponse]] = {}
+        for (topic, index), (code, text) in results.items():
+            row = ReassignablePartitionResponse(
+                partition_index=index, error_code=code, error_message=text
+            )
+            by_topic.setdefault(topic, []).append(row)
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=allowed,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            responses=tuple(
+                ReassignableTopicResponse(name=topic, partitions=tuple(found))
+                for topic, found in by_topic.items()
+            ),
+        )
+
+    async def _list_reassignments(
+        self, term: TermOfOffice, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        assert term.machine is not None
+        asked = request.topics
+        wanted = (
+            None if asked is None else {(t.name, p) for t in asked for p in t.partition_indexes}
+        )
+        by_topic: dict[str, list[OngoingPartitionReassignment]] = {}
+        for partition in term.machine.state.reassigning.values():
+            if wanted is None or (partition.topic, partition.index) in wanted:
+                row = OngoingPartitionReassignment(
+                    partition_index=partition.index,
+                    replicas=partition.replicas,
+                    adding_replicas=partition.adding,
+                    removing_replicas=partition.removing,
+                )
+                by_topic.setdefault(partition.topic, []).append(row)
+        return ListPartitionReassignmentsResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topics=tuple(
+                OngoingTopicReassignment(name=topic, partitions=tuple(found))
+                for topic, found in by_topic.items()
+            ),
+        )
+
+
+def _new_topic(row: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=row.name,
+        num_partitions=row.num_partitions,
+        replication_factor=row.replication_factor,
+        assignments={a.partition_index: a.broker_ids for a in row.assignments},
+        configs={c.name: c.value for c in row.configs},
+    )
+
+
+def _growth(row: CreatePartitionsTopic) -> Growth:
+    given = row.assignments
+    assignments = None if given is None else tuple(a.broker_ids for a in given)
+    return Growth(row.name, row.count, assignments)
+
+
+Outcome = tuple[ErrorCode, str | None]
+
+
+async def _edit(
+    term: TermOfOffice, edits: tuple[ConfigEdit, ...], validate_only: bool
+) -> dict[str, Outcome]:
+    results = await term.ask(lambda token: AlterConfigs(token, edits, validate_only))
+    return {r.name: (r.error, r.message) for r in results}
+
+
+def _outcome_of(outcome: Mapping[str, Outcome], kind: int, name: str) -> Outcome:
+    if kind == TOPIC_RESOURCE:
+        return outcome[name]
+    # Broker configs are read from the broker's file at its start; none changes while it runs.
+    text = f"configs of resource type {kind} can't be changed while running: edit the broker's file"
+    return ErrorCode.INVALID_REQUEST, text
+
+
+_ZERO = DeletableTopicResult(name=None, error_code=0).topic_id
+
+_EXECUTED: dict[int, tuple[type[Message], Run]] = {
+    cls.api_key: (cls, cast(Run, run))
+    for cls, run in (
+        (CreateTopicsRequest, AdminExecutor._create_topics),
+        (DeleteTopicsRequest, AdminExecutor._delete_topics),
+        (CreatePartitionsRequest, AdminExecutor._create_partitions),
+        (k33.AlterConfigsRequest, AdminExecutor._alter_configs),
+        (k44.IncrementalAlterConfigsRequest, AdminExecutor._incremental_alter_configs),
+        (ElectLeadersRequest, AdminExecutor._elect_leaders),
+        (AlterPartitionReassignmentsRequest, AdminExecutor._reassign),
+        (ListPartitionReassignmentsRequest, AdminExecutor._list_reassignments),
+    )
+}

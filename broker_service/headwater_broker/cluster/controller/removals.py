@@ -1,0 +1,176 @@
+"""Data that must go: topics deleted, replicas moved away. Tried until every broker confirms.
+
+A deleted topic's name is free at once (as in Kafka's KRaft mode; its ZooKeeper mode held the topic
+until all replicas were back): what is left to do is a note by topic id, and no newer topic of the
+same name can be hit, because StopReplica carries the id.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from headwater.errors import ErrorCode
+from headwater_broker.cluster.controller.changes import Changes
+from headwater_broker.cluster.controller.events import (
+    DeleteTopics,
+    Reply,
+    StopReplicaAnswered,
+    TopicResult,
+)
+from headwater_broker.cluster.controller.state import (
+    ControllerState,
+    Partition,
+    Removal,
+    Topic,
+)
+from headwater_broker.cluster.controller.transitions import ReplicaPhase
+
+NO_LEADER_EPOCH = -1
+"""In StopReplica: whatever the replica's epoch, it goes."""
+
+_DONE = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
+
+
+def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopics) -> None:
+    """Delete by name or id; the answer comes when the brokers have forgotten the topics."""
+    results = []
+    for name, topic_id in event.topics:
+        topic = state.topics.get(name) if name is not None else state.topic_by_id.get(topic_id)
+        if topic is None:
+            by_name = name is not None
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
+            results.append(TopicResult(name=name, topic_id=topic_id, error=code))
+        elif not state.config.delete_topic_enable and not event.requested_in_store:
+            disabled = ErrorCode.TOPIC_DELETION_DISABLED
+            results.append(TopicResult(name=topic.name, topic_id=topic.topic_id, error=disabled))
+        else:
+            delete_topic(state, changes, topic, requested=event.requested_in_store)
+            results.append(TopicResult(name=topic.name, topic_id=topic.topic_id))
+    changes.reply(Reply(event.token, tuple(results), after_delivery=True))
+
+
+def delete_topic(
+    state: ControllerState, changes: Changes, topic: Topic, *, requested: bool = False
+) -> None:
+    """Forget the topic, and have its replicas deleted wherever they are."""
+    removal = state.removals.get(topic.topic_id)
+    if removal is None:
+        removal = Removal(topic.name, topic.topic_id, whole=True, phases={})
+        state.removals[topic.topic_id] = removal
+    removal.whole = True
+    for partition in topic.partitions.values():
+        for broker_id in partition.replicas:
+            removal.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
+    state.drop_topic(topic)
+    changes.delete_topic(topic, removal, requested=requested)
+    for broker_id in sorted(state.brokers):
+        _ask(changes, removal, broker_id)
+    _finish(state, changes, removal)
+
+
+def remove_replica(
+    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+) -> None:
+    """A reassignment took this replica away from the broker: its data goes."""
+    removal = state.removals.get(partition.topic_id)
+    if removal is None:
+        removal = Removal(partition.topic, partition.topic_id, whole=False, phases={})
+        state.removals[partition.topic_id] = removal
+    removal.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
+    state.drop_replica(partition, broker_id)
+    changes.write_removal(removal)
+    if broker_id in state.brokers:
+        _ask(changes, removal, broker_id)
+
+
+def keep_replica(
+    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+) -> None:
+    """The replica is assigned to that broker again: its removal is off."""
+    removal = state.removals.get(partition.topic_id)
+    if removal is not None and removal.phases.pop((partition.index, broker_id), None) is not None:
+        changes.write_removal(removal)
+        if not removal.phases:
+            del state.removals[partition.topic_id]
+
+
+def _ask(changes: Changes, removal: Removal, broker_id: int) -> None:
+    """Tell one broker to delete what is still to be deleted there."""
+    for (partition, holder), phase in list(removal.phases.items()):
+        if holder != broker_id or phase is ReplicaPhase.DELETION_STARTED:
+            continue
+        if phase is ReplicaPhase.DELETION_INELIGIBLE:
+            removal.move(partition, holder, ReplicaPhase.OFFLINE)
+        removal.move(partition, holder, ReplicaPhase.DELETION_STARTED)
+        key = (removal.topic_id, partition)
+        changes.stop_row(broker_id, removal.topic, key, NO_LEADER_EPOCH, delete=True)
+
+
+def on_stop_replica_answered(
+    state: ControllerState, changes: Changes, event: StopReplicaAnswered
+) -> None:
+    """Confirmed replicas are forgotten; failed ones are tried again by the timer."""
+    errors = {(p.topic_id, p.partition): p.error_code for p in event.reply.partitions}
+    touched: dict[UUID, Removal] = {}
+    for row in event.asked:
+        removal = state.removals.get(row.topic_id)
+        if removal is None or not row.delete:
+            continue
+        key = (row.partition, event.broker_id)
+        if removal.phases.get(key) is not ReplicaPhase.DELETION_STARTED:
+            continue
+        code = errors.get((row.topic_id, row.partition), event.reply.error_code)
+        if code in _DONE:
+            removal.move(*key, ReplicaPhase.DELETION_SUCCESSFUL)
+            removal.move(*key, ReplicaPhase.NON_EXISTENT)
+            del removal.phases[key]
+            touched[row.topic_id] = removal
+        else:
+            removal.move(*key, ReplicaPhase.DELETION_INELIGIBLE)
+    for removal in touched.values():
+        if not _finish(state, changes, removal):
+            changes.write_removal(removal)
+
+
+def _finish(state: ControllerState, changes: Changes, removal: Removal) -> bool:
+    if removal.phases:
+        return False
+    state.removals.pop(removal.topic_id, None)
+    changes.end_removal(removal)
+    return True
+
+
+def on_broker_gone(state: ControllerState, changes: Changes, broker_id: int) -> None:
+    """Its answer will not come: wait until it is back."""
+    for removal in state.removals.values():
+        for (partition, holder), phase in list(removal.phases.items()):
+            if holder == broker_id and phase is ReplicaPhase.DELETION_STARTED:
+                removal.move(partition, holder, ReplicaPhase.DELETION_INELIGIBLE)
+
+
+def on_broker_back(state: ControllerState, changes: Changes, broker_id: int) -> None:
+    """Ask again for what it still holds."""
+    for removal in state.removals.values():
+        _ask(changes, removal, broker_id)
+
+
+def retry(state: ControllerState, changes: Changes) -> None:
+    """Ask running brokers again for what failed."""
+    for removal in state.removals.values():
+        failed = {
+            holder
+            for (_, holder), phase in removal.phases.items()
+            if phase is ReplicaPhase.DELETION_INELIGIBLE and holder in state.brokers
+        }
+        for broker_id in sorted(failed):
+            _ask(changes, removal, broker_id)
+
+
+def adopt(state: ControllerState, changes: Changes) -> None:
+    """A new controller takes over the notes of the last one."""
+    for removal in list(state.removals.values()):
+        for broker_id in sorted(state.brokers):
+            _ask(changes, removal, broker_id)
+        _finish(state, changes, removal)

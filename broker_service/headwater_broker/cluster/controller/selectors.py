@@ -1,0 +1,85 @@
+"""Who shall lead: Kafka's leader selectors as lettered tables over plain values. Pure.
+
+`may_lead` are the replicas without a fault (running, disk there, not shutting down). Assignment
+order decides, not ISR order: the first replica is the preferred leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Case(Enum):
+    """Which row of a table decided; logs and tests cite the letter."""
+
+    CLEAN = "A: a member of the ISR may lead"
+    NONE_IN_SYNC = "B: no member of the ISR may lead, and unclean election is not allowed"
+    UNCLEAN = "C: no member of the ISR may lead: an out-of-sync replica leads, records may be lost"
+    NONE_LIVE = "D: no replica may lead"
+    PREFERRED = "E: the preferred replica is in sync and leads"
+    NOT_NEEDED = "F: it leads already"
+    PREFERRED_UNAVAILABLE = "G: the preferred replica may not lead or is out of sync"
+    MOVED = "H: another member of the ISR leads instead of the leaving broker"
+    CANNOT_MOVE = "I: the leaving broker is the only member of the ISR"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A leader and the ISR with it; `leader` None: nobody, the present state stays."""
+
+    case: Case
+    leader: int | None = None
+    isr: tuple[int, ...] = ()
+
+
+def offline(
+    replicas: tuple[int, ...], isr: tuple[int, ...], may_lead: frozenset[int], *, unclean: bool
+) -> Choice:
+    """The leader is gone."""
+    in_sync = tuple(b for b in isr if b in may_lead)
+    for broker_id in replicas:
+        if broker_id in in_sync:
+            return Choice(Case.CLEAN, broker_id, in_sync)
+    if not unclean:
+        return Choice(Case.NONE_IN_SYNC)
+    for broker_id in replicas:
+        if broker_id in may_lead:
+            return Choice(Case.UNCLEAN, broker_id, (broker_id,))
+    return Choice(Case.NONE_LIVE)
+
+
+def reassigned(
+    target: tuple[int, ...], leader: int, isr: tuple[int, ...], may_lead: frozenset[int]
+) -> Choice:
+    """The replica set becomes `target`: keep the leader when it stays, else the first in sync."""
+    kept = tuple(b for b in isr if b in target)
+    if leader in kept and leader in may_lead:
+        return Choice(Case.NOT_NEEDED, leader, kept)
+    for broker_id in target:
+        if broker_id in kept and broker_id in may_lead:
+            return Choice(Case.CLEAN, broker_id, kept)
+    return Choice(Case.NONE_IN_SYNC)
+
+
+def preferred(
+    replicas: tuple[int, ...], leader: int, isr: tuple[int, ...], may_lead: frozenset[int]
+) -> Choice:
+    """The first replica shall lead if it is in sync."""
+    first = replicas[0]
+    if leader == first:
+        return Choice(Case.NOT_NEEDED)
+    if first in isr and first in may_lead:
+        return Choice(Case.PREFERRED, first, isr)
+    return Choice(Case.PREFERRED_UNAVAILABLE)
+
+
+def controlled_shutdown(
+    replicas: tuple[int, ...], isr: tuple[int, ...], may_lead: frozenset[int], leaving: int
+) -> Choice:
+    """The leader is about to stop: another member of the ISR takes over, and it leaves the ISR."""
+    rest = tuple(b for b in isr if b != leaving)
+    for broker_id in replicas:
+        if broker_id in rest and broker_id in may_lead:
+            return Choice(Case.MOVED, broker_id, rest)
+    return Choice(Case.CANNOT_MOVE)

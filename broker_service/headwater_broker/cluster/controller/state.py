@@ -1,0 +1,295 @@
+"""What the controller knows: brokers, topics, partitions, pending removals. No logic of change.
+
+Rebuilt whole from the store at every fail-over, so nothing here is ever rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from headwater.wire.control import ConfigEntry, LiveBroker, PartitionState, TopicState
+from headwater_broker.cluster.controller.transitions import (
+    PartitionPhase,
+    ReplicaPhase,
+    partition_move,
+    replica_move,
+)
+from headwater_broker.cluster.znodes import BrokerLife, BrokerRegistration, PartitionRecord
+
+NO_LEADER = -1
+NO_VERSION = -1
+
+PartitionKey = tuple[UUID, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """Cluster-wide settings of the controller, by Kafka's names."""
+
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    unclean_leader_election_enable: bool = False
+    delete_topic_enable: bool = True
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_per_broker_percentage: int = 10
+    leader_imbalance_check_interval_ms: int = 300_000
+    max_partitions_per_request: int = 10_000
+
+
+@dataclass(slots=True)
+class Broker:
+    """A broker that is registered now, or the memory of its last life."""
+
+    broker_id: int
+    epoch: int
+    boot_id: str
+    registration: BrokerRegistration | None
+
+    def live(self) -> LiveBroker:
+        """As told to the other brokers."""
+        r = self.registration
+        assert r is not None, f"broker {self.broker_id} is not registered"
+        return LiveBroker(
+            broker_id=self.broker_id,
+            broker_epoch=self.epoch,
+            rack=r.rack,
+            endpoints=r.endpoints,
+            control_address=r.control_address,
+        )
+
+    def life(self) -> BrokerLife:
+        """As kept in the store for the next controller."""
+        return BrokerLife(self.epoch, self.boot_id)
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition. `version` is the state node's, which clients call the partition epoch."""
+
+    topic: str
+    topic_id: UUID
+    index: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    leader: int = NO_LEADER
+    leader_epoch: int = 0
+    isr: tuple[int, ...] = ()
+    directories: dict[int, UUID] = field(default_factory=dict)
+    version: int = NO_VERSION
+    has_state: bool = False
+    has_folder: bool = False
+    offline_reason: str = ""
+    phase: PartitionPhase = PartitionPhase.NON_EXISTENT
+    replica_phases: dict[int, ReplicaPhase] = field(default_factory=dict)
+
+    @property
+    def key(self) -> PartitionKey:
+        """Topic id and index: a re-created topic of the same name is another one."""
+        return self.topic_id, self.index
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once a running reassignment is done."""
+        return tuple(b for b in self.replicas if b not in self.removing)
+
+    def move(self, to: PartitionPhase) -> None:
+        """Change phase by the table."""
+        self.phase = partition_move(self.name, self.phase, to)
+
+    def move_replica(self, broker_id: int, to: ReplicaPhase) -> None:
+        """Change one replica's phase by the table."""
+        now = self.replica_phases.get(broker_id, ReplicaPhase.NON_EXISTENT)
+        self.replica_phases[broker_id] = replica_move(f"{self.name}@{broker_id}", now, to)
+
+    def record(self, controller_epoch: int) -> PartitionRecord:
+        """As written to the store."""
+        return PartitionRecord(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=self.isr,
+            controller_epoch=controller_epoch,
+            directories=self.directories,
+        )
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic; `version` is its node's."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, Partition]
+    configs: dict[str, str] = field(default_factory=dict)
+    version: int = NO_VERSION
+    has_folder: bool = False
+    has_config: bool = False
+
+    def describe(self, *, deleted: bool = False) -> TopicState:
+        """As told to brokers."""
+        entries = tuple(ConfigEntry(name=k, value=v) for k, v in sorted(self.configs.items()))
+        return TopicState(topic=self.name, topic_id=self.topic_id, configs=entries, deleted=deleted)
+
+
+@dataclass(slots=True)
+class Removal:
+    """Replicas whose data must go: of a deleted topic (`whole`), or moved away from a broker."""
+
+    topic: str
+    topic_id: UUID
+    whole: bool
+    phases: dict[tuple[int, int], ReplicaPhase]
+    """(partition, broker) -> phase, until the broker has confirmed."""
+    in_store: bool = False
+
+    def move(self, partition: int, broker_id: int, to: ReplicaPhase) -> None:
+        """Change one replica's phase by the table."""
+        key = (partition, broker_id)
+        name = f"{self.topic}-{partition}@{broker_id}"
+        self.phases[key] = replica_move(name, self.phases[key], to)
+
+    def waiting(self) -> dict[int, tuple[int, ...]]:
+        """Partition -> brokers that have not confirmed."""
+        left: dict[int, tuple[int, ...]] = {}
+        for partition, broker_id in sorted(self.phases):
+            left[partition] = (*left.get(partition, ()), broker_id)
+        return left
+
+
+def fold_name(topic: str) -> str:
+    """Names that differ only in `.` and `_` would collide in metric names, as Kafka says."""
+    return topic.replace(".", "_")
+
+
+class ControllerState:
+    """All of it, with the indexes that decisions need."""
+
+    def __init__(
+        self, controller_id: int, controller_epoch: int, cluster_id: str, config: ControllerConfig
+    ) -> None:
+        self.controller_id = controller_id
+        self.controller_epoch = controller_epoch
+        self.cluster_id = cluster_id
+        self.config = config
+        self.brokers: dict[int, Broker] = {}
+        self.memories: dict[int, Broker] = {}
+        self.shutting_down: set[int] = set()
+        self.topics: dict[str, Topic] = {}
+        self.topic_by_id: dict[UUID, Topic] = {}
+        self.folded_names: dict[str, str] = {}
+        self.hosted: dict[int, dict[PartitionKey, Partition]] = {}
+        self.removals: dict[UUID, Removal] = {}
+        self.storage_faults: set[tuple[PartitionKey, int]] = set()
+        self.stored_lives: set[int] = set()
+        self.leaderless: dict[PartitionKey, Partition] = {}
+        self.reassigning: dict[PartitionKey, Partition] = {}
+        self.next_producer_id = 0
+        self.has_producer_ids = False
+
+    def add_topic(self, topic: Topic) -> None:
+        """Enter a topic and index its partitions."""
+        self.topics[topic.name] = topic
+        self.topic_by_id[topic.topic_id] = topic
+        self.folded_names[fold_name(topic.name)] = topic.name
+        for partition in topic.partitions.values():
+            self.add_partition(partition)
+
+    def add_partition(self, partition: Partition) -> None:
+        """Index one partition by its brokers; again after its replicas changed."""
+        for broker_id in partition.replicas:
+            self.hosted.setdefault(broker_id, {})[partition.key] = partition
+        if partition.adding or partition.removing:
+            self.reassigning[partition.key] = partition
+
+    def drop_replica(self, partition: Partition, broker_id: int) -> None:
+        """Forget that a broker hosts a partition."""
+        self.hosted.get(broker_id, {}).pop(partition.key, None)
+        self.storage_faults.discard((partition.key, broker_id))
+        partition.replica_phases.pop(broker_id, None)
+        partition.directories.pop(broker_id, None)
+
+    def drop_topic(self, topic: Topic) -> None:
+        """Forget a topic."""
+        self.topics.pop(topic.name, None)
+        self.topic_by_id.pop(topic.topic_id, None)
+        self.folded_names.pop(fold_name(topic.name), None)
+        for partition in topic.partitions.values():
+            self.leaderless.pop(partition.key, None)
+            self.reassigning.pop(partition.key, None)
+            for broker_id in partition.replicas:
+                self.hosted.get(broker_id, {}).pop(partition.key, None)
+                self.storage_faults.discard((partition.key, broker_id))
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition of every topic."""
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """One partition by name."""
+        known = self.topics.get(topic)
+        return known.partitions.get(index) if known else None
+
+    def is_unclean_allowed(self, topic: str) -> bool:
+        """The topic's own `unclean.leader.election.enable`, else the cluster's."""
+        value = self.topics[topic].configs.get("unclean.leader.election.enable")
+        if value is None:
+            return self.config.unclean_leader_election_enable
+        return value.lower() == "true"
+
+    def has_lost_directory(self, partition: Partition, broker_id: int) -> bool:
+        """The broker is registered without the folder that held this replica."""
+        broker = self.brokers.get(broker_id)
+        directory = partition.directories.get(broker_id)
+        if broker is None or broker.registration is None or directory is None:
+            return False
+        return directory not in broker.registration.directory_ids
+
+    def fault(self, partition: Partition, broker_id: int) -> str:
+        """Why this replica may neither lead nor be in an ISR; empty when it may."""
+        if broker_id not in self.brokers:
+            return f"broker {broker_id} is not running"
+        if broker_id in self.shutting_down:
+            return f"broker {broker_id} is shutting down"
+        if self.has_lost_directory(partition, broker_id):
+            lost = partition.directories[broker_id]
+            return (
+                f"broker {broker_id} is back without directory {lost}, which held this replica "
+                "(its disk was wiped or replaced)"
+            )
+        if (partition.key, broker_id) in self.storage_faults:
+            return f"broker {broker_id} reports a storage failure"
+        return ""
+
+    def sole_directory(self, broker_id: int) -> UUID | None:
+        """The broker's one data folder; None when it has several and must choose itself."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.registration is None:
+            return None
+        ids = broker.registration.directory_ids
+        return ids[0] if len(ids) == 1 else None
+
+    def describe(self, partition: Partition, *, is_new: bool = False) -> PartitionState:
+        """As told to brokers."""
+        return PartitionState(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=max(partition.version, 0),
+            isr=partition.isr,
+            replicas=partition.replicas,
+            adding_replicas=partition.adding,
+            removing_replicas=partition.removing,
+            offline_replicas=tuple(b for b in partition.replicas if self.fault(partition, b)),
+            is_new=is_new,
+            offline_reason=partition.offline_reason,
+        )

@@ -1,0 +1,334 @@
+"""One term of office, from the snapshot to the resignation: feeds the machine, carries out Ready.
+
+One task owns the machine. Watches only say which paths to read again; requests and answers wait in
+one queue; each round drains both, decides, writes, tells, answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.ports.control import ControlCalls
+from headwater.ports.metadata_store import Delete, MetadataStore, NoNodeError, Operation
+from headwater.wire.control import LiveBroker
+from headwater_broker.cluster import znodes
+from headwater_broker.cluster.controller import office, snapshot
+from headwater_broker.cluster.controller.channels import BrokerChannel, Office
+from headwater_broker.cluster.controller.events import (
+    BalanceTick,
+    BrokersFound,
+    ConfigFound,
+    DeleteTopics,
+    ElectLeaders,
+    Event,
+    Ready,
+    Reassign,
+    Reply,
+    Tick,
+    TopicsFound,
+)
+from headwater_broker.cluster.controller.machine import ControllerMachine
+from headwater_broker.cluster.controller.office import Term
+from headwater_broker.cluster.controller.state import ControllerConfig
+from headwater_broker.cluster.controller.topic_changes import check_configs
+from headwater_broker.cluster.controller.writes import DeposedError, write_groups
+from headwater_broker.cluster.znodes import NO_DIRECTORY
+
+TICK_S = 1.0
+FIRST_BALANCE_S = 5.0
+SPREAD_WAIT_S = 1.0
+"""How long an admin reply waits for brokers that do not answer; leaders are elected by then."""
+
+WATCHED = (
+    znodes.CONTROLLER,
+    znodes.BROKERS,
+    znodes.TOPICS,
+    znodes.DELETE_REQUESTS,
+    znodes.CONFIG_CHANGES,
+    znodes.REASSIGN_REQUEST,
+    znodes.PREFERRED_REQUEST,
+)
+HEALED = (znodes.CONTROLLER, znodes.BROKERS, znodes.TOPICS, znodes.DELETE_REQUESTS)
+"""Read again by the timer too, in case a watch was lost."""
+
+logger = logging.getLogger(__name__)
+
+
+class TermOfOffice:
+    """Runs until deposed, or cancelled."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        cluster_id: str,
+        term: Term,
+        store: MetadataStore,
+        calls: ControlCalls,
+        clock: Clock,
+        entropy: Entropy,
+        config: ControllerConfig,
+    ) -> None:
+        self.term = term
+        self.machine: ControllerMachine | None = None
+        self._broker_id = broker_id
+        self._office = Office(broker_id, term.controller_epoch, cluster_id)
+        self._store = store
+        self._calls = calls
+        self._clock = clock
+        self._entropy = entropy
+        self._config = config
+        self._queue: deque[Event] = deque()
+        self._stale: set[str] = set()
+        self._wake = asyncio.Event()
+        self._channels: dict[int, BrokerChannel] = {}
+        self._live: tuple[LiveBroker, ...] = ()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._next_token = 0
+        self._answering: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._next_balance = clock.monotonic() + FIRST_BALANCE_S
+
+    async def ask(self, make: Callable[[int], Event]) -> Any:
+        """Decide on an event made with a fresh token; its reply's value, once durable.
+
+        Raises KafkaError(NOT_CONTROLLER) when the term ends first: the outcome is unknown.
+        """
+        token = self._next_token
+        self._next_token += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = answer
+        self.post(make(token))
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(token, None)
+
+    def post(self, event: Event) -> None:
+        """Decide on this event in the next round."""
+        self._queue.append(event)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Lead. Raises DeposedError, StoreError, ZnodeError: whatever ends the term."""
+        unwatch = [self._store.watch(path, self._read_again) for path in WATCHED]
+        try:
+            await self._load()
+            timer = asyncio.get_running_loop().create_task(self._tick(), name="controller-tick")
+            try:
+                while True:
+                    await self._round()
+                    await self._wake.wait()
+                    self._wake.clear()
+            finally:
+                timer.cancel()
+        finally:
+            for end in unwatch:
+                end()
+            await self._end()
+
+    async def _load(self) -> None:
+        began = self._clock.monotonic()
+        for path in znodes.PERSISTENT_PATHS:
+            await self._store.ensure_path(path)
+        found = await snapshot.read_snapshot(self._store)
+        self.machine = ControllerMachine(
+            self._broker_id,
+            self.term.controller_epoch,
+            self._office.cluster_id,
+            self._config,
+            found,
+            self._entropy,
+        )
+        self._stale.update(WATCHED)
+        logger.info(
+            "broker %d is controller, epoch %d: %d topics, %d brokers, loaded in %.0f ms",
+            self._broker_id,
+            self.term.controller_epoch,
+            len(found.topics),
+            len(found.registered),
+            (self._clock.monotonic() - began) * 1000,
+        )
+
+    async def _end(self) -> None:
+        for task in (*self._answering, *self._closing):
+            task.cancel()
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+        for answer in self._waiting.values():
+            if not answer.done():
+                text = "the controller's term ended"
+                answer.set_exception(KafkaError(ErrorCode.NOT_CONTROLLER, text))
+
+    def _read_again(self, path: str) -> None:
+        self._stale.add(path)
+        self._wake.set()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._stale.update(HEALED)
+            self.post(Tick())
+            if self._clock.monotonic() >= self._next_balance:
+                interval_ms = self._config.leader_imbalance_check_interval_ms
+                self._next_balance = self._clock.monotonic() + interval_ms / 1000
+                self.post(BalanceTick())
+
+    async def _round(self) -> None:
+        """Read what changed, decide on everything that waits, write, tell, answer."""
+        machine = self.machine
+        assert machine is not None
+        first = True
+        while first or self._stale or self._queue:
+            first = False
+            stale, self._stale = self._stale, set()
+            for path in sorted(stale):
+                await self._refresh(machine, path)
+            while self._queue:
+                machine.handle(self._queue.popleft())
+            await self._carry_out(machine.take())
+
+    async def _carry_out(self, ready: Ready) -> None:
+        if ready.writes:
+            await write_groups(self._store, self.term.fence, ready.writes)
+        self._live = ready.live
+        self._open_channels()
+        for update in ready.updates:
+            self._channels[update.broker_id].push(update)
+        told = [u.broker_id for u in ready.updates]
+        for reply in ready.replies:
+            if reply.after_delivery and told:
+                self._later(self._answer_when_told(reply, told), self._answering)
+            else:
+                self._answer(reply)
+
+    def _open_channels(self) -> None:
+        live = {b.broker_id: b for b in self._live}
+        for broker_id, channel in list(self._channels.items()):
+            broker = live.get(broker_id)
+            if broker is None or broker.broker_epoch != channel.broker.broker_epoch:
+                del self._channels[broker_id]
+                self._later(channel.close(), self._closing)
+        for broker_id, broker in live.items():
+            if broker_id not in self._channels:
+                self._channels[broker_id] = BrokerChannel(
+                    self._office, broker, self._calls, lambda: self._live, self.post
+                )
+
+    def _later(self, work: Any, keep: set[asyncio.Task[None]]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        keep.add(task)
+        task.add_done_callback(keep.discard)
+
+    def _answer(self, reply: Reply) -> None:
+        answer = self._waiting.get(reply.token)
+        if answer is not None and not answer.done():
+            answer.set_result(reply.value)
+
+    async def _answer_when_told(self, reply: Reply, told: list[int]) -> None:
+        waits = [self._channels[b].delivered() for b in told if b in self._channels]
+        if waits:
+            await asyncio.wait(waits, timeout=SPREAD_WAIT_S)
+        self._answer(reply)
+
+    async def _refresh(self, machine: ControllerMachine, path: str) -> None:
+        await _REFRESH[path](self, machine)
+
+    async def _refresh_office(self, _machine: ControllerMachine) -> None:
+        if not await office.is_held_by_us(self._store):
+            raise DeposedError("/controller is no longer of this session")
+
+    async def _refresh_brokers(self, machine: ControllerMachine) -> None:
+        machine.handle(BrokersFound(await snapshot.read_registered(self._store)))
+
+    async def _refresh_topics(self, machine: ControllerMachine) -> None:
+        names = set(await self._store.children(znodes.TOPICS))
+        known = machine.state.topics.keys()
+        if missing := known - names:
+            raise DeposedError(f"topics vanished from the store by hand: {sorted(missing)[:5]}")
+        if fresh := names - known:
+            found = await snapshot.read_found_topics(self._store, fresh)
+            machine.handle(TopicsFound(tuple(found)))
+
+    async def _refresh_deletions(self, machine: ControllerMachine) -> None:
+        for name in await self._store.children(znodes.DELETE_REQUESTS):
+            if name in machine.state.topics:
+                row = ((name, NO_DIRECTORY),)
+                machine.handle(DeleteTopics(self._spare_token(), row, requested_in_store=True))
+            else:
+                await self._write(Delete(znodes.delete_request_path(name)))
+
+    async def _refresh_config_changes(self, machine: ControllerMachine) -> None:
+        for name in await self._store.children(znodes.CONFIG_CHANGES):
+            path = f"{znodes.CONFIG_CHANGES}/{name}"
+            try:
+                entity = znodes.decode_config_change((await self._store.get(path)).data)
+            except NoNodeError:
+                continue
+            kind, _, topic = (entity or "").partition("/")
+            if kind == "topics" and topic in machine.state.topics:
+                await self._reload_config(machine, topic)
+            await self._write(Delete(path))
+
+    async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
+        try:
+            configs = await snapshot.read_overrides(self._store, topic) or {}
+            check_configs(configs)
+        except HeadwaterError as e:
+            logger.error("configs of %s, written by hand, are ignored: %s", topic, e)
+            return
+        machine.handle(ConfigFound(topic, configs))
+
+    async def _refresh_reassignments(self, machine: ControllerMachine) -> None:
+        """An old tool's plan: started as if requested, then the request node is removed."""
+        path = znodes.REASSIGN_REQUEST
+        rows = await self._read_partition_list(path)
+        if rows is not None:
+            machine.handle(Reassign(self._spare_token(), rows))
+            await self._write(Delete(path))
+
+    async def _refresh_preferred(self, machine: ControllerMachine) -> None:
+        path = znodes.PREFERRED_REQUEST
+        rows = await self._read_partition_list(path)
+        if rows is not None:
+            machine.handle(ElectLeaders(self._spare_token(), False, tuple(rows)))
+            await self._write(Delete(path))
+
+    async def _read_partition_list(
+        self, path: str
+    ) -> dict[tuple[str, int], tuple[int, ...]] | None:
+        try:
+            data = (await self._store.get(path)).data
+        except NoNodeError:
+            return None
+        try:
+            return znodes.decode_partition_list(path, data)
+        except znodes.ZnodeError as e:
+            logger.error("a request written by hand is dropped: %s", e)
+            return {}
+
+    async def _write(self, operation: Operation) -> None:
+        await write_groups(self._store, self.term.fence, [(operation,)])
+
+    def _spare_token(self) -> int:
+        """For events whose reply nobody waits for."""
+        self._next_token += 1
+        return self._next_token - 1
+
+
+_REFRESH: dict[str, Callable[[TermOfOffice, ControllerMachine], Any]] = {
+    znodes.CONTROLLER: TermOfOffice._refresh_office,
+    znodes.BROKERS: TermOfOffice._refresh_brokers,
+    znodes.TOPICS: TermOfOffice._refresh_topics,
+    znodes.DELETE_REQUESTS: TermOfOffice._refresh_deletions,
+    znodes.CONFIG_CHANGES: TermOfOffice._refresh_config_changes,
+    znodes.REASSIGN_REQUEST: TermOfOffice._refresh_reassignments,
+    znodes.PREFERRED_REQUEST: TermOfOffice._refresh_preferred,
+}

@@ -1,0 +1,378 @@
+"""Topics are made, grow, change their configs: checks, then desired state, then leaders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from headwater.config.keys import TOPIC_KEYS, Kind, check_topic_overrides, topic_key
+from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater_broker.cluster.controller import elections, placement
+from headwater_broker.cluster.controller.changes import Changes
+from headwater_broker.cluster.controller.events import (
+    AlterConfigs,
+    ConfigEdit,
+    ConfigFound,
+    CreatePartitions,
+    CreateTopics,
+    FoundTopic,
+    Growth,
+    NewTopic,
+    Reply,
+    TopicResult,
+    TopicsFound,
+)
+from headwater_broker.cluster.controller.state import (
+    ControllerState,
+    Partition,
+    Topic,
+    fold_name,
+)
+from headwater_broker.cluster.controller.transitions import PartitionPhase, ReplicaPhase
+from headwater_broker.cluster.znodes import NO_DIRECTORY
+
+TOPIC_NAME_CHARS_MAX = 249
+OFFSETS_TOPIC = "__consumer_offsets"
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def check_name(topic: str) -> None:
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) that says what is wrong."""
+    text = None
+    if not topic:
+        text = "the topic's name is empty"
+    elif topic in (".", ".."):
+        text = f"a topic cannot be named {topic!r}"
+    elif len(topic) > TOPIC_NAME_CHARS_MAX:
+        text = f"the topic's name has {len(topic)} characters; {TOPIC_NAME_CHARS_MAX} are allowed"
+    elif not _LEGAL_NAME.match(topic):
+        text = f"topic {topic!r}: only ASCII letters, digits, '.', '_' and '-' are allowed"
+    if text is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+
+
+def on_create_topics(
+    state: ControllerState, changes: Changes, event: CreateTopics, entropy: Entropy
+) -> None:
+    """Each topic for itself: one bad topic leaves the others alone."""
+    names = [t.name for t in event.topics]
+    results = []
+    for spec in event.topics:
+        try:
+            if names.count(spec.name) > 1:
+                text = f"topic {spec.name!r} is named twice in the request"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            topic = _plan_topic(state, spec, entropy)
+        except KafkaError as e:
+            results.append(TopicResult(name=spec.name, error=e.code, message=e.detail))
+            continue
+        if not event.validate_only:
+            enter_topic(state, changes, topic)
+            changes.create_topic(topic)
+        results.append(_result_of(topic, is_real=not event.validate_only))
+    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+
+
+def _result_of(topic: Topic, *, is_real: bool) -> TopicResult:
+    return TopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id if is_real else NO_DIRECTORY,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=dict(topic.configs),
+    )
+
+
+def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Topic:
+    check_name(spec.name)
+    if spec.name in state.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{spec.name}' already exists.")
+    twin = state.folded_names.get(fold_name(spec.name))
+    if twin is not None:
+        text = f"Topic '{spec.name}' collides with existing topic: {twin} ('.' and '_' are alike)"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    configs = {k: v for k, v in spec.configs.items() if v is not None}
+    if len(configs) != len(spec.configs):
+        null = sorted(k for k, v in spec.configs.items() if v is None)
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"null values for {null}")
+    check_configs(configs)
+    placed = _placement(state, spec, entropy)
+    topic_id = entropy.uuid()
+    partitions = {
+        index: Partition(spec.name, topic_id, index, replicas) for index, replicas in placed.items()
+    }
+    return Topic(spec.name, topic_id, partitions, configs)
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG)."""
+    try:
+        check_topic_overrides(configs)
+    except UsageError as e:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+
+
+def _placement(
+    state: ControllerState, spec: NewTopic, entropy: Entropy
+) -> dict[int, tuple[int, ...]]:
+    if spec.assignments:
+        if spec.num_partitions != -1 or spec.replication_factor != -1:
+            text = "both manual assignments and numPartitions or replicationFactor are set"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        check_manual(state, spec.assignments)
+        return dict(sorted(spec.assignments.items()))
+    default = state.config
+    count = default.num_partitions if spec.num_partitions == -1 else spec.num_partitions
+    factor = spec.replication_factor
+    factor = default.default_replication_factor if factor == -1 else factor
+    if count > default.max_partitions_per_request:
+        text = f"{count} partitions at once; {default.max_partitions_per_request} are allowed"
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    return _place(state, count, factor, entropy)
+
+
+def _usable(state: ControllerState) -> list[int]:
+    """Brokers that may get new replicas."""
+    return sorted(b for b in state.brokers if b not in state.shutting_down)
+
+
+def _place(
+    state: ControllerState,
+    count: int,
+    factor: int,
+    entropy: Entropy | None,
+    *,
+    start: int = 0,
+    shift: int = 0,
+    first_partition: int = 0,
+) -> dict[int, tuple[int, ...]]:
+    brokers = _usable(state)
+    if entropy is not None and brokers:
+        start = int(entropy.uniform(0, len(brokers))) % len(brokers)
+        shift = int(entropy.uniform(0, len(brokers))) % len(brokers)
+    racks = {b: state.brokers[b].live().rack for b in brokers}
+    known = {b: rack for b, rack in racks.items() if rack is not None}
+    if brokers and len(known) == len(brokers):
+        return placement.assign_by_rack(
+            known, count, factor, start=start, shift=shift, first_partition=first_partition
+        )
+    return placement.assign(
+        brokers, count, factor, start=start, shift=shift, first_partition=first_partition
+    )
+
+
+def check_manual(
+    state: ControllerState, assignments: Mapping[int, tuple[int, ...]], first: int = 0
+) -> None:
+    """Whole, consecutive, without duplicates, all of one size, on known brokers.
+
+    Raises KafkaError(INVALID_REPLICA_ASSIGNMENT).
+    """
+    bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    if sorted(assignments) != list(range(first, first + len(assignments))):
+        text = f"partitions are not numbered from {first} on without gaps: {sorted(assignments)}"
+        raise KafkaError(bad, text)
+    sizes = {len(replicas) for replicas in assignments.values()}
+    if sizes == {0} or len(sizes) > 1:
+        raise KafkaError(bad, f"partitions have different or no numbers of replicas: {assignments}")
+    for index, replicas in assignments.items():
+        if len(set(replicas)) != len(replicas):
+            raise KafkaError(bad, f"partition {index}: duplicate replicas {list(replicas)}")
+        unknown = [b for b in replicas if b not in state.brokers and b not in state.memories]
+        if unknown:
+            raise KafkaError(bad, f"partition {index}: unknown brokers {unknown}")
+
+
+def enter_topic(state: ControllerState, changes: Changes, topic: Topic) -> None:
+    """A planned or found topic becomes part of the state, and gets its first leaders."""
+    state.add_topic(topic)
+    for partition in topic.partitions.values():
+        _enter_partition(state, changes, partition)
+
+
+def _enter_partition(state: ControllerState, changes: Changes, partition: Partition) -> None:
+    partition.move(PartitionPhase.NEW)
+    for broker_id in partition.replicas:
+        partition.move_replica(broker_id, ReplicaPhase.NEW)
+        if broker_id not in state.brokers:
+            partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
+    changes.tell(partition)
+    elections.first_leader(state, changes, partition)
+
+
+def on_topics_found(
+    state: ControllerState, changes: Changes, event: TopicsFound, entropy: Entropy
+) -> None:
+    """Topics, or more partitions, that a tool wrote into the store by hand."""
+    for found in event.topics:
+        known = state.topics.get(found.name)
+        if known is None:
+            _adopt(state, changes, found, entropy)
+        elif found.version > known.version:
+            known.version = found.version
+            added = {
+                index: Partition(known.name, known.topic_id, index, replicas)
+                for index, replicas in sorted(found.assignment.partitions.items())
+                if index not in known.partitions
+            }
+            _add_partitions(state, changes, known, added)
+
+
+def _adopt(state: ControllerState, changes: Changes, found: FoundTopic, entropy: Entropy) -> None:
+    is_named = found.assignment.topic_id != NO_DIRECTORY
+    topic_id = found.assignment.topic_id if is_named else entropy.uuid()
+    partitions = {
+        index: Partition(found.name, topic_id, index, replicas)
+        for index, replicas in sorted(found.assignment.partitions.items())
+    }
+    topic = Topic(found.name, topic_id, partitions, dict(found.configs), found.version)
+    topic.has_config = found.has_config
+    enter_topic(state, changes, topic)
+    changes.tell_topic(topic)
+    if not is_named:
+        changes.write_assignment(topic)
+
+
+def _add_partitions(
+    state: ControllerState, changes: Changes, topic: Topic, added: Mapping[int, Partition]
+) -> None:
+    for index, partition in added.items():
+        topic.partitions[index] = partition
+        state.add_partition(partition)
+        _enter_partition(state, changes, partition)
+
+
+def on_create_partitions(state: ControllerState, changes: Changes, event: CreatePartitions) -> None:
+    """More partitions for existing topics; records stay where they are."""
+    results = []
+    names = [t.name for t in event.topics]
+    for growth in event.topics:
+        try:
+            if names.count(growth.name) > 1:
+                text = f"topic {growth.name!r} is named twice in the request"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            topic, placed = _plan_growth(state, growth)
+        except KafkaError as e:
+            results.append(TopicResult(name=growth.name, error=e.code, message=e.detail))
+            continue
+        if not event.validate_only:
+            rows = {i: Partition(topic.name, topic.topic_id, i, r) for i, r in placed.items()}
+            changes.write_assignment(topic)
+            _add_partitions(state, changes, topic, rows)
+        results.append(TopicResult(name=growth.name, topic_id=topic.topic_id))
+    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+
+
+def _plan_growth(
+    state: ControllerState, growth: Growth
+) -> tuple[Topic, dict[int, tuple[int, ...]]]:
+    topic = state.topics.get(growth.name)
+    if topic is None:
+        text = f"The topic '{growth.name}' does not exist."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    now = len(topic.partitions)
+    if growth.count <= now:
+        text = f"Topic has {now} partitions; the number can only be increased, not to "
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{text}{growth.count}.")
+    if any(p.adding or p.removing for p in topic.partitions.values()):
+        text = f"a reassignment of '{growth.name}' is in progress"
+        raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
+    first = topic.partitions[min(topic.partitions)]
+    more = growth.count - now
+    if growth.assignments is not None:
+        placed = dict(enumerate(growth.assignments, now))
+        if len(placed) != more:
+            text = f"{more} partitions are new, {len(placed)} assignments are given"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        check_manual(state, placed, now)
+        if any(len(r) != len(first.replicas) for r in placed.values()):
+            text = f"every new partition needs {len(first.replicas)} replicas, as partition 0"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        return topic, placed
+    brokers = _usable(state)
+    # Go on where partition 0 began, so that growth keeps the leaders spread.
+    start = next((i for i, b in enumerate(brokers) if b >= first.replicas[0]), 0)
+    factor = len(first.replicas)
+    return topic, _place(state, more, factor, None, start=start, shift=start, first_partition=now)
+
+
+def on_alter_configs(state: ControllerState, changes: Changes, event: AlterConfigs) -> None:
+    """Set, delete, append, subtract overrides of topics (KIP-339)."""
+    results = []
+    for edit in event.edits:
+        topic = state.topics.get(edit.topic)
+        try:
+            if topic is None:
+                text = f"The topic '{edit.topic}' does not exist."
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            configs = edited(topic.configs, edit)
+            check_configs(configs)
+        except KafkaError as e:
+            results.append(TopicResult(name=edit.topic, error=e.code, message=e.detail))
+            continue
+        if not event.validate_only and configs != topic.configs:
+            topic.configs = configs
+            changes.write_configs(topic)
+            _elect_if_allowed(state, changes, topic)
+        results.append(TopicResult(name=edit.topic, topic_id=topic.topic_id))
+    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+
+
+def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:
+    """Somebody wrote `/config/topics/T`: take it as it is, if it is valid."""
+    topic = state.topics.get(event.topic)
+    if topic is None:
+        return
+    check_configs(event.configs)
+    topic.configs = dict(event.configs)
+    topic.has_config = True
+    changes.tell_topic(topic)
+    _elect_if_allowed(state, changes, topic)
+
+
+def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:
+    """Unclean election was perhaps just allowed."""
+    for partition in topic.partitions.values():
+        if partition.key in state.leaderless:
+            elections.elect(state, changes, partition)
+
+
+def edited(configs: Mapping[str, str], edit: ConfigEdit) -> dict[str, str]:
+    """The overrides after an edit. Raises KafkaError."""
+    result = {} if edit.replace else dict(configs)
+    for name, operation, value in edit.operations:
+        try:
+            row = topic_key(name)
+        except UsageError as e:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+        if operation == DELETE:
+            result.pop(name, None)
+            continue
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {name}: the value is null")
+        if operation == SET:
+            result[name] = value
+        elif row.kind is not Kind.LIST:
+            text = f"config {name} is not a list: append and subtract do not apply"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        else:
+            result[name] = _edit_list(result.get(name), name, operation, value)
+    return result
+
+
+def _edit_list(now: str | None, name: str, operation: int, value: str) -> str:
+    row = TOPIC_KEYS[name]
+    items = _items(now if now is not None else row.render(row.default))
+    given = _items(value)
+    if operation == APPEND:
+        return ",".join([*items, *(v for v in given if v not in items)])
+    if operation == SUBTRACT:
+        return ",".join(v for v in items if v not in given)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {name}: unknown operation {operation}")
+
+
+def _items(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

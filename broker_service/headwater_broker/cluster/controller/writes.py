@@ -1,0 +1,110 @@
+"""Makes a Ready's writes durable: few large multis, each fenced by the controller epoch's node.
+
+A deposed controller's multi fails whole at its Check. A lost connection leaves the outcome unknown:
+then the store is read again, and the own value there means success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from headwater.errors import HeadwaterError
+from headwater.ports.metadata_store import (
+    BadVersionError,
+    Check,
+    ConnectionLostError,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Set,
+)
+
+MULTI_OPERATIONS_MAX = 1000
+MULTI_BYTES_MAX = 400_000
+"""Well below ZooKeeper's request limit (`jute.maxbuffer`, 1 MiB)."""
+OPERATION_BYTES = 40
+RETRY_DELAY_S = 0.05
+
+
+class DeposedError(HeadwaterError):
+    """The store is not as this controller left it: it must resign and load anew."""
+
+
+async def write_groups(
+    store: MetadataStore, fence: Check, groups: Sequence[tuple[Operation, ...]]
+) -> None:
+    """Write the groups in order. Raises DeposedError, SessionExpiredError."""
+    for chunk in _chunks(groups):
+        await _write_chunk(store, fence, chunk)
+
+
+def _chunks(groups: Sequence[tuple[Operation, ...]]) -> Iterator[list[Operation]]:
+    chunk: list[Operation] = []
+    size = 0
+    for group in groups:
+        group_bytes = sum(_size(op) for op in group)
+        is_full = len(chunk) + len(group) > MULTI_OPERATIONS_MAX
+        if chunk and (is_full or size + group_bytes > MULTI_BYTES_MAX):
+            yield chunk
+            chunk, size = [], 0
+        chunk.extend(group)
+        size += group_bytes
+    if chunk:
+        yield chunk
+
+
+def _size(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, Create | Set) else b""
+    return OPERATION_BYTES + len(operation.path) + len(data)
+
+
+async def _write_chunk(store: MetadataStore, fence: Check, chunk: list[Operation]) -> None:
+    while True:
+        try:
+            await store.multi([fence, *chunk])
+            return
+        except ConnectionLostError:
+            if await _was_applied(store, fence, chunk):
+                return
+        except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError) as e:
+            raise DeposedError(f"a write of {len(chunk)} operations was refused: {e!r}") from e
+
+
+async def _was_applied(store: MetadataStore, fence: Check, chunk: list[Operation]) -> bool:
+    while True:
+        try:
+            if (await store.get(fence.path)).version != fence.version:
+                raise DeposedError(f"{fence.path} has moved on while the connection was lost")
+            for operation in chunk:
+                verdict = await _verdict(store, operation)
+                if verdict is not None:
+                    return verdict
+            return False
+        except ConnectionLostError:
+            await asyncio.sleep(RETRY_DELAY_S)
+
+
+async def _verdict(store: MetadataStore, operation: Operation) -> bool | None:
+    """Did this operation happen? None when the store cannot tell; a multi is all or nothing."""
+    try:
+        node = await store.get(operation.path)
+    except NoNodeError:
+        return isinstance(operation, Delete)
+    if isinstance(operation, Delete):
+        return False
+    if isinstance(operation, Create):
+        if node.data != operation.data:
+            raise DeposedError(f"{operation.path} was created by somebody else")
+        return True
+    if isinstance(operation, Set) and operation.version >= 0:
+        if node.version == operation.version:
+            return False
+        if node.version == operation.version + 1 and node.data == operation.data:
+            return True
+        raise DeposedError(f"{operation.path} was changed by somebody else")
+    return None

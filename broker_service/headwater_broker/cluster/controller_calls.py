@@ -1,0 +1,170 @@
+"""Calls from a broker to the controller, wherever it is now.
+
+The `/controller` node names it. When it is this broker, the call goes straight to the local
+service. NOT_CONTROLLER and unreachable controllers are retried until the deadline: an election
+takes some tens of milliseconds, so callers see a short delay and no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from headwater.clock import Clock
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.control import ControlCalls, ControlHandler, ControlUnavailableError
+from headwater.ports.metadata_store import MetadataStore, NoNodeError, StoreError
+from headwater.wire.control import (
+    AllocateProducerIdsReply,
+    AllocateProducerIdsRequest,
+    AlterPartitionReply,
+    AlterPartitionRequest,
+    Control,
+    ControlledShutdownReply,
+    ControlledShutdownRequest,
+    ForwardReply,
+    ForwardRequest,
+)
+from headwater_broker.cluster import znodes
+
+CALL_TIMEOUT_MS = 30_000
+RETRY_DELAY_S = 0.02
+RETRY_DELAY_MAX_S = 0.5
+
+R = TypeVar(
+    "R", AlterPartitionReply, AllocateProducerIdsReply, ControlledShutdownReply, ForwardReply
+)
+
+
+class LocalController(Protocol):
+    """The controller service of this process."""
+
+    def handlers(self) -> dict[type[Control], ControlHandler]:
+        """Its control handlers by request class; they answer NOT_CONTROLLER when standing by."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    broker_id: int
+    address: str
+
+
+class ControllerCalls:
+    """Finds the controller and calls it."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        store: MetadataStore,
+        calls: ControlCalls,
+        local: LocalController,
+        clock: Clock,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._store = store
+        self._calls = calls
+        self._local = local
+        self._clock = clock
+        self._target: _Target | None = None
+        self._unwatch = store.watch(znodes.CONTROLLER, self._forget)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._unwatch()
+
+    def _forget(self, _path: str) -> None:
+        self._target = None
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> AlterPartitionReply:
+        """Propose ISRs (KIP-497). Raises KafkaError(REQUEST_TIMED_OUT): the outcome is unknown."""
+        return await self._call(request, AlterPartitionReply, timeout_ms)
+
+    async def forward(
+        self,
+        api_key: int,
+        version: int,
+        body: bytes,
+        principal: str = "User:ANONYMOUS",
+        timeout_ms: int = CALL_TIMEOUT_MS,
+    ) -> bytes:
+        """Run an admin request on the controller: encoded body in, encoded reply body out.
+
+        Raises KafkaError(REQUEST_TIMED_OUT) when no controller answered in time.
+        """
+        request = ForwardRequest(
+            forwarded_key=api_key, forwarded_version=version, principal=principal, body=body
+        )
+        reply = await self._call(request, ForwardReply, timeout_ms)
+        if reply.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(reply.error_code), f"forwarded request of key {api_key}")
+        return bytes(reply.body)
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        """A fresh block of producer ids: (start, length), never given out before."""
+        request = AllocateProducerIdsRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch()
+        )
+        reply = await self._call(request, AllocateProducerIdsReply, CALL_TIMEOUT_MS)
+        if reply.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(reply.error_code), "producer id block")
+        return reply.start, reply.length
+
+    async def controlled_shutdown(self, timeout_ms: int = CALL_TIMEOUT_MS) -> int:
+        """Ask that this broker's leaderships move away; how many partitions it still leads."""
+        request = ControlledShutdownRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch()
+        )
+        reply = await self._call(request, ControlledShutdownReply, timeout_ms)
+        if reply.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(reply.error_code), "controlled shutdown")
+        return reply.remaining
+
+    async def _call(self, request: Control, reply: type[R], timeout_ms: int) -> R:
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        delay = RETRY_DELAY_S
+        met = "no controller is elected"
+        while (left := deadline - self._clock.monotonic()) > 0:
+            try:
+                answer = await self._call_once(request, reply, int(left * 1000) + 1)
+                if answer.error_code != ErrorCode.NOT_CONTROLLER:
+                    return answer
+                met = "the broker asked is no longer the controller"
+            except NoNodeError:
+                met = "no controller is elected"
+            except (ControlUnavailableError, StoreError) as e:
+                met = f"{type(e).__name__}: {e}"
+            self._target = None
+            await asyncio.sleep(min(delay, left))
+            delay = min(delay * 2, RETRY_DELAY_MAX_S)
+        name = type(request).__name__
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} within {timeout_ms} ms: {met}")
+
+    async def _call_once(self, request: Control, reply: type[R], timeout_ms: int) -> R:
+        target = self._target or await self._find()
+        self._target = target
+        if target.broker_id != self._broker_id:
+            return await self._calls.call(target.address, request, reply, timeout_ms)
+        handler = self._local.handlers()[type(request)]
+        answer = await _within(handler(request), timeout_ms)
+        if not isinstance(answer, reply):
+            raise ControlUnavailableError(f"{type(answer).__name__} came for {reply.__name__}")
+        return answer
+
+    async def _find(self) -> _Target:
+        node = await self._store.get(znodes.CONTROLLER)
+        claim = znodes.ControllerClaim.decode(node.data)
+        return _Target(claim.broker_id, claim.control_address)
+
+
+async def _within(work: Awaitable[object], timeout_ms: int) -> object:
+    try:
+        return await asyncio.wait_for(work, timeout_ms / 1000)
+    except TimeoutError as e:
+        raise ControlUnavailableError(f"no answer within {timeout_ms} ms") from e

@@ -1,0 +1,173 @@
+"""This broker's place in the cluster: the cluster id, its registration, its session.
+
+A registration is an ephemeral node, so it lives as long as the session. Its creation id (czxid) is
+the broker epoch that every request of and to this broker carries (KIP-380). When the session is
+lost the broker registers again, with a new epoch; an older registration of its own is waited for,
+never deleted by path: a restarted broker's new node has version 0 again and would be hit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import UsageError
+from headwater.ports.metadata_store import (
+    Check,
+    ConnectionLostError,
+    Create,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+    SessionState,
+    StoreError,
+)
+from headwater_broker.cluster import znodes
+
+RETRY_DELAY_S = 0.1
+NOT_REGISTERED = -1
+
+logger = logging.getLogger(__name__)
+
+
+async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
+    """Create or read the cluster id; `expected` is what the data folders say, or None.
+
+    Raises UsageError when the folders belong to another cluster.
+    """
+    for path in znodes.PERSISTENT_PATHS:
+        await store.ensure_path(path)
+    while True:
+        try:
+            found = znodes.decode_cluster_id((await store.get(znodes.CLUSTER_ID)).data)
+        except NoNodeError:
+            fresh = expected or znodes.uuid_text(entropy.uuid())
+            try:
+                await store.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))])
+            except (NodeExistsError, ConnectionLostError):
+                continue
+            found = fresh
+        if expected is not None and found != expected:
+            raise UsageError(
+                f"the data folders belong to cluster {expected}, the metadata store to {found}: "
+                "point zookeeper.connect at the right ensemble or chroot, or use empty folders"
+            )
+        return found
+
+
+class Membership:
+    """Keeps this broker registered. `broker_epoch` is NOT_REGISTERED (-1) while it is not."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        describe: Callable[[], znodes.BrokerRegistration],
+        *,
+        session_timeout_ms: int,
+        on_registered: Callable[[int], None] | None = None,
+    ) -> None:
+        self.broker_epoch = NOT_REGISTERED
+        self._store = store
+        self._clock = clock
+        self._describe = describe
+        self._wait_s = session_timeout_ms / 1000 * 2 + 2
+        self._on_registered = on_registered
+        self._task: asyncio.Task[None] | None = None
+        self._lost = asyncio.Event()
+        self._closed = False
+
+    async def start(self) -> int:
+        """Register; the broker epoch. Raises UsageError when another broker holds this id."""
+        self._store.on_session(self._session_changed)
+        await self._register()
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name="membership")
+        return self.broker_epoch
+
+    async def stop(self) -> None:
+        """Stop renewing. Closing the store's session removes the registration."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            self.broker_epoch = NOT_REGISTERED
+            self._lost.set()
+
+    async def _keep(self) -> None:
+        while True:
+            await self._lost.wait()
+            self._lost.clear()
+            logger.warning("the metadata session expired: registering again")
+            try:
+                await self._register()
+            except UsageError:
+                logger.exception("registration lost to another broker; trying again")
+                self._lost.set()
+                await asyncio.sleep(self._wait_s)
+
+    async def _register(self) -> None:
+        """Create the node, or wait until an older session's node has gone."""
+        registration = self._describe()
+        path = znodes.broker_path(registration.broker_id)
+        deadline = self._clock.monotonic() + self._wait_s
+        changed = asyncio.Event()
+        unwatch = self._store.watch(path, lambda _path: changed.set())
+        try:
+            while not await self._try_register(path, registration):
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    raise UsageError(await self._conflict(path, registration.broker_id))
+                try:
+                    await asyncio.wait_for(changed.wait(), min(left, 1.0))
+                except TimeoutError:
+                    pass
+                changed.clear()
+        finally:
+            unwatch()
+
+    async def _try_register(self, path: str, registration: znodes.BrokerRegistration) -> bool:
+        try:
+            cluster = await self._store.get(znodes.CLUSTER_ID)
+            check = Check(znodes.CLUSTER_ID, cluster.version)
+            await self._store.multi([check, Create(path, registration.encode(), ephemeral=True)])
+        except (NodeExistsError, ConnectionLostError):
+            logger.info("%s exists or the outcome is unknown: reading it", path)
+        except SessionExpiredError:
+            await asyncio.sleep(RETRY_DELAY_S)
+            return False
+        return await self._adopt(path)
+
+    async def _adopt(self, path: str) -> bool:
+        """True when the node there is of this session: the epoch is its czxid."""
+        try:
+            node = await self._store.get(path)
+            session_id = self._store.session().session_id
+        except StoreError:
+            await asyncio.sleep(RETRY_DELAY_S)
+            return False
+        if node.ephemeral_owner != session_id:
+            return False
+        self.broker_epoch = node.czxid
+        logger.info("registered as %s, broker epoch %d", path, node.czxid)
+        if self._on_registered is not None:
+            self._on_registered(node.czxid)
+        return True
+
+    async def _conflict(self, path: str, broker_id: int) -> str:
+        try:
+            node = await self._store.get(path)
+            other = znodes.BrokerRegistration.decode(broker_id, node.data).control_address
+        except (StoreError, znodes.ZnodeError) as e:
+            other = f"unknown ({e!r})"
+        return (
+            f"broker id {broker_id} is already registered by a live broker (control address "
+            f"{other}): give this one another broker.id, or stop that one"
+        )

@@ -1,0 +1,132 @@
+"""The cluster as the controller told this broker: what Metadata answers are made of.
+
+One holder per broker, changed only by `apply`. The values inside are frozen or replaced whole, so a
+handler may keep what it read across an await. Kafka's counterpart is the metadata cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from headwater.errors import ErrorCode
+from headwater.wire.control import (
+    LiveBroker,
+    PartitionState,
+    TopicState,
+    UpdateMetadataReply,
+    UpdateMetadataRequest,
+)
+
+NO_CONTROLLER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic: its config overrides and its partitions by index."""
+
+    name: str
+    topic_id: UUID
+    configs: Mapping[str, str]
+    partitions: Mapping[int, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """What one `apply` changed, for those that react: groups, configs, purgatories."""
+
+    full: bool
+    topics: frozenset[str]
+    configs: frozenset[str]
+    deleted: frozenset[str]
+
+
+class ClusterView:
+    """This broker's view of brokers, topics and leaders; empty until the first full update."""
+
+    def __init__(self, cluster_id: str, broker_epoch: Callable[[], int]) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = -1
+        self.brokers: Mapping[int, LiveBroker] = {}
+        self.topics: Mapping[str, TopicView] = {}
+        self.topic_by_id: Mapping[UUID, TopicView] = {}
+        self.is_complete = False
+        self.on_change: list[Callable[[ViewChange], None]] = []
+        self._broker_epoch = broker_epoch
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        """The partition's state, or None when topic or partition is unknown here."""
+        known = self.topics.get(topic)
+        return known.partitions.get(partition) if known else None
+
+    async def handle(self, request: UpdateMetadataRequest) -> UpdateMetadataReply:
+        """The control handler of UpdateMetadata."""
+        return UpdateMetadataReply(error_code=self.apply(request))
+
+    def apply(self, request: UpdateMetadataRequest) -> ErrorCode:
+        """Take the controller's word, unless it is of a deposed controller or a past life of ours.
+
+        A request for an older broker epoch was meant for the previous registration (KIP-380).
+        """
+        if request.controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if request.broker_epoch < self._broker_epoch():
+            return ErrorCode.STALE_BROKER_EPOCH
+        if request.cluster_id != self.cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        self.controller_epoch = request.controller_epoch
+        self.controller_id = request.controller_id
+        self.brokers = {b.broker_id: b for b in request.brokers}
+        change = self._apply_topics(request)
+        self.is_complete = self.is_complete or request.full
+        for notify in self.on_change:
+            notify(change)
+        return ErrorCode.NONE
+
+    def _apply_topics(self, request: UpdateMetadataRequest) -> ViewChange:
+        before = self.topics
+        topics: dict[str, TopicView] = {} if request.full else dict(before)
+        configs = {t.topic for t in request.topics if _apply_topic(topics, t, before)}
+        deleted = {t.topic for t in request.topics if t.deleted and t.topic not in topics}
+        if request.full:
+            deleted |= before.keys() - topics.keys()
+        grown: dict[str, dict[int, PartitionState]] = {}
+        for state in request.partitions:
+            known = topics.get(state.topic)
+            if known is None or known.topic_id != state.topic_id:
+                continue
+            if state.topic not in grown:
+                grown[state.topic] = dict(known.partitions)
+            grown[state.topic][state.partition] = state
+        for name, partitions in grown.items():
+            topics[name] = replace(topics[name], partitions=partitions)
+        self.topics = topics
+        self.topic_by_id = {t.topic_id: t for t in topics.values()}
+        return ViewChange(
+            full=request.full,
+            topics=frozenset(grown),
+            configs=frozenset(configs),
+            deleted=frozenset(deleted),
+        )
+
+
+def _apply_topic(
+    topics: dict[str, TopicView], state: TopicState, before: Mapping[str, TopicView]
+) -> bool:
+    """Enter, change or drop one topic; True when its configs differ from what was known."""
+    known = topics.get(state.topic)
+    if state.deleted:
+        # The name may already belong to a newer topic: only the id that was deleted goes.
+        if known is not None and known.topic_id == state.topic_id:
+            del topics[state.topic]
+        return False
+    configs = {c.name: c.value for c in state.configs if c.value is not None}
+    is_same = known is not None and known.topic_id == state.topic_id
+    partitions = known.partitions if known is not None and is_same else {}
+    topics[state.topic] = TopicView(
+        name=state.topic, topic_id=state.topic_id, configs=configs, partitions=partitions
+    )
+    old = before.get(state.topic)
+    return old is None or old.topic_id != state.topic_id or old.configs != configs

@@ -1,0 +1,438 @@
+"""Every path in the metadata store, and the JSON each node holds. Kafka's layout, with versions.
+
+    /cluster/id                                   {"version":"1","id":"<base64url uuid>"}
+    /controller                    (ephemeral)    {"version":2,"brokerid":1,"timestamp":"ms", ...}
+    /controller_epoch                             7
+    /brokers/ids/1                 (ephemeral)    BrokerRegistration
+    /brokers/topics/T                             TopicAssignment (version 3, KIP-516, KIP-455)
+    /brokers/topics/T/partitions/0/state          PartitionRecord (its node version: the epoch)
+    /admin/delete_topics/T                        a request to delete, as old tools write it
+    /admin/reassign_partitions                    a request to reassign, as old tools write it
+    /admin/preferred_replica_election             a request to elect, as old tools write it
+    /config/topics/T, /config/brokers/1           Overrides
+    /config/changes/config_change_0000000001      somebody edited an override by hand
+    /latest_producer_id_block                     ProducerIdBlock
+    /headwater/lives/1                            BrokerLife: the last life the controller saw
+    /headwater/deletions/<topic id>               Deletion: replicas that still hold the data
+
+Readers accept keys in any order and ignore unknown ones. `/headwater/*` is ours: Kafka's ZooKeeper
+mode had no directory ids (KIP-858) and held a deletion until every replica was back.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from headwater.errors import HeadwaterError
+from headwater.wire.control import BrokerEndpoint
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKERS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+DELETE_REQUESTS = "/admin/delete_topics"
+REASSIGN_REQUEST = "/admin/reassign_partitions"
+PREFERRED_REQUEST = "/admin/preferred_replica_election"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+PRODUCER_IDS = "/latest_producer_id_block"
+LIVES = "/headwater/lives"
+DELETIONS = "/headwater/deletions"
+
+PERSISTENT_PATHS = (
+    "/cluster",
+    BROKERS,
+    TOPICS,
+    DELETE_REQUESTS,
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    CONFIG_CHANGES,
+    LIVES,
+    DELETIONS,
+)
+"""Made once by whoever comes first."""
+
+REGISTRATION_FORMAT = 1
+NO_DIRECTORY = UUID(int=0)
+
+
+class ZnodeError(HeadwaterError):
+    """A node's data does not follow its format. The message names the path or the kind."""
+
+
+def broker_path(broker_id: int) -> str:
+    """`/brokers/ids/1`."""
+    return f"{BROKERS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """`/brokers/topics/T`."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """`/brokers/topics/T/partitions`."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """`/brokers/topics/T/partitions/0`."""
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    """`/brokers/topics/T/partitions/0/state`."""
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    """`/config/topics/T`."""
+    return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(broker: str) -> str:
+    """`/config/brokers/1`, or `/config/brokers/<default>`."""
+    return f"{BROKER_CONFIGS}/{broker}"
+
+
+def delete_request_path(topic: str) -> str:
+    """`/admin/delete_topics/T`."""
+    return f"{DELETE_REQUESTS}/{topic}"
+
+
+def deletion_path(topic_id: UUID) -> str:
+    """`/headwater/deletions/<topic id>`."""
+    return f"{DELETIONS}/{uuid_text(topic_id)}"
+
+
+def life_path(broker_id: int) -> str:
+    """`/headwater/lives/1`."""
+    return f"{LIVES}/{broker_id}"
+
+
+def uuid_text(value: UUID) -> str:
+    """Kafka's text form of ids: base64url of the 16 bytes, without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def uuid_from_text(text: str) -> UUID:
+    """The inverse of `uuid_text`. Raises ZnodeError."""
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except ValueError as e:
+        raise ZnodeError(f"not an id in base64url: {text!r}") from e
+
+
+def _load(kind: str, data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError as e:
+        raise ZnodeError(f"{kind}: not JSON: {data[:80]!r}") from e
+    if not isinstance(value, dict):
+        raise ZnodeError(f"{kind}: not a JSON object: {data[:80]!r}")
+    return value
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _int_map(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
+    return {int(k): tuple(int(b) for b in v) for k, v in value.items()}
+
+
+def _text_map(value: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(k): list(value[k]) for k in sorted(value)}
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """The data of `/cluster/id` (Kafka writes its version as a string)."""
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The id in `/cluster/id`."""
+    return str(_load(CLUSTER_ID, data)["id"])
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerClaim:
+    """Who is the controller; `control_address` saves a read of its registration."""
+
+    broker_id: int
+    timestamp_ms: int
+    control_address: str
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        row = {"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)}
+        return _dump({**row, "control_address": self.control_address})
+
+    @classmethod
+    def decode(cls, data: bytes) -> ControllerClaim:
+        """From JSON, or from the bare integer of Kafka's oldest form."""
+        if data.strip().isdigit():
+            return cls(int(data), -1, "")
+        row = _load(CONTROLLER, data)
+        address = str(row.get("control_address", ""))
+        return cls(int(row["brokerid"]), int(row.get("timestamp", -1)), address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    """A broker while its session lives. Its broker epoch is the node's czxid (KIP-380).
+
+    `boot_id` is the kernel's; `clean_shutdown_epoch` the broker epoch of the last life that ended
+    with a clean-shutdown mark on all its disks, or -1 (KIP-966).
+    """
+
+    broker_id: int
+    cluster_id: str
+    endpoints: tuple[BrokerEndpoint, ...]
+    control_address: str
+    rack: str | None = None
+    directory_ids: tuple[UUID, ...] = ()
+    boot_id: str = ""
+    clean_shutdown_epoch: int = -1
+    timestamp_ms: int = -1
+    log_format: int = REGISTRATION_FORMAT
+
+    def encode(self) -> bytes:
+        """As JSON; `endpoints` in Kafka's form beside ours."""
+        first = self.endpoints[0] if self.endpoints else None
+        return _dump(
+            {
+                "version": 5,
+                "host": first.host if first else None,
+                "port": first.port if first else -1,
+                "timestamp": str(self.timestamp_ms),
+                "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in self.endpoints],
+                "listener_security_protocol_map": {e.listener: e.listener for e in self.endpoints},
+                "rack": self.rack,
+                "features": {},
+                "control_address": self.control_address,
+                "directory_ids": [uuid_text(d) for d in self.directory_ids],
+                "boot_id": self.boot_id,
+                "clean_shutdown_epoch": self.clean_shutdown_epoch,
+                "cluster_id": self.cluster_id,
+                "format": self.log_format,
+            }
+        )
+
+    @classmethod
+    def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
+        """From JSON. Raises ZnodeError."""
+        row = _load(broker_path(broker_id), data)
+        try:
+            return cls(
+                broker_id=broker_id,
+                cluster_id=str(row["cluster_id"]),
+                endpoints=tuple(_endpoint(text) for text in row["endpoints"]),
+                control_address=str(row["control_address"]),
+                rack=row.get("rack"),
+                directory_ids=tuple(uuid_from_text(d) for d in row["directory_ids"]),
+                boot_id=str(row["boot_id"]),
+                clean_shutdown_epoch=int(row["clean_shutdown_epoch"]),
+                timestamp_ms=int(row.get("timestamp", -1)),
+                log_format=int(row["format"]),
+            )
+        except (KeyError, TypeError, ValueError) as e:
+            raise ZnodeError(f"{broker_path(broker_id)}: not a registration of ours: {e!r}") from e
+
+
+def _endpoint(text: str) -> BrokerEndpoint:
+    listener, _, address = text.partition("://")
+    host, _, port = address.rpartition(":")
+    return BrokerEndpoint(listener=listener, host=host, port=int(port))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAssignment:
+    """Which brokers shall hold each partition; the first replica is the preferred leader."""
+
+    topic_id: UUID
+    partitions: Mapping[int, tuple[int, ...]]
+    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As JSON, version 3."""
+        return _dump(
+            {
+                "version": 3,
+                "topic_id": uuid_text(self.topic_id),
+                "partitions": _text_map(self.partitions),
+                "adding_replicas": _text_map(self.adding),
+                "removing_replicas": _text_map(self.removing),
+            }
+        )
+
+    @classmethod
+    def decode(cls, topic: str, data: bytes) -> TopicAssignment:
+        """From JSON; versions 1 and 2 lack the topic id (then NO_DIRECTORY's zero id)."""
+        row = _load(topic_path(topic), data)
+        try:
+            text = row.get("topic_id")
+            return cls(
+                topic_id=uuid_from_text(text) if text else NO_DIRECTORY,
+                partitions=_int_map(row["partitions"]),
+                adding=_int_map(row.get("adding_replicas", {})),
+                removing=_int_map(row.get("removing_replicas", {})),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise ZnodeError(f"{topic_path(topic)}: not an assignment: {e!r}") from e
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    """Leader and ISR of one partition. `leader` -1: offline."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    directories: Mapping[int, UUID] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        rows = {str(b): uuid_text(d) for b, d in sorted(self.directories.items())}
+        return _dump(
+            {
+                "version": 1,
+                "leader": self.leader,
+                "leader_epoch": self.leader_epoch,
+                "isr": list(self.isr),
+                "controller_epoch": self.controller_epoch,
+                "directories": rows,
+            }
+        )
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> PartitionRecord:
+        """From JSON. Raises ZnodeError."""
+        row = _load(path, data)
+        try:
+            rows = row.get("directories", {})
+            return cls(
+                leader=int(row["leader"]),
+                leader_epoch=int(row["leader_epoch"]),
+                isr=tuple(int(b) for b in row["isr"]),
+                controller_epoch=int(row["controller_epoch"]),
+                directories={int(b): uuid_from_text(d) for b, d in rows.items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise ZnodeError(f"{path}: not a partition state: {e!r}") from e
+
+
+def encode_overrides(config: Mapping[str, str]) -> bytes:
+    """The data of a config node."""
+    return _dump({"version": 1, "config": dict(sorted(config.items()))})
+
+
+def decode_overrides(path: str, data: bytes) -> dict[str, str]:
+    """The overrides in a config node. Raises ZnodeError."""
+    config = _load(path, data).get("config")
+    if not isinstance(config, dict):
+        raise ZnodeError(f"{path}: no config object")
+    return {str(k): str(v) for k, v in config.items()}
+
+
+def decode_config_change(data: bytes) -> str | None:
+    """Whose config changed: `topics/T`; None when the note cannot be read.
+
+    Version 2 names an entity path; the oldest form is the topic's name as a JSON string.
+    """
+    try:
+        row = json.loads(data)
+    except ValueError:
+        return None
+    if isinstance(row, str):
+        return f"topics/{row}"
+    if isinstance(row, dict) and isinstance(row.get("entity_path"), str):
+        return str(row["entity_path"])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """The latest block handed out: ids [start, end], both inclusive as in Kafka."""
+
+    broker_id: int
+    start: int
+    end: int
+
+    def encode(self) -> bytes:
+        """As JSON; Kafka writes the bounds as strings."""
+        row = {"version": 1, "broker": self.broker_id}
+        return _dump({**row, "block_start": str(self.start), "block_end": str(self.end)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> ProducerIdBlock:
+        """From JSON."""
+        row = _load(PRODUCER_IDS, data)
+        return cls(int(row["broker"]), int(row["block_start"]), int(row["block_end"]))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLife:
+    """The last registration of a broker that a controller acted on."""
+
+    broker_epoch: int
+    boot_id: str
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return _dump({"version": 1, "broker_epoch": self.broker_epoch, "boot_id": self.boot_id})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> BrokerLife:
+        """From JSON."""
+        row = _load(path, data)
+        return cls(int(row["broker_epoch"]), str(row["boot_id"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Replicas whose data must go and that have not confirmed: partition -> brokers.
+
+    `whole`: the topic itself is deleted, and a topic node with this id is a leftover.
+    """
+
+    topic: str
+    topic_id: UUID
+    replicas: Mapping[int, tuple[int, ...]]
+    whole: bool
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        row = {"version": 1, "topic": self.topic, "topic_id": uuid_text(self.topic_id)}
+        return _dump({**row, "replicas": _text_map(self.replicas), "whole": self.whole})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> Deletion:
+        """From JSON."""
+        row = _load(path, data)
+        replicas = _int_map(row["replicas"])
+        return cls(str(row["topic"]), uuid_from_text(row["topic_id"]), replicas, bool(row["whole"]))
+
+
+def decode_partition_list(path: str, data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
+    """The requests of old tools: (topic, partition) -> replicas (empty for elections).
+
+    Partition numbers may be strings there.
+    """
+    try:
+        rows = _load(path, data)["partitions"]
+        return {
+            (str(r["topic"]), int(r["partition"])): tuple(int(b) for b in r.get("replicas", ()))
+            for r in rows
+        }
+    except (KeyError, TypeError, ValueError) as e:
+        raise ZnodeError(f"{path}: not a list of partitions: {e!r}") from e

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from integration.cluster import LocalCluster
 
 from headwater.client.control import ControlClient
 from headwater.local import cluster_file, processes
 from headwater.ports.control import ControlUnavailableError
+from integration.cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
 

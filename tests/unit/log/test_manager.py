@@ -1,0 +1,154 @@
+"""Recovery after crashes, clean stops, identities, failing folders."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.records.batch import iter_headers
+from headwater_broker.log.partition_log import PartitionLog
+from unit.log.harness import TOPIC_ID, Box, batch
+
+HUGE = 1 << 30
+
+
+def everything(log: PartitionLog) -> list[int]:
+    found, at = [], log.local_log_start_offset
+    while at < log.log_end_offset:
+        part = log.read(at, HUGE, HUGE)
+        for _, header in iter_headers(part.file.read_at(part.position, part.size_bytes)):
+            found.append(header.base_offset)
+            at = header.next_offset
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_crash_loses_at_most_what_was_not_synced(seed: int) -> None:
+    box = Box(seed)
+    log = box.log(segment_bytes="900", index_interval_bytes="200")
+    synced = 0
+    for round_ in range(3):
+        for i in range(15 + seed % 7):
+            log.append_as_leader(batch(1 + i % 2), round_, 2000)
+            if i == seed % 5:
+                log.fsync_now()
+                box.manager.checkpoint_recovery_points()
+                synced = log.log_end_offset
+        log = box.crash()
+        assert synced <= log.log_end_offset
+        found = everything(log)
+        assert found == sorted(set(found))
+        assert found[0] == 0
+        again = box.crash(tear=1 << 30)
+        assert (again.log_end_offset, everything(again)) == (log.log_end_offset, found)
+        log = again
+        synced = log.log_end_offset
+
+
+def test_a_clean_stop_needs_no_recovery_and_its_mark_counts_once() -> None:
+    box = Box()
+    log = box.log(segment_bytes="600")
+    for i in range(30):
+        log.append_as_leader(batch(), i // 10, 2000)
+    log.delete_records_before(4)
+    kept = everything(log)
+    log = box.restart()
+    assert (everything(log), log.recovered) == (kept, [])
+    assert (log.log_start_offset, log.latest_epoch) == (4, 2)
+    assert box.manager.clean_broker_epoch == 5
+    assert box.manager.high_watermark_checkpoint("t", 0) == 30
+    box.crash(tear=1 << 30)
+    assert box.manager.clean_broker_epoch == -1
+
+
+def test_damage_in_the_middle_cuts_there_and_says_so() -> None:
+    box = Box()
+    log = box.log(segment_bytes="600")
+    for _ in range(30):
+        log.append_as_leader(batch(), 0, 2000)
+    node = box.files._nodes[f"/d/t-0/{log.bases[2]:020d}.log"]
+    node.data[100] ^= 1
+    log = box.crash(tear=1 << 30)
+    assert log.log_end_offset < 30
+    assert any("CRC" in note for note in log.recovered)
+    assert log.append_as_leader(batch(), 1, 2000).base_offset == log.log_end_offset - 1
+
+
+def test_missing_indexes_are_rebuilt() -> None:
+    box = Box()
+    log = box.log(segment_bytes="600", index_interval_bytes="1")
+    for _ in range(30):
+        log.append_as_leader(batch(), 0, 2000)
+    box.manager.close()
+    for name in box.files.names("/d/t-0"):
+        if name.endswith("index"):
+            box.files.remove(f"/d/t-0/{name}")
+    box.open_manager({"index.interval.bytes": "1"})
+    log = box.manager.logs["t", 0]
+    assert everything(log) == list(range(30))
+    assert len(log.segments[0].offset_index) > 2
+
+
+def test_a_folder_of_another_topic_id_is_set_aside() -> None:
+    box = Box()
+    box.log().append_as_leader(batch(), 0, 2000)
+    log = box.log(topic_id=UUID(int=8))
+    assert log.log_end_offset == 0
+    assert any(name.endswith("-stray") for name in box.files.names("/d"))
+    assert box.crash().topic_id == UUID(int=8)
+
+
+def test_deletion_renames_now_and_removes_later() -> None:
+    box = Box()
+    box.log().append_as_leader(batch(), 0, 2000)
+    box.manager.delete("t", 0)
+    assert box.manager.get("t", 0) is None
+    assert [n for n in box.files.names("/d") if n.endswith("-delete")]
+    box.manager.remove_due_files()
+    box.clock.advance(60_001)
+    box.manager.remove_due_files()
+    assert not [n for n in box.files.names("/d") if n.endswith("-delete")]
+    assert box.log().log_end_offset == 0
+
+
+def test_a_failing_folder_takes_only_its_logs_offline() -> None:
+    box = Box(dirs=("/a", "/b"))
+    logs = [box.log(topic=name) for name in ("t", "u")]
+    assert {log.path[:2] for log in logs} == {"/a", "/b"}
+    assert len(box.manager.directory_ids) == 2
+    lost: list[str] = []
+    box.manager.on_offline = lambda folder, gone: lost.extend(log.topic for log in gone)
+    box.files.failing_prefix = logs[0].path
+    with pytest.raises(KafkaError) as caught:
+        logs[0].append_as_leader(batch(), 0, 2000)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (lost, list(box.manager.logs)) == (["t"], [("u", 0)])
+    with pytest.raises(KafkaError):
+        config = logs[0].config
+        box.manager.get_or_create("t", TOPIC_ID, 0, config, is_new=False)
+    logs[1].append_as_leader(batch(), 0, 2000)
+
+
+def test_folders_know_their_broker_and_are_locked() -> None:
+    box = Box()
+    with pytest.raises(UsageError, match="in use"):
+        box.open_manager()
+    box.files.crash()
+    box.files.write_atomic("/d/meta.properties", b"version=1\nbroker.id=2\ncluster.id=c\n")
+    with pytest.raises(UsageError, match=r"broker\.id 2"):
+        box.open_manager()
+
+
+def test_flush_messages_and_flush_ms_move_the_recovery_point() -> None:
+    box = Box()
+    log = box.log(flush_messages="3", flush_ms="1000")
+    for _ in range(4):
+        log.append_as_leader(batch(), 0, box.clock.now_ms())
+    assert log.recovery_point == 3
+    box.clock.advance(1000)
+    box.manager.flush_due()
+    box.manager.checkpoint_recovery_points()
+    assert log.recovery_point == 4
+    assert box.files.read("/d/recovery-point-offset-checkpoint") == b"0\n1\nt 0 4\n"

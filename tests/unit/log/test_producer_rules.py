@@ -1,0 +1,136 @@
+"""Idempotence and transactions, live and after a rebuild."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.records.control import ControlType, build_marker
+from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.results import AppendOrigin
+from unit.log.harness import Box, batch
+
+HUGE = 1 << 30
+
+
+def send(log: PartitionLog, sequence: int, *, count: int = 1, epoch: int = 0, pid: int = 9):
+    view = batch(count, producer_id=pid, epoch=epoch, sequence=sequence)
+    return log.append_as_leader(view, 0, 2000)
+
+
+def send_txn(log: PartitionLog, pid: int, sequence: int, epoch: int = 0) -> int:
+    view = batch(producer_id=pid, epoch=epoch, sequence=sequence, transactional=True)
+    return log.append_as_leader(view, 0, 2000).base_offset
+
+
+def mark(log: PartitionLog, pid: int, *, commit: bool, epoch: int = 0, coordinator: int = 0) -> int:
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    view = build_marker(
+        kind, producer_id=pid, producer_epoch=epoch, coordinator_epoch=coordinator, timestamp=1
+    )
+    origin = AppendOrigin.COORDINATOR
+    return log.append_as_leader(memoryview(view), 0, 2000, origin=origin).base_offset
+
+
+def refusal(log: PartitionLog, sequence: int, epoch: int = 0) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        send(log, sequence, epoch=epoch)
+    return caught.value.code
+
+
+def test_duplicates_of_the_last_five_batches_get_their_first_offsets() -> None:
+    log = Box().log()
+    for i in range(7):
+        send(log, 2 * i, count=2)
+    for i in range(2, 7):
+        again = send(log, 2 * i, count=2)
+        assert (again.duplicate, again.base_offset, again.last_offset) == (True, 2 * i, 2 * i + 1)
+    assert refusal(log, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(log, 15) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 14
+
+
+def test_epochs_fence_and_begin_at_zero() -> None:
+    log = Box().log()
+    send(log, 5)
+    assert refusal(log, 3, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(log, 0, epoch=1)
+    assert refusal(log, 6, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_sequences_wrap_around() -> None:
+    log = Box().log()
+    top = 2**31 - 1
+    send(log, top - 1, count=3)
+    assert send(log, top - 1, count=3).duplicate
+    assert send(log, 1).base_offset == 3
+    log = Box().log()
+    send(log, top)
+    assert send(log, 0).base_offset == 1
+
+
+def test_open_transactions_hold_the_last_stable_offset() -> None:
+    log = Box().log()
+    first, second = send_txn(log, 1, 0), send_txn(log, 2, 0)
+    assert (first, second, log.first_unstable_offset) == (0, 1, 0)
+    end = mark(log, 1, commit=False)
+    assert log.first_unstable_offset == 0, "its marker is not replicated yet"
+    assert log.last_stable_offset(end + 1) == second
+    mark(log, 2, commit=True)
+    assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset
+    assert log.aborted_transactions(0, HUGE) == [(1, 0)]
+    assert log.aborted_transactions(end + 1, HUGE) == []
+    with pytest.raises(KafkaError) as caught:
+        send_txn(log, 3, 0)
+        send(log, 1, pid=3)
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_markers_fence() -> None:
+    log = Box().log()
+    send_txn(log, 1, 0)
+    mark(log, 1, commit=True, epoch=1, coordinator=4)
+    assert refusal_of_marker(log, 0, 4) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal_of_marker(log, 1, 3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert send_txn(log, 1, 0, epoch=1) == 2
+
+
+def refusal_of_marker(log: PartitionLog, epoch: int, coordinator: int) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        mark(log, 1, commit=True, epoch=epoch, coordinator=coordinator)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("way", ["restart", "crash", "truncate"])
+def test_state_survives(way: str) -> None:
+    box = Box()
+    log = box.log(segment_bytes="400")
+    for i in range(20):
+        send(log, i)
+    send_txn(log, 1, 0)
+    mark(log, 1, commit=False)
+    open_at = send_txn(log, 2, 0)
+    if way == "restart":
+        log = box.restart()
+    elif way == "crash":
+        log = box.crash(tear=1 << 30)
+    else:
+        end = log.log_end_offset
+        send(log, 20)
+        log.truncate_to(end)
+    assert log.last_stable_offset(log.log_end_offset) == open_at
+    assert log.aborted_transactions(0, HUGE) == [(1, 20)]
+    again = send(log, 19)
+    assert (again.duplicate, again.base_offset) == (True, 19)
+    send(log, 20)
+    rows = {row.producer_id: row for row in log.active_producers()}
+    assert rows[2].current_txn_start_offset == open_at
+
+
+def test_snapshot_travels_to_another_replica() -> None:
+    log, other = Box().log(), Box().log()
+    send(log, 0)
+    other.truncate_fully_and_start_at(1)
+    other.load_producer_snapshot(log.producer_snapshot_bytes(1), 1)
+    assert send(other, 0).duplicate
+    assert send(other, 1).base_offset == 1

@@ -274,6 +274,12 @@ class ReplicaManager:
         log = self._logs.get_or_create(
             state.topic, state.topic_id, state.partition, config, is_new=state.is_new
         )
+        if state.leader_epoch < log.latest_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{state.topic}-{state.partition}: leader epoch {state.leader_epoch} is older than "
+                f"the records here, of epoch {log.latest_epoch}",
+            )
         partition = Partition(
             log,
             self.broker_id,

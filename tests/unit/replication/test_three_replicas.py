@@ -57,9 +57,11 @@ class Broker:
         self.epoch += 1
         self.partition = self._open()
 
-    def apply(self, state: PartitionState) -> None:
-        """LeaderAndIsr, as `transitions` decides it."""
+    def apply(self, state: PartitionState, broker_epoch: int) -> None:
+        """LeaderAndIsr, fenced by the broker epoch, then as `transitions` decides it."""
         mine = self.partition
+        if not self.alive or broker_epoch != self.epoch:
+            return
         if state.leader_epoch > mine.leader_epoch:
             if state.leader_id == self.id:
                 mine.become_leader(state, self.world.min_isr)
@@ -89,7 +91,7 @@ class World:
         )  # fmt: skip
         self.marks: dict[tuple[int, int, int], int] = {}
         for broker in self.brokers.values():
-            broker.apply(self.state)
+            broker.apply(self.state, 1)
 
     # -- the controller
 
@@ -105,7 +107,7 @@ class World:
     def tell_all(self) -> None:
         state = self.state
         for broker in self.brokers.values():
-            self.fly(lambda b=broker: b.alive and b.apply(state))  # type: ignore[misc]
+            self.fly(lambda b=broker, epoch=broker.epoch: b.apply(state, epoch))  # type: ignore[misc]
 
     def broker_died(self, broker: Broker) -> None:
         isr = tuple(b for b in self.state.isr if b != broker.id) or self.state.isr
@@ -147,10 +149,10 @@ class World:
         )  # fmt: skip
 
     def proposed(self, partition: Partition) -> None:
-        leader = next(b for b in self.brokers.values() if b.partition is partition)
-        item = partition.isr_item(leader.epoch)
-        if item is None:
-            return
+        leader = next((b for b in self.brokers.values() if b.partition is partition), None)
+        item = None if leader is None else partition.isr_item(leader.epoch)
+        if leader is None or item is None:
+            return  # that process is gone, or has nothing to propose any more
 
         def answer(result: AlterPartitionResult) -> None:
             if leader.alive and leader.partition is partition:

@@ -1,0 +1,54 @@
+"""The sample `conf/broker.properties`, written from the keys so that it cannot go stale.
+
+`python -m headwater.config.docs > conf/broker.properties`
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
+from headwater.config.row import ConfigKey
+
+WIDTH = 100
+
+
+def sample_properties() -> str:
+    """Every broker key with meaning, unit and default, commented out."""
+    parts = [
+        "# Every key of a broker with its default. Remove the # to change one.\n"
+        "# Keys that are not listed here are refused. Written by `python -m headwater.config.docs`."
+    ]
+    parts += [_entry(BROKER_KEYS[name]) for name in BROKER_KEYS]
+    parts.append(
+        "# Topics override, by `headwater configs` or when they are created:\n"
+        + "\n".join(f"#   {row.name}: {_facts(row)}" for row in TOPIC_KEYS.values())
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _entry(row: ConfigKey) -> str:
+    facts = f"{row.doc} ({_facts(row)})"
+    text = textwrap.wrap(facts, WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    lines = [f"# {line}" for line in text]
+    return "\n".join([*lines, f"#{row.name}={row.render(row.default)}"])
+
+
+def _facts(row: ConfigKey) -> str:
+    facts = [row.kind.value]
+    if row.unit:
+        facts.append(f"unit {row.unit}")
+    if row.choices:
+        facts.append("one of " + ", ".join(row.choices))
+    if row.minimum is not None:
+        facts.append(f"at least {row.minimum:g}")
+    if row.maximum is not None:
+        facts.append(f"at most {row.maximum:g}")
+    if row.broker_name and row.broker_name != row.name:
+        facts.append(f"default from {row.broker_name}")
+    return "; ".join(facts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(sample_properties())

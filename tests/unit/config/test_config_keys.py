@@ -1,0 +1,84 @@
+"""Config keys: defaults are Kafka's, bad input names key, value and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.config.docs import sample_properties
+from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, broker_values, topic_values
+from headwater.config.load import parse_properties
+from headwater.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_sample_is_what_the_keys_say() -> None:
+    path = ROOT / "conf" / "broker.properties"
+    assert path.read_text() == sample_properties(), (
+        "run: python -m headwater.config.docs > conf/broker.properties"
+    )
+    uncommented = [
+        line[1:]
+        for line in path.read_text().splitlines()
+        if line.startswith("#") and "=" in line and line[1:].split("=")[0] in BROKER_KEYS
+    ]
+    given = parse_properties("\n".join(line for line in uncommented if line.split("=", 1)[1]))
+    assert broker_values(given).as_dict().keys() == BROKER_KEYS.keys()
+
+
+def test_broker_twins_and_their_coarse_forms_are_topic_defaults() -> None:
+    assert topic_values({}, {}).integer("retention.ms") == 604_800_000
+    assert topic_values({}, {"log.retention.hours": "1"}).integer("retention.ms") == 3_600_000
+    both = {"log.retention.hours": "1", "log.retention.minutes": "2"}
+    assert topic_values({}, both).integer("retention.ms") == 120_000
+    both["log.retention.ms"] = "-1"
+    assert topic_values({}, both).integer("retention.ms") == -1
+    assert topic_values({"retention.ms": "5"}, both).integer("retention.ms") == 5
+    assert broker_values(both).integer("log.retention.ms") == -1
+    assert broker_values({"min.insync.replicas": "2"}).integer("min.insync.replicas") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("retention.ms", "week", "number of type long"),
+        ("retention.ms", "-2", "at least -1"),
+        ("segment.bytes", str(2**31), "at most"),
+        ("cleanup.policy", "remove", "delete or compact"),
+        ("cleanup.policy", "", "delete or compact"),
+        ("preallocate", "yes", "true or false"),
+        ("min.cleanable.dirty.ratio", "nan", "at least 0"),
+    ],
+)
+def test_bad_values(name: str, value: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        topic_values({name: value}, {})
+    text = str(caught.value)
+    assert name in text and repr(value) in text and remedy in text
+
+
+def test_unknown_keys_name_a_near_one() -> None:
+    with pytest.raises(UsageError, match=r"retention\.ms"):
+        topic_values({"retention.msec": "1"}, {})
+    with pytest.raises(UsageError, match="no such broker key"):
+        broker_values({"zzz": "1"})
+
+
+def test_rows_are_in_order() -> None:
+    for row in (*TOPIC_KEYS.values(), *BROKER_KEYS.values()):
+        assert row.doc.endswith(".")
+        if row.default is not None and row.default != "":
+            text = row.render(row.default)
+            if text:
+                assert row.parse(text) == row.default, row.name
+        assert not row.broker_name or row.broker_name in BROKER_KEYS
+
+
+def test_properties_files() -> None:
+    text = "# c\n! c\na = 1\nb=x\\\n  y\nc=d=e\nlist=\n"
+    assert parse_properties(text) == {"a": "1", "b": "xy", "c": "d=e", "list": ""}
+    for bad in ("nothing", "=x", "a=1\na=2"):
+        with pytest.raises(UsageError):
+            parse_properties(bad)

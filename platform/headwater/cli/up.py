@@ -82,10 +82,7 @@ def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) ->
     with shown:
         task = shown.add_task("starting ZooKeeper", total=None)
         for line in process.stdout:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # a library's own output (Spark's banner): it is not for us
+            event = json.loads(line)
             if event["event"] == "progress":
                 shown.update(
                     task, description=event["text"], completed=event["done"], total=event["total"]

@@ -175,22 +175,27 @@ def _ignore_signals() -> None:
 
 
 class _Pipe:
-    """Stdout while the caller listens, nothing afterwards."""
+    """The caller's pipe while it listens. Our children's stdout goes to the log, not there."""
 
     def __init__(self) -> None:
-        self._open = True
+        self._fd = os.dup(1)  # not inheritable
+        os.dup2(2, 1)
 
     def report(self, event: dict[str, Any]) -> None:
         logger.info("%s", event)
-        if not self._open:
+        if self._fd < 0:
             return
         try:
-            os.write(1, json.dumps(event).encode() + b"\n")
+            os.write(self._fd, json.dumps(event).encode() + b"\n")
         except BrokenPipeError:
-            self._open = False  # the caller is gone; the cluster is not its child
+            self._close()  # the caller is gone; the cluster is not its child
         if event["event"] in ("up", "failed"):
-            self._open = False
-            os.dup2(2, 1)
+            self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def main() -> int:

@@ -99,11 +99,7 @@ class Supervisor:
         self._stopped.set()
 
     def _start_zookeeper(self) -> None:
-        folder = self.spec.directory / "zookeeper"
-        child = zookeeper_spec(folder, self.spec.zookeeper_port, self.spec.logs / "zookeeper.log")
-        self.zookeeper = Keeper(
-            self._marked(child), self._clock, on_gone=lambda _t: self._changed()
-        )
+        self.zookeeper = keep_zookeeper(self.spec, self._clock, self._changed)
         self.zookeeper.start()
         self.zookeeper.wait_ready()
 
@@ -127,13 +123,9 @@ class Supervisor:
                 self._sessions.close(slot.name)
             self._changed()
 
-        keeper = Keeper(self._marked(child), self._clock, on_ready=ready, on_gone=gone)
+        keeper = Keeper(marked(child, self.spec), self._clock, on_ready=ready, on_gone=gone)
         keeper.start()
         return keeper
-
-    def _marked(self, child: ChildSpec) -> ChildSpec:
-        mark = {CLUSTER_DIR_VARIABLE: str(self.spec.directory)}
-        return replace(child, environment={**child.environment, **mark})
 
     def _write_properties(self, slot: Slot) -> Path:
         path = self.spec.directory / "conf" / f"{slot.name}.properties"
@@ -149,6 +141,19 @@ class Supervisor:
                     rotate_if_large(path)
                 except OSError as error:
                     print(f"cannot rotate {path}: {error}", file=sys.stderr)
+
+
+def keep_zookeeper(spec: ClusterSpec, clock: Clock, changed: Callable[[], None]) -> Keeper:
+    """The embedded ZooKeeper of a cluster, not started yet. Raises UsageError without Java."""
+    folder = spec.directory / "zookeeper"
+    child = zookeeper_spec(folder, spec.zookeeper_port, spec.logs / "zookeeper.log")
+    return Keeper(marked(child, spec), clock, on_gone=lambda _code: changed())
+
+
+def marked(child: ChildSpec, spec: ClusterSpec) -> ChildSpec:
+    """The child with the cluster's mark in its environment, by which `down` finds it."""
+    mark = {CLUSTER_DIR_VARIABLE: str(spec.directory)}
+    return replace(child, environment={**child.environment, **mark})
 
 
 def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:

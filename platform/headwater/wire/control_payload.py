@@ -23,7 +23,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # A broker that died is restarted within a second: look again soon.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),  # the callers retry: only they know whether a repeat is safe
     ("grpc.enable_http_proxy", 0),

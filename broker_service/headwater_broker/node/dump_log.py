@@ -1,0 +1,182 @@
+"""`headwater dump-log FILE...`: what a broker's files hold, one line per entry.
+
+Reads the files only; safe beside a running broker, whose newest index entries may be missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headwater.errors import HeadwaterError, UsageError
+from headwater.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    compute_crc,
+    read_header,
+)
+from headwater.records.control import control_type
+from headwater.records.record import decode_batch
+from headwater_broker.log.aborted import decode_aborted
+from headwater_broker.log.checkpoints import (
+    LEADER_EPOCHS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    decode_epochs,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+)
+from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
+from headwater_broker.log.snapshot import decode_snapshot
+
+Row = dict[str, Any]
+
+READ_BYTES = 1 << 20
+
+
+@click.command("dump-log")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--records", "with_records", is_flag=True, help="Print the records of batches too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def dump_log(files: tuple[Path, ...], with_records: bool, as_json: bool) -> None:
+    """Print segments, indexes, snapshots and checkpoints; exit code 1 when one is damaged."""
+    damaged = False
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file; name files such as t-0/{0:020d}.log")
+        if not as_json:
+            click.echo(f"Dumping {path}")
+        for row in rows_of(path, with_records=with_records):
+            damaged = damaged or "damage" in row
+            click.echo(json.dumps({"file": str(path), **row}) if as_json else _line(row))
+    if damaged:
+        raise SystemExit(1)
+
+
+def rows_of(path: Path, *, with_records: bool = False) -> Iterator[Row]:
+    """The entries of one file, by its name. Damage is a row with the key `damage`."""
+    try:
+        if path.suffix == ".log":
+            yield from _batches(path, with_records=with_records)
+        else:
+            yield from _small_file(path)
+    except HeadwaterError as e:
+        yield {"damage": str(e)}
+
+
+def _line(row: Row) -> str:
+    return " ".join(f"{name}: {value}" for name, value in row.items())
+
+
+def _batches(path: Path, *, with_records: bool) -> Iterator[Row]:
+    size, position = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while position < size:
+            file.seek(position)
+            head = file.read(HEADER_BYTES)
+            header = read_header(head) if len(head) == HEADER_BYTES else None
+            if header is None or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+                yield {"position": position, "damage": f"no batch header; {size - position} left"}
+                return
+            if position + header.size_bytes > size:
+                yield {"position": position, "damage": f"batch of {header.size_bytes} cut off"}
+                return
+            data = memoryview(head + file.read(header.size_bytes - HEADER_BYTES))
+            yield from _batch(position, header, data, with_records=with_records)
+            position += header.size_bytes
+
+
+def _batch(
+    position: int, header: BatchHeader, data: memoryview, *, with_records: bool
+) -> Iterator[Row]:
+    row: Row = {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "position": position,
+        "maxTimestamp": header.max_timestamp,
+        "size": header.size_bytes,
+        "magic": header.magic,
+        "compression": header.compression,
+    }
+    if header.magic != MAGIC_V2:
+        row["damage"] = f"magic {header.magic}"
+    elif compute_crc(data, 0, header.size_bytes) != header.crc:
+        row["damage"] = "the CRC does not match"
+    yield row
+    if not with_records or "damage" in row:
+        return
+    for record in decode_batch(data, 0, header):
+        shown: Row = {"offset": record.offset, "timestamp": record.timestamp}
+        if header.is_control:
+            shown["marker"] = control_type(record.key).name
+        else:
+            shown["key"], shown["value"] = _text(record.key), _text(record.value)
+            shown["headers"] = [[name, _text(value)] for name, value in record.headers]
+        yield shown
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _small_file(path: Path) -> Iterator[Row]:
+    data, name = path.read_bytes(), path.name
+    if path.suffix in (".index", ".timeindex"):
+        yield from _index(data, int(path.stem), is_time=path.suffix == ".timeindex")
+    elif path.suffix == ".txnindex":
+        yield from (entry._asdict() for entry in decode_aborted(data))
+    elif path.suffix == ".snapshot":
+        for entry in decode_snapshot(data):
+            yield {
+                "producerId": entry.producer_id,
+                "producerEpoch": entry.epoch,
+                "coordinatorEpoch": entry.coordinator_epoch,
+                "currentTxnFirstOffset": entry.transaction_first_offset,
+                "lastTimestamp": entry.last_timestamp,
+                "lastSequence": entry.last_sequence,
+                "lastOffset": entry.last_offset,
+            }
+    elif name == LEADER_EPOCHS:
+        yield from ({"epoch": epoch, "startOffset": s} for epoch, s in decode_epochs(data))
+    elif name.endswith("-offset-checkpoint"):
+        for (topic, partition), offset in decode_offsets(data).items():
+            yield {"topic": topic, "partition": partition, "offset": offset}
+    elif name == PARTITION_METADATA:
+        yield {"topicId": str(decode_partition_metadata(data))}
+    elif name == META_PROPERTIES:
+        yield dict(decode_properties(data))
+    else:
+        raise UsageError(f"{path}: not a file of a log; known are .log, indexes, checkpoints")
+
+
+def _index(data: bytes, base: int, *, is_time: bool) -> Iterator[Row]:
+    entry = TIME_ENTRY if is_time else OFFSET_ENTRY
+    whole = len(data) // entry.size * entry.size
+    last = (-1, -1)
+    for pair in entry.iter_unpack(data[:whole]):
+        first, second = pair
+        row: Row = (
+            {"timestamp": first, "offset": base + second}
+            if is_time
+            else {"offset": base + first, "position": second}
+        )
+        if pair <= last:
+            row["damage"] = "entries do not rise"
+        last = pair
+        yield row
+    if whole != len(data):
+        yield {"damage": f"{len(data) - whole} bytes after the last whole entry"}

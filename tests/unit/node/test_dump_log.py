@@ -1,0 +1,65 @@
+"""dump-log prints what the log wrote, and says what is damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import UUID
+
+from click.testing import CliRunner
+
+from headwater.system_files import SystemFiles
+from headwater.testing.clocks import ManualClock, SeededEntropy
+from headwater_broker.log.manager import LogManager
+from headwater_broker.node.dump_log import dump_log
+from unit.log.harness import batch
+
+
+def written(folder: Path) -> Path:
+    manager = LogManager(
+        SystemFiles(),
+        [str(folder)],
+        broker_id=1,
+        cluster_id="c",
+        clock=ManualClock(),
+        entropy=SeededEntropy(),
+        broker_properties={},
+        offload=lambda job: job(),
+    )
+    config = manager.log_config({"index.interval.bytes": "1", "segment.bytes": "500"})
+    log = manager.get_or_create("t", UUID(int=7), 0, config, is_new=True)
+    for sequence in range(9):
+        log.append_as_leader(batch(producer_id=3, epoch=0, sequence=sequence), 2, 2000)
+    manager.close()
+    return folder / "t-0"
+
+
+def run(*arguments: str) -> tuple[int, list[dict[str, object]]]:
+    result = CliRunner().invoke(dump_log, [*arguments, "--json"])
+    return result.exit_code, [json.loads(line) for line in result.output.splitlines()]
+
+
+def test_every_file_of_a_data_folder_is_readable(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    files = [p for p in (*folder.iterdir(), *tmp_path.iterdir()) if p.is_file()]
+    shown = [p for p in files if not p.name.startswith(".")]
+    code, rows = run(*map(str, shown))
+    assert code == 0, rows
+    batches = [row for row in rows if "baseOffset" in row]
+    assert sorted(row["baseOffset"] for row in batches) == list(range(9))
+    assert {row["startOffset"] for row in rows if "startOffset" in row} == {0}
+    assert [row for row in rows if "lastSequence" in row]
+    assert [row for row in rows if row["file"].endswith(".index")]
+
+
+def test_records_and_damage(tmp_path: Path) -> None:
+    path = written(tmp_path) / f"{0:020d}.log"
+    code, rows = run(str(path), "--records")
+    assert (code, rows[1]["key"], rows[1]["value"]) == (0, "k", "v" * 10)
+    data = bytearray(path.read_bytes())
+    data[75] ^= 1
+    path.write_bytes(data[:-5])
+    code, rows = run(str(path))
+    assert code == 1
+    assert next(row["damage"] for row in rows if "damage" in row) == "the CRC does not match"
+    assert "cut off" in str(rows[-1]["damage"])

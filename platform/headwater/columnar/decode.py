@@ -73,6 +73,7 @@ def decode_batches(
     """
     schema = arrow_schema(columns)
     data = np.frombuffer(view, np.uint8)
+    data.flags.writeable = False  # numba compiles per kind of array: let there be one
     table = _scan(data, aborted)
     if not len(table):
         return Decoded((), start_offset)
@@ -241,31 +242,29 @@ class _Chunk:
         if rows < 0:
             raise CorruptRecordsError(f"records of the batch at offset {bad_at[0]} do not parse")
         self.rows = rows
-        self._fixed = self._fixed[:, :rows]
-        self._places = self._places[:, :rows]
         self._headers: tuple[pa.Array, pa.Array] | None = None
 
     def column(self, name: str, topic: str, partition: int, columns: Sequence[str]) -> pa.Array:
         """One column of all rows; `columns` says whether bad headers have a place of their own."""
         match name:
             case "key":
-                return self._binary(self._places[0], self._places[1])
+                return self._binary(self._places[0, : self.rows], self._places[1, : self.rows])
             case "value":
-                return self._binary(self._places[2], self._places[3])
+                return self._binary(self._places[2, : self.rows], self._places[3, : self.rows])
             case "topic":
                 return pa.repeat(pa.scalar(topic, pa.string()), self.rows)
             case "partition":
                 return pa.repeat(pa.scalar(partition, pa.int32()), self.rows)
             case "offset":
-                return pa.array(self._fixed[0])
+                return pa.array(self._fixed[0, : self.rows])
             case "timestamp" | "timestamp_raw":
                 return self._timestamp(is_raw=name == "timestamp_raw")
             case "timestampType":
-                return pa.array(self._fixed[2].astype(np.int32))
+                return pa.array(self._fixed[2, : self.rows].astype(np.int32))
             case "timestamp_type":
-                return pa.array(self._fixed[2].astype(np.int8))
+                return pa.array(self._fixed[2, : self.rows].astype(np.int8))
             case "leader_epoch":
-                return pa.array(self._fixed[3].astype(np.int32))
+                return pa.array(self._fixed[3, : self.rows].astype(np.int32))
         if self._headers is None:
             self._headers = self._decode_headers(keep_bad="headers_raw" not in columns)
         return self._headers[0 if name == "headers" else 1]
@@ -280,7 +279,7 @@ class _Chunk:
         return pa.Array.from_buffers(pa.binary(), self.rows, buffers, nulls)
 
     def _timestamp(self, is_raw: bool) -> pa.Array:
-        times_ms = self._fixed[1]
+        times_ms = self._fixed[1, : self.rows]
         overflows = (times_ms > k.MICROSECONDS_MS_MAX) | (times_ms < -k.MICROSECONDS_MS_MAX)
         if not overflows.any():
             if is_raw:
@@ -334,6 +333,6 @@ class _Chunk:
     def _raw_headers(self, is_bad: Any, keep_bad: bool) -> pa.Array:
         if keep_bad or not is_bad.any():
             return pa.nulls(self.rows, pa.binary())
-        starts, ends = self._places[4], self._places[5]
+        starts, ends = self._places[4, : self.rows], self._places[5, : self.rows]
         sizes = np.where(is_bad, ends - starts, -1)
         return self._binary(starts, sizes)

@@ -274,7 +274,7 @@ def measure_headers(
 
     A row with a key that is not UTF-8 is marked in `is_bad`; unless `keep_bad`, it counts none.
     """
-    for i in range(places.shape[1]):
+    for i in range(len(counts)):
         at = places[4, i]
         end = places[5, i]
         count, at = read_varint(data, at, end)
@@ -327,7 +327,7 @@ def copy_headers(
     key_to = 0
     value_to = 0
     nulls = 0
-    for i in range(places.shape[1]):
+    for i in range(len(counts)):
         if counts[i] > 0:
             list_validity[i >> 3] |= np.uint8(1 << (i & 7))
             end = places[5, i]

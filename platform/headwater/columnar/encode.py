@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.columnar import encode_kernels as k
+from headwater.columnar.buffers import ABSENT, Binary, binary, header_lists, numbers
 from headwater.columnar.schema import HEADERS
 from headwater.records.batch import (
     AT_ATTRIBUTES,
@@ -32,10 +33,6 @@ NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
 _EMPTY = np.empty(0, np.int64)
-_NO_BYTES = np.empty(0, np.uint8)
-_Binary = tuple[Any, Any, Any]
-"""validity (one byte per row; empty = all valid), offsets (int64), bytes."""
-_ABSENT: _Binary = (_NO_BYTES, np.zeros(1, np.int64), _NO_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +56,12 @@ class _Columns:
     times_ms: Any
     append_time: Any
     epochs: Any
-    key: _Binary
-    value: _Binary
+    key: Binary
+    value: Binary
     lists: tuple[Any, Any]
-    header_key: _Binary
-    header_value: _Binary
-    raw: _Binary
+    header_key: Binary
+    header_value: Binary
+    raw: Binary
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +137,12 @@ def encode_rows(
     if isinstance(timestamps_ms, int):
         times_ms = np.full(count, timestamps_ms, np.int64)
     else:
-        times_ms = _numbers(timestamps_ms, NO_TIMESTAMP, np.int64)
-    lists, header_key, header_value = _header_lists(headers)
+        times_ms = numbers(timestamps_ms, NO_TIMESTAMP, np.int64)
+    lists, header_key, header_value = header_lists(headers)
     zeros = np.zeros(count, np.int64)
     columns = _Columns(
         _EMPTY, times_ms, zeros.astype(np.uint8), zeros,
-        _binary(key, count), _binary(value, count), lists, header_key, header_value, _ABSENT,
+        binary(key, count), binary(value, count), lists, header_key, header_value, ABSENT,
     )  # fmt: skip
     shape = _Shape(
         Compression.parse(compression),
@@ -266,70 +263,21 @@ def _set_crc(view: memoryview) -> None:
 def _log_columns(rows: pa.RecordBatch) -> _Columns:
     names = set(rows.schema.names)
     times_us = rows.column("timestamp").cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
-    times_ms = _numbers(times_us, NO_TIMESTAMP * 1000, np.int64) // 1000
+    times_ms = numbers(times_us, NO_TIMESTAMP * 1000, np.int64) // 1000
     if "timestamp_raw" in names and rows.column("timestamp_raw").null_count < rows.num_rows:
         raw_times = rows.column("timestamp_raw")
         is_raw = raw_times.is_valid().to_numpy(zero_copy_only=False)
-        times_ms = np.where(is_raw, _numbers(raw_times, 0, np.int64), times_ms)
-    lists, header_key, header_value = _header_lists(rows.column("headers"))
-    raw = _ABSENT
+        times_ms = np.where(is_raw, numbers(raw_times, 0, np.int64), times_ms)
+    lists, header_key, header_value = header_lists(rows.column("headers"))
+    raw = ABSENT
     if "headers_raw" in names and rows.column("headers_raw").null_count < rows.num_rows:
-        raw = _binary(rows.column("headers_raw"), rows.num_rows)
+        raw = binary(rows.column("headers_raw"), rows.num_rows)
     return _Columns(
         np.ascontiguousarray(rows.column("offset").to_numpy()),
         np.ascontiguousarray(times_ms),
-        _numbers(rows.column("timestamp_type"), 0, np.uint8),
-        _numbers(rows.column("leader_epoch"), NO_LEADER_EPOCH, np.int64),
-        _binary(rows.column("key"), rows.num_rows),
-        _binary(rows.column("value"), rows.num_rows),
+        numbers(rows.column("timestamp_type"), 0, np.uint8),
+        numbers(rows.column("leader_epoch"), NO_LEADER_EPOCH, np.int64),
+        binary(rows.column("key"), rows.num_rows),
+        binary(rows.column("value"), rows.num_rows),
         lists, header_key, header_value, raw,
     )  # fmt: skip
-
-
-def _numbers(array: pa.Array, when_null: int, dtype: Any) -> Any:
-    """A numeric column as numpy, nulls replaced."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if array.null_count:
-        array = array.fill_null(when_null)
-    return np.ascontiguousarray(array.to_numpy(zero_copy_only=False).astype(dtype))
-
-
-def _validity(array: pa.Array) -> Any:
-    if not array.null_count:
-        return _NO_BYTES
-    return array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-
-
-def _binary(array: pa.Array | None, rows: int) -> _Binary:
-    """A binary or string column: validity, 64-bit offsets, bytes, whatever its slice or width."""
-    if array is None:
-        return np.zeros(rows, np.uint8), np.zeros(rows + 1, np.int64), _NO_BYTES
-    if isinstance(array, pa.ChunkedArray):
-        array = array.cast(pa.large_binary()).combine_chunks()
-    elif not (pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
-        array = array.cast(pa.large_binary())
-    is_large = pa.types.is_large_binary(array.type)
-    _, offsets_buffer, data_buffer = array.buffers()
-    if not len(array) or offsets_buffer is None:
-        return _validity(array), np.zeros(len(array) + 1, np.int64), _NO_BYTES
-    width = np.int64 if is_large else np.int32
-    offsets = np.frombuffer(offsets_buffer, width)[array.offset : array.offset + len(array) + 1]
-    data = _NO_BYTES if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
-    return _validity(array), offsets.astype(np.int64), data
-
-
-def _header_lists(headers: pa.Array | None) -> tuple[tuple[Any, Any], _Binary, _Binary]:
-    if headers is None or headers.null_count == len(headers):
-        return (_NO_BYTES, np.zeros(1, np.int64)), _ABSENT, _ABSENT
-    if isinstance(headers, pa.ChunkedArray):
-        headers = headers.combine_chunks()
-    offsets = np.frombuffer(headers.buffers()[1], np.int32)
-    offsets = offsets[headers.offset : headers.offset + len(headers) + 1].astype(np.int64)
-    pairs = headers.values
-    count = len(pairs)
-    return (
-        (_validity(headers), offsets),
-        _binary(pairs.field(0), count),
-        _binary(pairs.field(1), count),
-    )

@@ -1,0 +1,37 @@
+"""Where a topic's log table is: the topic's own config, an option, or the brokers' config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.client.admin import Admin
+from headwater.errors import UsageError
+from headwater_tier.keys import table_uri
+from headwater_tier.plan import TableLocation
+
+TOPIC_URI_KEY = "headwater.table.uri"
+BROKER_URI_KEY = "headwater.tables.uri"
+
+
+def locate(
+    admin: Admin,
+    topic: str,
+    *,
+    tables_uri: str | None = None,
+    storage_options: Sequence[tuple[str, str]] = (),
+) -> TableLocation:
+    """The table of a topic of this cluster. Raises UsageError when nothing says where it is."""
+    described = admin.describe_topics([topic])[topic]
+    configured = admin.describe_configs("topic", topic).get(TOPIC_URI_KEY)
+    base = (configured.value if configured else None) or tables_uri
+    if not base:
+        broker = next((p.leader for p in described.partitions if p.leader >= 0), -1)
+        entry = admin.describe_configs("broker", str(broker)).get(BROKER_URI_KEY)
+        base = entry.value if entry else None
+    if not base:
+        raise UsageError(
+            f"where is the table of topic {topic}? Set its config {TOPIC_URI_KEY}, the brokers' "
+            f"config {BROKER_URI_KEY}, or give --tables-uri"
+        )
+    uri = table_uri(base, topic, described.topic_id)
+    return TableLocation(uri, topic, described.topic_id, tuple(storage_options))

@@ -1,0 +1,187 @@
+"""`headwater verify TOPIC`: is the table what the topic was? Exit 1 names every difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import click
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.client.admin import Admin
+from headwater.client.raw import EARLIEST, LATEST, READ_COMMITTED, RawClient
+from headwater.columnar.decode import decode_batches
+from headwater.columnar.schema import LOG_TABLE_COLUMNS
+from headwater.errors import UsageError
+from headwater_tier.delta import LogTable, TableStateError
+from headwater_tier.locate import locate
+from headwater_tier.plan import TableLocation
+from headwater_tier.verify import PartitionReport, TableScan, compare, describe
+
+WINDOW_OFFSETS = 1_000_000
+"""Offsets compared at a time: bounds memory, 32 bytes per row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The whole answer: per partition, and what is wrong with the table as such."""
+
+    topic: str
+    table_uri: str
+    version: int
+    partitions: tuple[PartitionReport, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """True when topic and table hold the same."""
+        return not self.problems and all(report.equal for report in self.partitions)
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--tables-uri", metavar="URI", help="Where tables are, if no config says so.")
+@click.option("--storage-option", "options", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@bootstrap_options
+@json_option
+def verify(
+    topic: str,
+    tables_uri: str | None,
+    options: tuple[str, ...],
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Compare TOPIC with its Delta table: counts, checksums, and every offset that differs."""
+    servers = bootstrap_servers(bootstrap_server, directory)
+    with Admin(servers) as admin:
+        location = locate(
+            admin, topic, tables_uri=tables_uri, storage_options=storage_options(options)
+        )
+    with (
+        RawClient(servers, client_id="headwater-verify") as client,
+        Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress,
+    ):
+        found = verify_topic(client, location, progress)
+    if as_json:
+        echo_json({"equal": found.equal, **asdict(found)})
+    else:
+        _print(found)
+    return 0 if found.equal else 1
+
+
+def storage_options(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """`KEY=VALUE` options as pairs. Raises UsageError."""
+    pairs = []
+    for option in given:
+        key, found, value = option.partition("=")
+        if not found or not key:
+            raise UsageError(f"--storage-option {option!r}: give KEY=VALUE")
+        pairs.append((key, value))
+    return tuple(pairs)
+
+
+def verify_topic(
+    client: RawClient, location: TableLocation, progress: Progress | None = None
+) -> Verification:
+    """Compare all that is tiered with what the brokers serve for the same offsets."""
+    scan = TableScan(location)
+    problems = []
+    try:
+        LogTable(location)
+    except TableStateError as error:
+        problems.append(str(error))
+    reports = []
+    for partition in sorted(scan.snapshot.ends):
+        key = (location.topic, partition)
+        earliest = client.list_offsets({key: EARLIEST})[key].offset
+        latest = client.list_offsets({key: LATEST}, READ_COMMITTED)[key].offset
+        start = max(scan.snapshot.starts.get(partition, 0), earliest)
+        end = scan.snapshot.ends[partition]
+        if end > latest:
+            problems.append(
+                f"partition {partition}: the table reaches to offset {end}, the topic to {latest}"
+            )
+        reports.append(
+            _verify_partition(client, scan, partition, (start, min(end, latest)), progress)
+        )
+    return Verification(
+        location.topic, location.uri, scan.snapshot.version, tuple(reports), tuple(problems)
+    )
+
+
+def _verify_partition(
+    client: RawClient,
+    scan: TableScan,
+    partition: int,
+    span: tuple[int, int],
+    progress: Progress | None,
+) -> PartitionReport:
+    start, end = span
+    topic = scan.location.topic
+    task = None
+    if progress is not None:
+        task = progress.add_task(f"{topic}-{partition}", total=max(0, end - start))
+    report = compare(partition, start, start, (), ())
+    for first in range(start, end, WINDOW_OFFSETS):
+        last = min(end, first + WINDOW_OFFSETS)
+        report += compare(
+            partition,
+            first,
+            last,
+            topic_rows(client, topic, partition, first, last),
+            scan.rows(partition, first, last),
+        )
+        if progress is not None and task is not None:
+            progress.advance(task, last - first)
+    return report
+
+
+def topic_rows(
+    client: RawClient, topic: str, partition: int, start_offset: int, end_offset: int
+) -> Iterator[pa.RecordBatch]:
+    """What a read-committed consumer sees of the range, in the log table's columns."""
+    chunks = client.stream_raw(topic, partition, start_offset, end_offset, isolation=READ_COMMITTED)
+    at = start_offset
+    for chunk in chunks:
+        decoded = decode_batches(
+            chunk.records,
+            start_offset=at,
+            end_offset=end_offset,
+            partition=partition,
+            columns=LOG_TABLE_COLUMNS,
+            aborted=chunk.aborted,
+        )
+        yield from decoded.chunks
+        at = decoded.next_offset
+
+
+def _print(found: Verification) -> None:
+    table = Table(title=f"{found.topic} and {found.table_uri} (version {found.version})")
+    names = ("partition", "offsets", "topic rows", "table rows", "missing", "doubled", "altered")
+    for name in (*names, "foreign", "checksum", ""):
+        table.add_column(name, justify="right")
+    for report in found.partitions:
+        table.add_row(
+            str(report.partition),
+            f"[{report.start_offset}, {report.end_offset})",
+            f"{report.topic_digest.rows:,}",
+            f"{report.table_digest.rows:,}",
+            *(str(count) for count in report.counts),
+            f"{report.table_digest.checksum:016x}",
+            "equal" if report.equal else "DIFFERS",
+        )
+    Console().print(table)
+    for line in found.problems:
+        click.echo(line)
+    for report in found.partitions:
+        for line in describe(report):
+            click.echo(line)
+    rows = sum(report.table_digest.rows for report in found.partitions)
+    click.echo(
+        f"equal: {rows:,} rows" if found.equal else f"DIFFERENT: see above ({rows:,} rows compared)"
+    )

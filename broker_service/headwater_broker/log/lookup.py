@@ -1,22 +1,19 @@
-"""Finding offsets by time, by size and by aborted transaction. Functions over a `PartitionLog`."""
+"""Finding offsets by time, by size and by aborted transaction. Functions over a `LogState`."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
 from headwater.records.batch import BatchHeader
 from headwater.records.record import decode_batch
 from headwater_broker.log.aborted import AbortedTransaction
 from headwater_broker.log.results import TimestampAndOffset
 from headwater_broker.log.segment import Segment
-
-if TYPE_CHECKING:
-    from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.state import LogState
 
 
 def offset_for_timestamp(
-    log: PartitionLog, timestamp: int, upper_offset: int
+    log: LogState, timestamp: int, upper_offset: int
 ) -> TimestampAndOffset | None:
     """The first record in [local log start, upper) whose timestamp is >= `timestamp`."""
     for segment in log.segments:
@@ -61,13 +58,13 @@ def _in_batch(
     return None
 
 
-def max_timestamp_offset(log: PartitionLog, upper_offset: int) -> TimestampAndOffset | None:
+def max_timestamp_offset(log: LogState, upper_offset: int) -> TimestampAndOffset | None:
     """The first record below `upper_offset` with the largest timestamp of all."""
     largest = _largest_below(log, upper_offset)
     return offset_for_timestamp(log, largest, upper_offset) if largest >= 0 else None
 
 
-def _largest_below(log: PartitionLog, upper_offset: int) -> int:
+def _largest_below(log: LogState, upper_offset: int) -> int:
     """The largest timestamp of whole batches below `upper_offset`, when the log's largest lies
     above it (only the unreplicated tail does, so the scan of the last segments is short)."""
     largest = -1
@@ -83,7 +80,7 @@ def _largest_below(log: PartitionLog, upper_offset: int) -> int:
     return largest
 
 
-def offset_at_bytes(log: PartitionLog, start: int, max_bytes: int) -> int:
+def offset_at_bytes(log: LogState, start: int, max_bytes: int) -> int:
     """The end offset of whole batches from `start` that `max_bytes` hold; at least one batch.
 
     `start` itself when the log ends there. Sizes come from indexes and a short scan.
@@ -109,7 +106,7 @@ def offset_at_bytes(log: PartitionLog, start: int, max_bytes: int) -> int:
     return end
 
 
-def aborted_transactions(log: PartitionLog, start: int, upper: int) -> list[tuple[int, int]]:
+def aborted_transactions(log: LogState, start: int, upper: int) -> list[tuple[int, int]]:
     """(producer id, first offset), by first offset, of what overlaps [start, upper)."""
     found: list[AbortedTransaction] = []
     for segment in log.segments[max(bisect_right(log.bases, start) - 1, 0) :]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections import deque
-from uuid import UUID
 
 from crc32c import crc32c
 
@@ -26,10 +24,6 @@ from headwater.records.batch import (
     read_header,
 )
 from headwater_broker.log import admission, lookup, upkeep
-from headwater_broker.log.checkpoints import LEADER_EPOCHS, encode_epochs
-from headwater_broker.log.config import LogConfig
-from headwater_broker.log.context import LogContext
-from headwater_broker.log.loader import LoadedLog
 from headwater_broker.log.producer_state import apply_header
 from headwater_broker.log.results import (
     EMPTY,
@@ -38,8 +32,8 @@ from headwater_broker.log.results import (
     LogSlice,
     TimestampAndOffset,
 )
-from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import decode_snapshot, encode_snapshot
+from headwater_broker.log.state import LogState
 from headwater_broker.log.validation import (
     check_magic,
     check_timestamps,
@@ -55,46 +49,8 @@ _CLIENT = AppendOrigin.CLIENT
 _CLOSER_LOOK_MASK = CONTROL_MASK | TIMESTAMP_TYPE_MASK
 
 
-class PartitionLog:
+class PartitionLog(LogState):
     """One replica's log. `log_start_offset` counts tiered history, `local_log_start_offset` not."""
-
-    def __init__(
-        self,
-        context: LogContext,
-        topic: str,
-        topic_id: UUID,
-        partition: int,
-        path: str,
-        directory_id: UUID,
-        config: LogConfig,
-        loaded: LoadedLog,
-    ) -> None:
-        self.context = context
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition = partition
-        self.path = path
-        self.directory_id = directory_id
-        self.segments = loaded.segments
-        self.bases = [segment.base_offset for segment in self.segments]
-        self.active = self.segments[-1]
-        self.producers = loaded.producers
-        self.epochs = loaded.epochs
-        self.snapshots = loaded.snapshots
-        self.log_start_offset = loaded.log_start_offset
-        self.local_log_start_offset = max(loaded.log_start_offset, self.bases[0])
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
-        self.recovered = loaded.recovered
-        self.size_bytes = sum(segment.file.size_bytes for segment in self.segments)
-        self.unflushed_since_ms = -1
-        self.finished_flushes: deque[tuple[int, int]] = deque()
-        """(truncations then, offset) of flushes done off the loop; see `take_finished_flushes`."""
-        self.truncations = 0
-        self.is_closed = False
-        self.update_config(config)
-        if self.epochs.changed:
-            self.save_epochs()
 
     def __repr__(self) -> str:
         return (
@@ -112,21 +68,6 @@ class PartitionLog:
     def latest_epoch(self) -> int:
         """The newest leader epoch in the log; -1 when there is none."""
         return self.epochs.latest
-
-    def update_config(self, config: LogConfig) -> None:
-        """Replace the settings; they count from the next append or tick on."""
-        self.config = config
-        self._flush_messages = config.flush_messages
-        self._interval_bytes = config.index_interval_bytes
-        self._batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
-        self._after_max_ms = config.timestamp_after_max_ms
-        self._looks_closer = (
-            config.is_log_append_time
-            or config.is_compacted
-            or config.compression_type != "producer"
-            or config.timestamp_before_max_ms < 2**62
-        )
-        upkeep.arm_roll(self)
 
     # -- append
 
@@ -148,9 +89,8 @@ class PartitionLog:
         header = _unpack_header(view, 0)
         if header[1] + LOG_OVERHEAD_BYTES != size:
             return self._append_several(view, leader_epoch, now_ms, origin)
-        (base, length, _, magic, crc, attributes, delta, _, timestamp, pid, epoch, seq, count) = (
-            header
-        )
+        base, length, _, magic, crc, attributes, delta, _, timestamp, *rest = header
+        pid, epoch, seq, count = rest
         if magic != MAGIC_V2:
             check_magic(magic, self._where())
         if size > self._batch_bytes_max:
@@ -386,15 +326,6 @@ class PartitionLog:
         self.epochs.truncate_from_end(self.log_end_offset + 1)
         self.save_epochs()
 
-    def save_epochs(self) -> None:
-        """Write leader-epoch-checkpoint."""
-        data = encode_epochs(self.epochs.entries)
-        try:
-            self.context.files.write_atomic(f"{self.path}/{LEADER_EPOCHS}", data)
-        except OSError as e:
-            raise self.storage_error(e) from e
-        self.epochs.changed = False
-
     # -- shorten and keep
 
     def truncate_to(self, offset: int) -> None:
@@ -450,31 +381,6 @@ class PartitionLog:
     def delete(self) -> None:
         """Release files; the manager has renamed the folder away."""
         self.is_closed = True
-
-    def storage_error(self, error: OSError) -> KafkaError:
-        """Tell the manager (which takes the directory offline); the error to answer with."""
-        self.context.failed(self.path, error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._where()}: {error}")
-
-    def next_offset_of(self, index: int) -> int:
-        """Where segment `index` ends."""
-        return self.bases[index + 1] if index + 1 < len(self.bases) else self.log_end_offset
-
-    def replace_segments(self, segments: list[Segment]) -> None:
-        """The new list of segments; the last one is active."""
-        self.segments = segments
-        self.bases = [segment.base_offset for segment in segments]
-        self.active = segments[-1]
-        self.size_bytes = sum(segment.file.size_bytes for segment in segments)
-        upkeep.arm_roll(self)
-
-    def set_roll_bounds(self, size_bytes: int, offset: int) -> None:
-        """Where the active segment is full: file size, and last offset."""
-        self._roll_bytes = size_bytes
-        self._roll_offset = offset
-
-    def _where(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 __all__ = ["AppendOrigin", "AppendResult", "LogSlice", "PartitionLog"]

@@ -1,25 +1,22 @@
 """What happens to a log now and then: roll, flush, truncate, retain, close.
 
-Functions over a `PartitionLog`, apart from it so that the hot path stays readable.
+Functions over a `LogState`, apart from it so that the hot path stays readable.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.context import Disposal
-from headwater_broker.log.index import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
 from headwater_broker.log.loader import replay_segment
 from headwater_broker.log.producers import Producers
 from headwater_broker.log.retention import Reach, plan
 from headwater_broker.log.segment import DELETED_SUFFIX, Segment
 from headwater_broker.log.snapshot import encode_snapshot
-
-if TYPE_CHECKING:
-    from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.state import LogState
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +32,7 @@ class ActiveProducer(NamedTuple):
     current_txn_start_offset: int
 
 
-def active_producers(log: PartitionLog) -> list[ActiveProducer]:
+def active_producers(log: LogState) -> list[ActiveProducer]:
     """What DescribeProducers shows of every known producer."""
     return [
         ActiveProducer(
@@ -53,43 +50,20 @@ def active_producers(log: PartitionLog) -> list[ActiveProducer]:
 # -- roll
 
 
-def _index_entries_max(log: PartitionLog) -> tuple[int, int]:
-    limit = log.config.segment_index_bytes
-    return max(limit // OFFSET_ENTRY.size, 1), max(limit // TIME_ENTRY.size - 1, 1)
-
-
-def arm_roll(log: PartitionLog) -> None:
-    """Compute once what each append compares with: bytes, offset and time of the next roll.
-
-    The byte bound is where an index could be full at the earliest; `should_roll` then looks.
-    """
-    config, segment = log.config, log.active
-    entries = min(_index_entries_max(log))
-    bytes_bound = min(config.segment_bytes, entries * (config.index_interval_bytes + 1))
-    log.set_roll_bounds(
-        min(bytes_bound, RELATIVE_OFFSET_MAX), segment.base_offset + RELATIVE_OFFSET_MAX
-    )
-    jitter = 0.0
-    if config.segment_jitter_ms:
-        jitter = log.context.entropy.uniform(0, min(config.segment_jitter_ms, config.segment_ms))
-    since = segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
-    segment.roll_at_ms = since + config.segment_ms - int(jitter)
-
-
-def first_append(log: PartitionLog, segment: Segment, timestamp: int, now_ms: int) -> None:
+def first_append(log: LogState, segment: Segment, timestamp: int, now_ms: int) -> None:
     """The age of a segment counts from its first batch's timestamp, else from the clock."""
     segment.first_timestamp = timestamp
     segment.created_ms = now_ms
-    arm_roll(log)
+    log.arm_roll()
 
 
-def should_roll(log: PartitionLog, size: int, last: int, timestamp: int, now_ms: int) -> bool:
+def should_roll(log: LogState, size: int, last: int, timestamp: int, now_ms: int) -> bool:
     """Is the active segment full by size, age, offset range or index? An empty one never is."""
     segment = log.active
     position = segment.file.size_bytes
     if position == 0:
         return False
-    offsets_max, times_max = _index_entries_max(log)
+    offsets_max, times_max = log.index_entries_max()
     stamp = timestamp if segment.first_timestamp >= 0 <= timestamp else now_ms
     return (
         position + size > log.config.segment_bytes
@@ -100,7 +74,7 @@ def should_roll(log: PartitionLog, size: int, last: int, timestamp: int, now_ms:
     )
 
 
-def roll(log: PartitionLog, now_ms: int) -> Segment:
+def roll(log: LogState, now_ms: int) -> Segment:
     """Seal the active segment and start one at the log end.
 
     The old one's fsync and the producer snapshot are written off the loop. The recovery point
@@ -140,7 +114,7 @@ def roll(log: PartitionLog, now_ms: int) -> Segment:
 # -- flush
 
 
-def fsync_now(log: PartitionLog) -> None:
+def fsync_now(log: LogState) -> None:
     """Make segments from the recovery point on durable, then move it to the log end."""
     end = log.log_end_offset
     try:
@@ -153,7 +127,7 @@ def fsync_now(log: PartitionLog) -> None:
     log.unflushed_since_ms = -1
 
 
-def flush_later(log: PartitionLog, now_ms: int) -> None:
+def flush_later(log: LogState, now_ms: int) -> None:
     """flush.ms: fsync the active segment off the loop when its oldest loose append is so old.
 
     Older segments were handed to the disk when they were rolled.
@@ -175,7 +149,7 @@ def flush_later(log: PartitionLog, now_ms: int) -> None:
     log.context.offload(job)
 
 
-def close(log: PartitionLog) -> None:
+def close(log: LogState) -> None:
     """A clean stop: producer snapshot at the log end, everything durable, files released."""
     if log.is_closed:
         return
@@ -193,7 +167,7 @@ def close(log: PartitionLog) -> None:
 # -- shorten
 
 
-def _discard(log: PartitionLog, segments: Sequence[Segment], *, at_once: bool) -> None:
+def _discard(log: LogState, segments: Sequence[Segment], *, at_once: bool) -> None:
     """Rename the files of segments that are no longer part of the log; unlink them later.
 
     `at_once`: their names will be used again, so the rename may not wait its turn off the loop.
@@ -223,7 +197,7 @@ def _discard(log: PartitionLog, segments: Sequence[Segment], *, at_once: bool) -
         log.context.offload(job)
 
 
-def retain(log: PartitionLog, now_ms: int, tiered_end: int | None, high_watermark: int) -> int:
+def retain(log: LogState, now_ms: int, tiered_end: int | None, high_watermark: int) -> int:
     """Delete the oldest segments that limits or the log start no longer keep."""
     if log.is_closed:
         return 0
@@ -251,7 +225,7 @@ def retain(log: PartitionLog, now_ms: int, tiered_end: int | None, high_watermar
     return count
 
 
-def move_log_start(log: PartitionLog, offset: int) -> None:
+def move_log_start(log: LogState, offset: int) -> None:
     """Epochs and decided transactions below it are forgotten."""
     log.log_start_offset = offset
     log.local_log_start_offset = max(log.local_log_start_offset, offset)
@@ -261,7 +235,7 @@ def move_log_start(log: PartitionLog, offset: int) -> None:
         log.save_epochs()
 
 
-def delete_records_before(log: PartitionLog, offset: int) -> None:
+def delete_records_before(log: LogState, offset: int) -> None:
     """Move the log start up; down is no error and does nothing."""
     if offset > log.log_end_offset:
         raise KafkaError(
@@ -273,7 +247,7 @@ def delete_records_before(log: PartitionLog, offset: int) -> None:
         move_log_start(log, offset)
 
 
-def truncate_to(log: PartitionLog, offset: int) -> None:
+def truncate_to(log: LogState, offset: int) -> None:
     """Cut from `offset` on (the batch that holds it goes whole)."""
     if offset >= log.log_end_offset:
         # An epoch that we led without an append begins at the end: the new leader may not know it,
@@ -306,7 +280,7 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
     log.producers = producers_at(log, end)
 
 
-def truncate_fully(log: PartitionLog, offset: int, log_start_offset: int) -> None:
+def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
     """Drop all and start at `offset`."""
     log.truncations += 1
     try:
@@ -330,7 +304,7 @@ def truncate_fully(log: PartitionLog, offset: int, log_start_offset: int) -> Non
     log.producers = Producers()
 
 
-def producers_at(log: PartitionLog, offset: int) -> Producers:
+def producers_at(log: LogState, offset: int) -> Producers:
     """The producer state of everything below `offset`: newest snapshot, then a replay."""
     producers = Producers()
     start = log.snapshots.load_newest(producers, log.bases[0], offset)

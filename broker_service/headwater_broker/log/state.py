@@ -1,0 +1,122 @@
+"""What a log holds between calls, and the small steps that append, lookup and upkeep share."""
+
+from __future__ import annotations
+
+from collections import deque
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.log.checkpoints import LEADER_EPOCHS, encode_epochs
+from headwater_broker.log.config import LogConfig
+from headwater_broker.log.context import LogContext
+from headwater_broker.log.index import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
+from headwater_broker.log.loader import LoadedLog
+from headwater_broker.log.segment import Segment
+
+
+class LogState:
+    """The attributes of `PartitionLog`."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        topic: str,
+        topic_id: UUID,
+        partition: int,
+        path: str,
+        directory_id: UUID,
+        config: LogConfig,
+        loaded: LoadedLog,
+    ) -> None:
+        self.context = context
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.path = path
+        self.directory_id = directory_id
+        self.segments = loaded.segments
+        self.bases = [segment.base_offset for segment in self.segments]
+        self.active = self.segments[-1]
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.snapshots = loaded.snapshots
+        self.log_start_offset = loaded.log_start_offset
+        self.local_log_start_offset = max(loaded.log_start_offset, self.bases[0])
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.recovered = loaded.recovered
+        self.size_bytes = sum(segment.file.size_bytes for segment in self.segments)
+        self.unflushed_since_ms = -1
+        self.finished_flushes: deque[tuple[int, int]] = deque()
+        """(truncations then, offset) of flushes done off the loop; see `take_finished_flushes`."""
+        self.truncations = 0
+        self.is_closed = False
+        self.update_config(config)
+        if self.epochs.changed:
+            self.save_epochs()
+
+    def update_config(self, config: LogConfig) -> None:
+        """Replace the settings; they count from the next append or tick on."""
+        self.config = config
+        self._flush_messages = config.flush_messages
+        self._interval_bytes = config.index_interval_bytes
+        self._batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+        self._after_max_ms = config.timestamp_after_max_ms
+        self._looks_closer = (
+            config.is_log_append_time
+            or config.is_compacted
+            or config.compression_type != "producer"
+            or config.timestamp_before_max_ms < 2**62
+        )
+        self.arm_roll()
+
+    def index_entries_max(self) -> tuple[int, int]:
+        """How many entries the offset and the time index may hold (segment.index.bytes)."""
+        limit = self.config.segment_index_bytes
+        return max(limit // OFFSET_ENTRY.size, 1), max(limit // TIME_ENTRY.size - 1, 1)
+
+    def arm_roll(self) -> None:
+        """Compute once what each append compares with: bytes, offset and time of the next roll.
+
+        The byte bound is where an index could be full at the earliest; `should_roll` then looks.
+        """
+        config, segment = self.config, self.active
+        entries = min(self.index_entries_max())
+        bytes_bound = min(config.segment_bytes, entries * (config.index_interval_bytes + 1))
+        self._roll_bytes = min(bytes_bound, RELATIVE_OFFSET_MAX)
+        self._roll_offset = segment.base_offset + RELATIVE_OFFSET_MAX
+        jitter = 0.0
+        if config.segment_jitter_ms:
+            most = min(config.segment_jitter_ms, config.segment_ms)
+            jitter = self.context.entropy.uniform(0, most)
+        since = segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
+        segment.roll_at_ms = since + config.segment_ms - int(jitter)
+
+    def save_epochs(self) -> None:
+        """Write leader-epoch-checkpoint."""
+        data = encode_epochs(self.epochs.entries)
+        try:
+            self.context.files.write_atomic(f"{self.path}/{LEADER_EPOCHS}", data)
+        except OSError as e:
+            raise self.storage_error(e) from e
+        self.epochs.changed = False
+
+    def storage_error(self, error: OSError) -> KafkaError:
+        """Tell the manager (which takes the directory offline); the error to answer with."""
+        self.context.failed(self.path, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._where()}: {error}")
+
+    def next_offset_of(self, index: int) -> int:
+        """Where segment `index` ends."""
+        return self.bases[index + 1] if index + 1 < len(self.bases) else self.log_end_offset
+
+    def replace_segments(self, segments: list[Segment]) -> None:
+        """The new list of segments; the last one is active."""
+        self.segments = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self.size_bytes = sum(segment.file.size_bytes for segment in segments)
+        self.arm_roll()
+
+    def _where(self) -> str:
+        return f"{self.topic}-{self.partition}"

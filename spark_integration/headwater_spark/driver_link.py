@@ -1,0 +1,120 @@
+"""The driver's end of the brokers' reports: a small TCP server, a thread per task."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+Report = dict[str, Any]
+STOP = b"stop\n"
+LINE_BYTES_MAX = 1 << 16
+
+
+class TaskLink:
+    """One task's connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def tell_to_stop(self) -> None:
+        """Ask the task to drain its broker and return. A task that is gone does not mind."""
+        try:
+            self._connection.sendall(STOP)
+        except OSError:
+            return  # gone already
+
+    def close(self) -> None:
+        """Drop it; the task then stops by itself."""
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was faster
+        self._connection.close()
+
+
+class DriverLink:
+    """Listens for tasks. Callbacks run on the connections' threads."""
+
+    def __init__(
+        self,
+        host: str,
+        token: str,
+        on_report: Callable[[Report, TaskLink], None],
+        on_lost: Callable[[int, TaskLink], None],
+    ) -> None:
+        self._token = token
+        self._on_report = on_report
+        self._on_lost = on_lost
+        self._server = socket.create_server((host, 0))
+        self.port: int = self._server.getsockname()[1]
+        self._links: set[TaskLink] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name="headwater-link", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening and drop every task."""
+        with self._lock:
+            self._closed = True
+            links = list(self._links)
+        # Closing alone would not wake the accepting thread.
+        try:
+            self._server.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # nobody was connected
+        self._server.close()
+        for link in links:
+            link.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return  # closed
+            link = TaskLink(connection)
+            with self._lock:
+                if self._closed:
+                    link.close()
+                    return
+                self._links.add(link)
+            threading.Thread(
+                target=self._serve, args=(connection, link), name="headwater-task", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket, link: TaskLink) -> None:
+        broker_id: int | None = None
+        try:
+            with connection.makefile("rb") as lines:
+                while line := lines.readline(LINE_BYTES_MAX):
+                    report = self._parsed(line)
+                    if report is None:
+                        break
+                    broker_id = int(report["broker_id"])
+                    self._on_report(report, link)
+        except OSError as e:
+            logger.info("link to broker %s: %s", broker_id, e)
+        finally:
+            with self._lock:
+                self._links.discard(link)
+            link.close()
+            if broker_id is not None:
+                self._on_lost(broker_id, link)
+
+    def _parsed(self, line: bytes) -> Report | None:
+        """A task's report; None for anyone else, who is then disconnected."""
+        try:
+            report = json.loads(line)
+        except ValueError:
+            return None
+        if not isinstance(report, dict) or report.get("token") != self._token:
+            logger.warning("a stranger on the driver's port for brokers was disconnected")
+            return None
+        return report

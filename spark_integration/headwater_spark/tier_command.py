@@ -1,0 +1,156 @@
+"""`headwater tier run TOPIC...`: topics into their Delta tables, as Spark jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.errors import HeadwaterError
+from headwater.system import SystemClock
+from headwater_spark.session import session
+from headwater_spark.tier_job import Round, TopicReplacedError, TopicTier
+from headwater_tier.delta import TableStateError
+
+MASTER_DEFAULT = "local[*]"
+INTERVAL_DEFAULT_S = 1.0
+FAILURE_PAUSE_S = 5.0
+
+
+@click.group()
+def tier() -> None:
+    """Move closed history into Delta tables."""
+
+
+@tier.command()
+@click.argument("topics", nargs=-1, required=True)
+@bootstrap_options
+@click.option("--continuous", is_flag=True, help="Go on for ever; Ctrl-C stops after a commit.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.0),
+    default=INTERVAL_DEFAULT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Pause between rounds of --continuous.",
+)
+@click.option("--master", default=MASTER_DEFAULT, show_default=True, help="Spark's master.")
+@click.option("--tables-uri", metavar="URI", help="Where tables go when no config says.")
+@click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="For the object store; may be repeated.",
+)
+@json_option
+def run(
+    topics: tuple[str, ...],
+    bootstrap_server: str | None,
+    directory: str,
+    continuous: bool,
+    interval_s: float,
+    master: str,
+    tables_uri: str | None,
+    storage: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Tier what is committed and not yet in the table; a second run adds nothing.
+
+    Sets remote.storage.enable on topics that lack it: without it brokers would neither keep what
+    is not tiered yet nor serve what is.
+    """
+    servers = bootstrap_servers(bootstrap_server, directory)
+    spark = session(master, delta=False, app_name="headwater tier")
+    try:
+        tiers = [
+            TopicTier(
+                spark,
+                topic,
+                servers,
+                SystemClock(),
+                tables_uri=tables_uri,
+                storage_options=_pairs(storage),
+            )
+            for topic in topics
+        ]
+        tell = _tell_json if as_json else _tell
+        for topic_tier in tiers:
+            if topic_tier.enable() and not as_json:
+                click.echo(f"{topic_tier.topic.name}: set remote.storage.enable=true")
+        if continuous:
+            run_for_ever(tiers, interval_s, tell, threading.Event())
+        for topic_tier in tiers:
+            drain(topic_tier, tell)
+        return 0
+    finally:
+        spark.stop()
+
+
+def drain(topic_tier: TopicTier, tell: Callable[[Round], None]) -> None:
+    """Rounds until nothing is left of what was there."""
+    while True:
+        done = topic_tier.round()
+        tell(done)
+        if done.idle:
+            return
+
+
+def run_for_ever(
+    tiers: list[TopicTier],
+    interval_s: float,
+    tell: Callable[[Round], None],
+    stop: threading.Event,
+) -> None:
+    """Round after round until `stop`; what brokers or storage refuse now is tried again later.
+
+    A table that is not what Headwater left, or a replaced topic, ends it: a human must look.
+    """
+    pause = interval_s
+    while not stop.wait(pause):
+        pause = interval_s
+        for topic_tier in tiers:
+            try:
+                done = topic_tier.round()
+            except (TableStateError, TopicReplacedError):
+                raise
+            except (HeadwaterError, OSError) as e:
+                click.echo(
+                    f"{topic_tier.topic.name}: {e}; next try in {FAILURE_PAUSE_S} s", err=True
+                )
+                pause = FAILURE_PAUSE_S
+                continue
+            if not done.idle:
+                tell(done)
+
+
+def _tell(done: Round) -> None:
+    if done.discarded:
+        click.echo(f"{done.topic}: another tierer was faster, planning again")
+    elif done.idle:
+        click.echo(f"{done.topic}: up to date")
+    else:
+        click.echo(
+            f"{done.topic}: {done.rows} rows in {done.files} files"
+            f" ({done.bytes_written / 1e6:.1f} MB), table version {done.version}"
+        )
+
+
+def _tell_json(done: Round) -> None:
+    document: dict[str, Any] = {**asdict(done), "idle": done.idle}
+    echo_json(document)
+
+
+def _pairs(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for text in given:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--storage-option")
+        pairs.append((key, value))
+    return tuple(pairs)

@@ -1,0 +1,181 @@
+"""Tiering as a Spark job: plan on the driver, write in tasks, commit once, tell the leaders.
+
+A round is: the table's checked ends and the leaders' last stable offsets -> ranges -> one Spark job
+whose tasks write Parquet files -> one Delta commit that is fenced by those ends -> a hint to the
+leaders, who verify in Delta. Killed anywhere, the next round plans from the table again: files that
+were not committed are orphans and left to vacuum. Two tierers of one topic only waste work.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from headwater.clock import Clock
+from headwater.errors import UsageError
+from headwater_spark import options
+from headwater_spark.brokers import Brokers, Topic
+from headwater_spark.history import ENABLE_KEY, locate
+from headwater_spark.tier_task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
+from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.plan import (
+    FileFacts,
+    Outcome,
+    PartitionBounds,
+    TierRange,
+    plan_ranges,
+)
+
+logger = logging.getLogger(__name__)
+
+TASK_OFFSETS_MIN = 50_000
+"""Below this a task costs more than it saves: the round gets fewer of them."""
+ROUND_OFFSETS_MAX = 20_000_000
+"""Of all partitions together: bounds a round's time, and what a crash has to do again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    topic: str
+    rows: int
+    files: int
+    bytes_written: int
+    offsets: int
+    version: int | None
+    """The table's version that holds them; None when there was nothing to do."""
+    discarded: bool = False
+    """Another tierer was faster; the next round goes on from its commit."""
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing was there to tier."""
+        return self.version is None and not self.discarded
+
+
+class TopicTier:
+    """Tiers one topic, round by round. Belongs to one thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topic: str,
+        bootstrap_servers: str,
+        clock: Clock,
+        *,
+        tables_uri: str | None = None,
+        storage_options: tuple[tuple[str, str], ...] = (),
+        parallelism: int | None = None,
+    ) -> None:
+        self._spark = spark
+        self._brokers = Brokers(bootstrap_servers)
+        self._servers = bootstrap_servers
+        self._clock = clock
+        self._parallelism = parallelism or default_parallelism(spark)
+        self.topic = self._brokers.topics([topic])[topic]
+        self.location = locate(
+            self._brokers, self.topic, tables_uri=tables_uri, storage_options=storage_options
+        )
+
+    def enable(self) -> bool:
+        """Set `remote.storage.enable` on the topic where it is missing; True when it was.
+
+        Without it brokers would neither keep what is not tiered yet nor serve what is.
+        """
+        found = self._brokers.topic_configs(self.topic.name, (ENABLE_KEY,))
+        if found.get(ENABLE_KEY) == "true":
+            return False
+        self._brokers.set_topic_config(self.topic.name, ENABLE_KEY, "true")
+        return True
+
+    def round(self) -> Round:
+        """Tier what is committed now. Raises when the table or the brokers refuse."""
+        self._follow_topic()
+        ends = ensure_table(self.location, self.topic.partitions)
+        ranges = self._plan(ends)
+        if not ranges:
+            return Round(self.topic.name, 0, 0, 0, 0, None)
+        offsets = sum(r.end_offset - r.start_offset for r in ranges)
+        facts = self._run(ranges)
+        result = commit_facts(self.location, ranges, facts, clock=self._clock)
+        if result.outcome is not Outcome.DONE:
+            logger.warning("tiering of %s: %s", self.topic.name, result.detail)
+            return Round(self.topic.name, 0, 0, 0, 0, None, discarded=True)
+        self._brokers.hint(self.topic)
+        rows, size = sum(f.rows for f in facts), sum(f.size_bytes for f in facts)
+        return Round(self.topic.name, rows, len(facts), size, offsets, result.version)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._brokers.close()
+
+    def _follow_topic(self) -> None:
+        """More partitions and other leaders are followed; another topic of that name is not."""
+        found: Topic = self._brokers.topics([self.topic.name])[self.topic.name]
+        if found.uuid != self.topic.uuid:
+            raise TopicReplacedError(
+                f"topic {found.name} was deleted and created again (id {self.topic.topic_id}, now"
+                f" {found.topic_id}): start tiering anew; the old table stays where it is"
+            )
+        self.topic = found
+
+    def _plan(self, ends: dict[int, int]) -> tuple[TierRange, ...]:
+        partitions = [(self.topic.name, p) for p in range(self.topic.partitions)]
+        earliest = self._brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
+        stable = self._brokers.list_offsets(
+            dict.fromkeys(partitions, options.LATEST), options.READ_COMMITTED
+        )
+        bounds = {tp[1]: PartitionBounds(earliest[tp], stable[tp]) for tp in partitions}
+        most = math.ceil(ROUND_OFFSETS_MAX / max(1, len(partitions)))
+        return plan_ranges(ends, bounds, offsets_max=most)
+
+    def _run(self, ranges: Sequence[TierRange]) -> list[FileFacts]:
+        tasks = [
+            TierTask(self._servers, self.location, part)
+            for part in task_ranges(ranges, self._parallelism)
+        ]
+        self._spark.sparkContext.setJobDescription(f"headwater tier {self.topic.name}")
+        count = len(tasks)
+        rows = (
+            self._spark.range(0, count, 1, count)
+            .mapInArrow(arrow_tasks(tasks), FACTS_SCHEMA)
+            .collect()
+        )
+        return [unpack(row.facts) for row in rows]
+
+
+class TopicReplacedError(UsageError):
+    """The topic that was tiered is gone, and another has its name."""
+
+
+def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[TierRange, ...]]:
+    """The ranges of each task: one task for a little, cut and dealt out evenly for a lot.
+
+    Pieces of a partition keep its fence; the commit is made for the whole ranges.
+    """
+    total = sum(r.end_offset - r.start_offset for r in ranges)
+    parts = max(1, min(parallelism, total // TASK_OFFSETS_MIN))
+    share = math.ceil(total / parts)
+    pieces: list[list[TierRange]] = [[]]
+    left = share
+    for planned in ranges:
+        at = planned.start_offset
+        while at < planned.end_offset:
+            if left <= 0:
+                pieces.append([])
+                left = share
+            end = min(planned.end_offset, at + left)
+            pieces[-1].append(replace(planned, start_offset=at, end_offset=end))
+            left -= end - at
+            at = end
+    return [tuple(part) for part in pieces if part]
+
+
+def default_parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once."""
+    return max(1, int(spark.sparkContext.defaultParallelism))

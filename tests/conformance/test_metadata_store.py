@@ -1,4 +1,4 @@
-"""One suite over the memory store and a real ZooKeeper: the double and the real thing stay equal."""
+"""One suite over the memory store and a real ZooKeeper: the double equals the real thing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ SESSION_TIMEOUT_MS = 4000
 
 @dataclass
 class Ensemble:
-    """Makes sessions on one ensemble; `counter` gives every test a tree of its own."""
+    """Makes sessions on one ensemble; every test has a tree of its own."""
 
-    connect: Callable[[str], Awaitable[MetadataStore]]
-    counter: int = 0
+    connect: Callable[[], Awaitable[MetadataStore]]
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +71,14 @@ def ensemble(request: pytest.FixtureRequest) -> Ensemble:
     if request.param == "memory":
         tree = MemoryTree()
 
-        async def in_memory(_chroot: str) -> MetadataStore:
+        async def in_memory() -> MetadataStore:
             return tree.connect()
 
         return Ensemble(in_memory)
     servers = request.getfixturevalue("zookeeper")
     chroot = "/" + request.node.name.replace("[", "-").replace("]", "")
 
-    async def over_zookeeper(_chroot: str) -> MetadataStore:
+    async def over_zookeeper() -> MetadataStore:
         store = ZooKeeperStore(servers + chroot, SESSION_TIMEOUT_MS)
         await store.start()
         return store
@@ -89,7 +88,7 @@ def ensemble(request: pytest.FixtureRequest) -> Ensemble:
 
 def story(ensemble: Ensemble, tell: Callable[..., Awaitable[None]], sessions: int = 1) -> None:
     async def run() -> None:
-        stores = [await ensemble.connect("") for _ in range(sessions)]
+        stores = [await ensemble.connect() for _ in range(sessions)]
         try:
             await tell(*stores)
         finally:
@@ -151,9 +150,7 @@ def test_sequential_and_ensure_path(ensemble: Ensemble) -> None:
     async def tell(store: MetadataStore) -> None:
         await store.ensure_path("/deep/er/path")
         await store.ensure_path("/deep/er/path")
-        made = [
-            (await store.multi([Create("/deep/er/n_", sequential=True)]))[0] for _ in range(2)
-        ]
+        made = [(await store.multi([Create("/deep/er/n_", sequential=True)]))[0] for _ in range(2)]
         first, second = (str(m) for m in made)
         assert first.startswith("/deep/er/n_")
         assert first < second

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 SENDFILE_MIN_BYTES = 32 * 1024
 """Slices at least this large go by sendfile; smaller ones are read and joined (measured)."""
@@ -35,3 +36,5 @@ class ApiConfig:
     request_timeout_ms: int = 30_000  # request.timeout.ms
     tables_uri: str = ""  # headwater.tables.uri
     table_storage_options: tuple[tuple[str, str], ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The broker's own settings as given, for DescribeConfigs."""

@@ -85,29 +85,36 @@ def test_a_dead_leader_is_replaced_by_an_isr_member() -> None:
 
 async def rejoin(cluster: Cluster, topic: str, count: int) -> None:
     """The leaders take every replica back into the ISR, as their fetches would bring about."""
+    one = cluster.all()[0]
     for index in range(count):
-        await until(lambda i=index: leader(cluster.all()[0], topic, i) in cluster.brokers)
-        lead = cluster.brokers[leader(cluster.all()[0], topic, index)]
-        topic_id = lead.view.topics[topic].topic_id
-        await until(lambda b=lead, k=(topic_id, index): b.replicas[k].leader_id == b.broker_id)
-        await until(
-            lambda b=lead, i=index: b.replicas[topic_id, i].partition_epoch
-            >= b.view.topics[topic].partitions[i].partition_epoch
-        )
-        state = lead.view.topics[topic].partitions[index]
-        item = AlterPartitionItem(
-            topic_id=topic_id,
-            partition=index,
-            leader_epoch=state.leader_epoch,
-            partition_epoch=state.partition_epoch,
-            new_isr=tuple(IsrMember(broker_id=b) for b in state.replicas),
-        )
-        request = AlterPartitionRequest(
-            broker_id=lead.broker_id, broker_epoch=lead.membership.broker_epoch, partitions=(item,)
-        )
-        reply = await lead.calls.alter_partition(request)
-        assert reply.error_code == 0
-        assert reply.partitions[0].error_code == 0, ErrorCode(reply.partitions[0].error_code)
+        await until(lambda i=index: leader(one, topic, i) in cluster.brokers)
+        await rejoin_partition(cluster.brokers[leader(one, topic, index)], topic, index)
+
+
+async def rejoin_partition(lead: FakeBroker, topic: str, index: int) -> None:
+    topic_id = lead.view.topics[topic].topic_id
+
+    def is_told() -> bool:
+        told = lead.replicas[topic_id, index]
+        seen = lead.view.topics[topic].partitions[index]
+        is_leader = told.leader_id == seen.leader_id == lead.broker_id
+        return is_leader and told.partition_epoch >= seen.partition_epoch
+
+    await until(is_told)
+    state = lead.view.topics[topic].partitions[index]
+    item = AlterPartitionItem(
+        topic_id=topic_id,
+        partition=index,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        new_isr=tuple(IsrMember(broker_id=b) for b in state.replicas),
+    )
+    request = AlterPartitionRequest(
+        broker_id=lead.broker_id, broker_epoch=lead.membership.broker_epoch, partitions=(item,)
+    )
+    reply = await lead.calls.alter_partition(request)
+    assert reply.error_code == 0
+    assert reply.partitions[0].error_code == 0, ErrorCode(reply.partitions[0].error_code)
 
 
 def test_a_wiped_disk_never_wins_and_the_old_disk_brings_the_partition_back() -> None:

@@ -1,0 +1,80 @@
+"""DeleteTopics: by name, or from version 6 by id (KIP-516); answered when this broker forgot them.
+
+The name is free at once. Replicas on brokers that are down are deleted when these come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k20_delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from headwater_broker.api.forwarding import await_view, forward, may_on_topic
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+ZERO = UUID(int=0)
+
+
+@handles(DeleteTopicsRequest, DeleteTopicsResponse)
+async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Rows in the order asked."""
+    rows = request.topics or tuple(DeleteTopicState(name=n) for n in request.topic_names)
+    refused = {row: _refusal(ctx, row) for row in rows}
+    allowed = tuple(row for row in rows if refused[row] is None)
+    found: dict[DeleteTopicState, DeletableTopicResult] = {}
+    if allowed:
+        found = await _forwarded(ctx, request, allowed)
+        gone = {r.topic_id for r in found.values() if r.error_code == ErrorCode.NONE}
+        view = ctx.broker.view
+        await await_view(
+            ctx.broker, lambda: not (gone & view.topic_by_id.keys()), request.timeout_ms
+        )
+    return DeleteTopicsResponse(responses=tuple(refused[r] or found[r] for r in rows))
+
+
+def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult | None:
+    name = row.name
+    if name is not None and row.topic_id != ZERO:
+        text = "name and id are both set"
+        return _failed(row, ErrorCode.INVALID_REQUEST, text)
+    if name is None:
+        view = ctx.broker.view.topic_by_id.get(row.topic_id)
+        if view is None:
+            return None
+        name = view.name
+    if may_on_topic(ctx, Operation.DELETE, name):
+        return None
+    if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
+        return _failed(row, ErrorCode.UNKNOWN_TOPIC_ID, None)
+    return _failed(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no DELETE on {name}")
+
+
+async def _forwarded(
+    ctx: RequestContext, request: DeleteTopicsRequest, allowed: tuple[DeleteTopicState, ...]
+) -> dict[DeleteTopicState, DeletableTopicResult]:
+    by_name = bool(request.topic_names) and not request.topics
+    asked = (
+        replace(request, topic_names=tuple(r.name or "" for r in allowed))
+        if by_name
+        else replace(request, topics=allowed)
+    )
+    try:
+        reply = await forward(ctx, asked, DeleteTopicsResponse, request.timeout_ms)
+    except KafkaError as e:
+        return {row: _failed(row, e.code, e.detail) for row in allowed}
+    # The controller may have learnt the topic's id only now: keep it even in old versions.
+    return dict(zip(allowed, reply.responses, strict=True))
+
+
+def _failed(row: DeleteTopicState, code: ErrorCode, text: str | None) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=row.name, topic_id=row.topic_id, error_code=code, error_message=text
+    )

@@ -1,0 +1,147 @@
+"""DescribeConfigs: every key of a topic or of this broker, its value and where that comes from.
+
+Answered from this broker's view and settings. Sources and synonyms as of KIP-226.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, Kind, topic_defaults
+from headwater.errors import ErrorCode
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from headwater_broker.api.config_rights import TOPIC_RESOURCE, refusal
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+SOURCE_TOPIC = 1
+SOURCE_STATIC_BROKER = 4
+SOURCE_DEFAULT = 5
+
+CONFIG_TYPES = {
+    Kind.BOOLEAN: 1,
+    Kind.STRING: 2,
+    Kind.INT: 3,
+    Kind.LONG: 5,
+    Kind.DOUBLE: 6,
+    Kind.LIST: 7,
+}
+
+
+@handles(DescribeConfigsRequest, DescribeConfigsResponse)
+def describe_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """One result per resource; sensitive values are never told."""
+    rows = tuple(_describe(ctx, request, resource) for resource in request.resources)
+    return DescribeConfigsResponse(results=rows)
+
+
+def _describe(
+    ctx: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    kind, name = resource.resource_type, resource.resource_name
+    refused = refusal(ctx, kind, name, Operation.DESCRIBE_CONFIGS)
+    if refused is not None:
+        return _failed(resource, *refused)
+    if kind == TOPIC_RESOURCE:
+        view = ctx.broker.view.topics.get(name)
+        if view is None:
+            return _failed(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+        rows = _topic_rows(ctx, request, view.configs)
+    elif name in ("", str(ctx.broker.broker_id)):
+        rows = _broker_rows(ctx, request, is_default=not name)
+    else:
+        text = f"this is broker {ctx.broker.broker_id}: ask broker {name!r} for its configs"
+        return _failed(resource, ErrorCode.INVALID_REQUEST, text)
+    wanted = resource.configuration_keys
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=kind,
+        resource_name=name,
+        configs=tuple(row for row in rows if wanted is None or row.name in wanted),
+    )
+
+
+def _topic_rows(
+    ctx: RequestContext, request: DescribeConfigsRequest, overrides: Mapping[str, str]
+) -> Iterator[DescribeConfigsResourceResult]:
+    properties = ctx.broker.config.properties
+    defaults = topic_defaults(properties)
+    for name, key in sorted(TOPIC_KEYS.items()):
+        synonyms = []
+        if name in overrides:
+            synonyms.append((name, overrides[name], SOURCE_TOPIC))
+        if key.broker_name:
+            if key.broker_name in properties:
+                given = (key.broker_name, properties[key.broker_name], SOURCE_STATIC_BROKER)
+                synonyms.append(given)
+            builtin = BROKER_KEYS[key.broker_name]
+            default = builtin.render(builtin.default)
+            synonyms.append((key.broker_name, default, SOURCE_DEFAULT))
+        value, source = key.render(defaults[name]), SOURCE_DEFAULT
+        if synonyms and synonyms[0][2] != SOURCE_DEFAULT:
+            value, source = synonyms[0][1], synonyms[0][2]
+        yield _row(request, key, value, source, synonyms, read_only=False)
+
+
+def _broker_rows(
+    ctx: RequestContext, request: DescribeConfigsRequest, *, is_default: bool
+) -> Iterator[DescribeConfigsResourceResult]:
+    """The empty name asks for cluster-wide dynamic defaults, of which there are none."""
+    if is_default:
+        return
+    properties = ctx.broker.config.properties
+    for name, key in sorted(BROKER_KEYS.items()):
+        default = key.render(key.default)
+        synonyms = [(name, default, SOURCE_DEFAULT)]
+        value, source = default, SOURCE_DEFAULT
+        if name in properties:
+            value, source = properties[name], SOURCE_STATIC_BROKER
+            synonyms.insert(0, (name, value, source))
+        yield _row(request, key, value, source, synonyms, read_only=True)
+
+
+def _row(
+    request: DescribeConfigsRequest,
+    key: ConfigKey,
+    value: str,
+    source: int,
+    synonyms: list[tuple[str, str, int]],
+    *,
+    read_only: bool,
+) -> DescribeConfigsResourceResult:
+    hidden = key.is_sensitive
+    is_unset = source == SOURCE_DEFAULT and key.default is None
+    rows = tuple(
+        DescribeConfigsSynonym(name=n, value=None if hidden else v, source=s)
+        for n, v, s in synonyms
+    )
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=None if hidden or is_unset else value,
+        read_only=read_only,
+        config_source=source,
+        is_sensitive=hidden,
+        synonyms=rows if request.include_synonyms else (),
+        config_type=CONFIG_TYPES[key.kind],
+        documentation=key.doc if request.include_documentation else None,
+    )
+
+
+def _failed(resource: DescribeConfigsResource, code: ErrorCode, text: str) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,57 @@
+"""CreatePartitions: more partitions for existing topics (KIP-195); records stay where they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from headwater_broker.api.forwarding import await_view, forward, have_leaders, may_on_topic
+from headwater_broker.api.limits import INTERNAL_TOPICS
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(CreatePartitionsRequest, CreatePartitionsResponse)
+async def create_partitions(
+    ctx: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Answered when the new leaders are visible here."""
+    found = {t.name: r for t in request.topics if (r := _refusal(ctx, t.name)) is not None}
+    allowed = tuple(t for t in request.topics if t.name not in found)
+    if allowed:
+        asked = replace(request, topics=allowed)
+        try:
+            reply = await forward(ctx, asked, CreatePartitionsResponse, request.timeout_ms)
+            found.update((r.name, r) for r in reply.results)
+        except KafkaError as e:
+            found.update((t.name, _failed(t.name, e.code, e.detail)) for t in allowed)
+    if not request.validate_only:
+        grown = [(t.name, t.count) for t in allowed if found[t.name].error_code == ErrorCode.NONE]
+        services = ctx.broker
+        if not await await_view(
+            services, lambda: have_leaders(services, grown), request.timeout_ms
+        ):
+            late = ErrorCode.REQUEST_TIMED_OUT
+            text = "the partitions are made; their leaders were not elected in time"
+            found.update((name, _failed(name, late, text)) for name, _ in grown)
+    return CreatePartitionsResponse(results=tuple(found[t.name] for t in request.topics))
+
+
+def _refusal(ctx: RequestContext, topic: str) -> CreatePartitionsTopicResult | None:
+    if not may_on_topic(ctx, Operation.ALTER, topic):
+        return _failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no ALTER on {topic}")
+    if topic in INTERNAL_TOPICS:
+        # Keys are found by hash over the number of partitions: growing would lose them.
+        text = f"the number of partitions of {topic} cannot be changed"
+        return _failed(topic, ErrorCode.INVALID_REQUEST, text)
+    return None
+
+
+def _failed(name: str, code: ErrorCode, text: str | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=text)

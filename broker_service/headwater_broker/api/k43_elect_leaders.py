@@ -1,0 +1,21 @@
+"""ElectLeaders: preferred (type 0) and unclean (type 1) elections on request (KIP-460)."""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k43_elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from headwater_broker.api.forwarding import forward, require_on_cluster
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(ElectLeadersRequest, ElectLeadersResponse)
+async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Answered when the brokers know their new leaders."""
+    try:
+        require_on_cluster(ctx, Operation.ALTER)
+        return await forward(ctx, request, ElectLeadersResponse, request.timeout_ms)
+    except KafkaError as e:
+        # Version 0 has no error code of its own, and no rows mean nothing was elected.
+        return ElectLeadersResponse(error_code=e.code if ctx.api_version >= 1 else ErrorCode.NONE)

@@ -1,0 +1,53 @@
+"""DescribeCluster: brokers and controller, from this broker's view (KIP-700).
+
+Version 1 asks for an endpoint type (KIP-919): brokers only, as controllers are brokers here.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode
+from headwater.ports.authorizer import ResourceType
+from headwater.wire.apis.k60_describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from headwater_broker.api.endpoints import endpoints
+from headwater_broker.api.k03_metadata import (
+    CLUSTER,
+    CLUSTER_OPERATIONS,
+    NO_OPERATIONS,
+    operations,
+)
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+BROKER_ENDPOINTS = 1
+
+
+@handles(DescribeClusterRequest, DescribeClusterResponse)
+def describe_cluster(
+    ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Live brokers only: a broker without a registration is unknown, not fenced."""
+    services = ctx.broker
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="controllers have no endpoints of their own: ask for brokers",
+            endpoint_type=request.endpoint_type,
+            cluster_id=services.cluster_id,
+        )
+    allowed = NO_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        allowed = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=services.cluster_id,
+        controller_id=services.view.controller_id,
+        brokers=tuple(
+            DescribeClusterBroker(broker_id=e.node_id, host=e.host, port=e.port, rack=e.rack)
+            for e in endpoints(services, ctx.listener, services.view.brokers)
+        ),
+        cluster_authorized_operations=allowed,
+    )

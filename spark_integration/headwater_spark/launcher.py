@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headwater.local.manager import ManagerState, Progress
 from headwater.local.slots import ClusterSpec
 from headwater.system import SystemClock
-from headwater_spark.interrupts import restore
+from headwater_spark.interrupts import Handler, restore
 from headwater_spark.session import session
 from headwater_spark.spark_manager import SparkManager, plan_for
 
@@ -65,8 +65,6 @@ class SparkLauncher:
             self._spark.stop()
             self._spark = None
 
-    def _own_interrupts(
-        self, handler: signal.Handlers | Callable[..., object] | int | None
-    ) -> None:
+    def _own_interrupts(self, handler: Handler) -> None:
         """SIGINT is the daemon's: neither Spark's handler nor a notebook's may take it."""
         restore(handler)

@@ -1,36 +1,33 @@
-"""A child that behaves towards its supervisor as a broker does, and serves nothing.
+"""A stand-in for `python -m headwater_broker`: ready on its port, drains at EOF on stdin.
 
-It registers in ZooKeeper, tells readiness, drains at EOF. `exit-with=N` in its properties makes it
-fail before it is ready.
+Used to test who starts, watches and ends broker processes without the time a real one takes.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import sys
 from pathlib import Path
 
-from kazoo.client import KazooClient
-
 
 def main() -> int:
-    path = Path(sys.argv[sys.argv.index("--config") + 1])
-    rows = dict(line.split("=", 1) for line in path.read_text().splitlines())
-    if "exit-with" in rows:
-        print("RuntimeError: the disk is on fire", file=sys.stderr)
-        return int(rows["exit-with"])
-    broker_id = rows["broker.id"]
-    client = KazooClient(hosts=rows["zookeeper.connect"], timeout=30)
-    client.start()
-    client.ensure_path("/brokers/ids")
-    client.create(f"/brokers/ids/{broker_id}", b"{}", ephemeral=True)
-    session_id, password = client.client_id
-    print("some other output", flush=True)
-    told = {"ready": True, "broker_id": int(broker_id), "session_id": session_id}
-    print(json.dumps({**told, "session_password": password.hex()}), flush=True)
-    sys.stdin.read()
-    print("drained", file=sys.stderr)
-    client.stop()
+    config = Path(sys.argv[sys.argv.index("--config") + 1])
+    rows = dict(line.split("=", 1) for line in config.read_text().splitlines())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    host, port = rows["listeners"].split("//")[1].rsplit(":", 1)
+    folder = Path(rows["log.dirs"])
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "broken").exists():
+        print("this disk is broken", file=sys.stderr)
+        return 3
+    with socket.create_server((host, int(port))):
+        ready = {"ready": True, "broker_id": int(rows["broker.id"]), "port": int(port)}
+        print(json.dumps({**ready, "pid": os.getpid()}), flush=True)
+        sys.stdin.buffer.read()
+    (folder / "drained").write_text("yes")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 _HOMES = {
     "Cluster": "headwater_spark.cluster",
     "check": "headwater_spark.check",
-    "commit_progress": "headwater_spark.lag",
+    "commit_progress": "headwater_spark.group_commits",
     "configure": "headwater_spark.session",
     "lag": "headwater_spark.lag",
     "register": "headwater_spark.registration",

@@ -1,0 +1,134 @@
+"""Replication between real brokers, under faults: nothing acknowledged is lost or doubled."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.cluster import LocalCluster
+from integration.conftest import Start
+from integration.workload import Report, Workload, read_partition
+
+pytestmark = pytest.mark.integration
+
+RESUME_S = 2.0
+"""Writes must go on within this after `kill -9` of a leader (the aim is 1 s)."""
+
+
+def assert_clean(report: Report) -> None:
+    print(report)
+    assert report.is_clean, report
+    assert report.acked > 0
+
+
+def high_watermarks(cluster: LocalCluster, topic: str) -> set[tuple[int, int]]:
+    """(log end, high watermark) of each replica."""
+    rows = [
+        row
+        for broker_id in range(cluster.spec.brokers)
+        for row in cluster.status(broker_id)["replicas"]["partitions"]
+        if row["topic"] == topic
+    ]
+    return {(row["log_end_offset"], row["high_watermark"]) for row in rows}
+
+
+def test_three_replicas_hold_the_same_and_consumers_read_it(start_cluster: Start) -> None:
+    cluster = start_cluster(brokers=3)
+    cluster.create_topic("plain", 3, 3)
+    with Workload(cluster.bootstrap, "plain", partitions=3) as load:
+        load.wait_acks(200)
+    assert_clean(load.check())
+    assert load.failures() == []
+
+
+def test_kill_of_a_leader_loses_and_doubles_nothing(start_cluster: Start) -> None:
+    cluster = start_cluster(brokers=3)
+    cluster.create_topic("killed", 3, 3, min_insync_replicas="2")
+    gaps = []
+    with Workload(cluster.bootstrap, "killed", partitions=3) as load:
+        load.wait_acks(50)
+        for _ in range(3):
+            victim = cluster.leader_of("killed", 0)
+            since = time.monotonic()
+            cluster.kill_broker(victim)
+            load.wait_acks(100)
+            gaps.append(load.longest_gap_s(0, since, time.monotonic()))
+            cluster.restart(victim)
+            for partition in range(3):
+                cluster.wait_isr("killed", 3, partition)
+            load.wait_acks(50)
+    print("writes resumed after", [round(gap, 3) for gap in gaps])
+    assert_clean(load.check())
+    assert load.failures() == []
+    assert max(gaps) < RESUME_S, gaps
+
+
+def test_an_emptied_disk_never_wins(start_cluster: Start) -> None:
+    cluster = start_cluster(brokers=3)
+    cluster.create_topic("wiped", 1, 3, min_insync_replicas="1")
+    with Workload(cluster.bootstrap, "wiped") as load:
+        load.wait_acks(100)
+        last = cluster.leader_of("wiped")
+        others = [b for b in range(3) if b != last]
+        for broker_id in others:
+            cluster.kill_broker(broker_id)
+        cluster.wait_isr("wiped", 1)
+        load.wait_acks(50)
+    acked = len(load.acks)
+    cluster.kill_broker(last)
+    cluster.wipe_disk(last)
+    for broker_id in (*others, last):
+        cluster.restart(broker_id)
+    time.sleep(3)  # time enough for a wrong election
+    described = cluster.describe("wiped")
+    assert described.leader == -1, described
+    document = str(cluster.status(others[0]))
+    assert "offline" in document or "ISR" in document or "directory" in document
+    cluster.kill_broker(last)
+    cluster.restore_disk(last)
+    cluster.restart(last)
+    assert cluster.leader_of("wiped") == last
+    report = load.check()
+    assert_clean(report)
+    assert report.acked == acked
+    cluster.wait_isr("wiped", 3)
+
+
+def test_a_hanging_follower_leaves_the_isr_and_comes_back(start_cluster: Start) -> None:
+    cluster = start_cluster(brokers=3, replica_lag_time_max_ms="1500")
+    cluster.create_topic("hangs", 1, 3, min_insync_replicas="2")
+    with Workload(cluster.bootstrap, "hangs") as load:
+        load.wait_acks(50)
+        leader = cluster.leader_of("hangs")
+        follower = next(b for b in range(3) if b != leader)
+        cluster.pause(follower)
+        load.wait_acks(50)
+        cluster.resume(follower)
+        cluster.wait_isr("hangs", 3)
+        load.wait_acks(50)
+    assert_clean(load.check())
+
+
+def test_below_min_insync_replicas_writes_are_refused_and_reads_go_on(
+    start_cluster: Start,
+) -> None:
+    cluster = start_cluster(brokers=3)
+    cluster.create_topic("short", 1, 3, min_insync_replicas="2")
+    with Workload(cluster.bootstrap, "short") as load:
+        load.wait_acks(50)
+    leader = cluster.leader_of("short")
+    for broker_id in range(3):
+        if broker_id != leader:
+            cluster.kill_broker(broker_id)
+    cluster.wait_isr("short", 1)
+    before = len(read_partition(cluster.bootstrap, "short", 0))
+    assert before == len(load.acks)
+    with Workload(cluster.bootstrap, "short", producers=1) as blocked:
+        time.sleep(1.5)
+        assert blocked.acks == []
+        for broker_id in range(3):
+            if broker_id != leader:
+                cluster.restart(broker_id)
+        blocked.wait_acks(20)
+    assert len(read_partition(cluster.bootstrap, "short", 0)) == before + len(blocked.acks)

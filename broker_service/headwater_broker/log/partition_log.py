@@ -25,6 +25,7 @@ from headwater.records.batch import (
 )
 from headwater_broker.log import admission, lookup, upkeep
 from headwater_broker.log.producer_state import apply_header
+from headwater_broker.log.producers import ProducerBatch
 from headwater_broker.log.results import (
     EMPTY,
     AppendOrigin,
@@ -115,7 +116,8 @@ class PartitionLog(LogState):
                 self.config, view, BatchHeader._make(header), now_ms, origin, self._where()
             )
             size = len(view)
-            length, timestamp = size - LOG_OVERHEAD_BYTES, max(timestamp, append_time)
+            length = size - LOG_OVERHEAD_BYTES
+            timestamp = timestamp if append_time < 0 else append_time
         elif timestamp - now_ms > self._after_max_ms and origin is _CLIENT:
             check_timestamps(BatchHeader._make(header), self.config, now_ms, self._where())
         if pid >= 0:
@@ -123,9 +125,7 @@ class PartitionLog(LogState):
                 self.producers, BatchHeader._make(header), view, origin, self._where()
             )
             if known is not None:
-                stamp = known.timestamp if self.config.is_log_append_time else -1
-                start = self.log_start_offset
-                return AppendResult(known.first_offset, known.last_offset, stamp, start, True)
+                return self._duplicate(known)
         offset = self.log_end_offset
         last = offset + delta
         _place(view, 0, offset, length, leader_epoch)
@@ -137,6 +137,11 @@ class PartitionLog(LogState):
         if last + 1 - self.recovery_point >= self._flush_messages:
             self.fsync_now()
         return AppendResult(offset, last, append_time, self.log_start_offset, False)
+
+    def _duplicate(self, known: ProducerBatch) -> AppendResult:
+        stamp = known.timestamp if self.config.is_log_append_time else -1
+        start = self.log_start_offset
+        return AppendResult(known.first_offset, known.last_offset, stamp, start, True)
 
     def _write(self, view: memoryview, size: int, last: int, timestamp: int, now_ms: int) -> None:
         """The bytes of one batch into the active segment, or a new one."""

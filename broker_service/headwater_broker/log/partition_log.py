@@ -110,7 +110,7 @@ class PartitionLog(LogState):
             )
         ):
             admission.refuse_header(BatchHeader._make(header), self.config, now_ms, self._where())
-        append_time = -1
+        offset, append_time = self.log_end_offset, -1
         if self._looks_closer:
             view, append_time = admission.look_closer(
                 self.config, view, BatchHeader._make(header), now_ms, origin, self._where()
@@ -126,7 +126,6 @@ class PartitionLog(LogState):
             )
             if known is not None:
                 return self._duplicate(known)
-        offset = self.log_end_offset
         last = offset + delta
         _place(view, 0, offset, length, leader_epoch)
         if leader_epoch != self.epochs.latest:

@@ -143,7 +143,7 @@ def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
     table = Table(title="brokers", title_justify="left")
     for heading in ("broker", "address", "state"):
         table.add_column(heading)
-    for heading in ("leaders", "replicas", "on disk", "in/s", "out/s", "memory"):
+    for heading in ("leaders", "replicas", "on disk", "in/s", "out/s", "loop"):
         table.add_column(heading, justify="right")
     for b in brokers:
         state = Text("ready", "green") if b.ready else Text(b.problem or "starting", "red")
@@ -156,7 +156,7 @@ def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
             _bytes(b.size_bytes),
             _bytes(moved.bytes_in.get(b.broker_id, 0)),
             _bytes(moved.bytes_out.get(b.broker_id, 0)),
-            _bytes(b.rss_bytes) if b.rss_bytes else "",
+            f"{b.loop_delay_ms:.1f} ms",
         )
     return table
 

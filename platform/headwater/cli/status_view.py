@@ -67,7 +67,8 @@ class BrokerRow:
     size_bytes: int = 0
     bytes_in_total: int = 0
     bytes_out_total: int = 0
-    rss_bytes: int = 0
+    loop_delay_ms: float = 0.0
+    """The event loop's worst delay of late."""
     problem: str = ""
 
 
@@ -152,7 +153,7 @@ def as_document(view: StatusView, moved: Rates) -> dict[str, Any]:
                 "size_bytes": b.size_bytes,
                 "bytes_in_per_s": round(moved.bytes_in.get(b.broker_id, 0.0), 1),
                 "bytes_out_per_s": round(moved.bytes_out.get(b.broker_id, 0.0), 1),
-                "rss_bytes": b.rss_bytes,
+                "loop_delay_ms": b.loop_delay_ms,
                 "problem": b.problem,
             }
             for b in view.brokers
@@ -190,8 +191,8 @@ def _controller_id(answers: Sequence[Answer]) -> int:
 
 def _broker(answer: Answer, controller_id: int) -> BrokerRow:
     document = answer.document
-    rows = document.get("partitions", ())
-    meters = document.get("topics", {}).values()
+    rows = _hosted(document)
+    moved = document.get("rates", {})
     return BrokerRow(
         broker_id=answer.broker_id,
         address=answer.address,
@@ -200,41 +201,74 @@ def _broker(answer: Answer, controller_id: int) -> BrokerRow:
         leaders=sum(1 for row in rows if row.get("is_leader")),
         replicas=len(rows),
         size_bytes=sum(row.get("size_bytes", 0) for row in rows),
-        bytes_in_total=sum(meter.get("bytes_in", 0) for meter in meters),
-        bytes_out_total=sum(meter.get("bytes_out", 0) for meter in meters),
-        rss_bytes=document.get("rss_bytes", 0),
+        bytes_in_total=moved.get("bytes_in_total", 0),
+        bytes_out_total=moved.get("bytes_out_total", 0),
+        loop_delay_ms=document.get("loop_delay_ms", {}).get("recent_worst", 0.0),
         problem=answer.problem,
     )
 
 
+def _hosted(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    rows: Sequence[Mapping[str, Any]] = document.get("hosted", {}).get("partitions", ())
+    return rows
+
+
 def _partitions(answers: Sequence[Answer]) -> tuple[PartitionRow, ...]:
+    """By what the brokers host; what nobody hosts (all its replicas are down) by their metadata."""
     told: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {}
     for answer in answers:
-        for row in answer.document.get("partitions", ()):
+        for row in _hosted(answer.document):
             told.setdefault((row["topic"], row["partition"]), {})[answer.broker_id] = row
-    return tuple(_merged(topic, number, told[topic, number]) for topic, number in sorted(told))
+    wanted = _metadata(answers)
+    # A topic that metadata no longer names is being deleted: what is left of it is not shown.
+    keys = sorted(wanted) if wanted else sorted(told)
+    return tuple(_merged(key[0], key[1], told.get(key, {}), wanted.get(key)) for key in keys)
 
 
-def _merged(topic: str, partition: int, told: Mapping[int, Mapping[str, Any]]) -> PartitionRow:
+def _metadata(answers: Sequence[Answer]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """Per partition, the state of the highest leader epoch that any broker was told."""
+    newest: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for answer in answers:
+        for topic in answer.document.get("topics", ()):
+            for state in topic["partitions"]:
+                key = (topic["topic"], state["partition"])
+                if key not in newest or state["leader_epoch"] > newest[key]["leader_epoch"]:
+                    newest[key] = state
+    return newest
+
+
+def _merged(
+    topic: str,
+    partition: int,
+    told: Mapping[int, Mapping[str, Any]],
+    state: Mapping[str, Any] | None,
+) -> PartitionRow:
     # Two may think they lead for a moment: the higher epoch is right.
-    best = max(told.values(), key=lambda r: (r["leader_epoch"], bool(r.get("is_leader"))))
+    rows = sorted(told.values(), key=lambda r: (r["leader_epoch"], bool(r.get("is_leader"))))
+    best = rows[-1] if rows else {}
     led = bool(best.get("is_leader"))
-    end = best["log_end_offset"]
-    followers = {b: r for b, r in told.items() if r is not best}
+    known = best if best else (state or {})
+    reason = known.get("offline_reason") or (state or {}).get("offline_reason") or ""
+    end = best.get("log_end_offset", -1)
     local_start = best.get("local_log_start_offset", -1)
+    followers = {b: r for b, r in sorted(told.items()) if r is not best}
     return PartitionRow(
         topic=topic,
         partition=partition,
-        leader=best["leader"] if led else -1,
-        leader_epoch=best["leader_epoch"],
-        replicas=tuple(best["replicas"]),
-        isr=tuple(best["isr"]),
-        log_start_offset=best["log_start_offset"],
-        tiered_end_offset=max(best.get("tiered_end_offset", -1), local_start),
+        leader=known.get("leader", -1) if led else -1,
+        leader_epoch=known.get("leader_epoch", -1),
+        replicas=tuple(known.get("replicas", ())),
+        isr=tuple(known.get("isr", ())),
+        log_start_offset=best.get("log_start_offset", -1),
+        tiered_end_offset=max(_or_none(best.get("tiered_end_offset")), local_start),
         local_log_start_offset=local_start,
-        high_watermark=best["high_watermark"],
+        high_watermark=best.get("high_watermark", -1),
         log_end_offset=end,
         size_bytes=best.get("size_bytes", 0),
-        lag={b: max(0, end - r["log_end_offset"]) for b, r in sorted(followers.items())},
-        offline_reason=best.get("offline_reason") or ("" if led else "no leader answers"),
+        lag={b: max(0, end - r["log_end_offset"]) for b, r in followers.items()},
+        offline_reason=reason or ("" if led else "no leader answers"),
     )
+
+
+def _or_none(offset: int | None) -> int:
+    return -1 if offset is None else offset

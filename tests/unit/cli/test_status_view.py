@@ -36,8 +36,8 @@ def view(*rows: dict[str, Any], at: float = 1.0, bytes_in: int = 0) -> StatusVie
             ready=True,
             document={
                 "controller_id": 1,
-                "partitions": [found],
-                "topics": {"flights": {"bytes_in": bytes_in, "bytes_out": 0}},
+                "hosted": {"partitions": [found]},
+                "rates": {"bytes_in_total": bytes_in, "bytes_out_total": 0},
             },
         )
         for broker, found in enumerate(rows)
@@ -75,13 +75,29 @@ def test_the_share_in_delta_ends_where_hot_begins() -> None:
 
 def test_a_broker_that_is_gone_is_told_and_harms_nothing() -> None:
     answers = [
-        Answer(0, "127.0.0.1:9092", ready=True, document={"partitions": [row(True)]}),
+        Answer(0, "127.0.0.1:9092", ready=True, document={"hosted": {"partitions": [row(True)]}}),
         Answer(1, "127.0.0.1:9093", problem="does not answer"),
     ]
     shown = build_view(answers, "abc", 1.0)
     assert not shown.healthy
     assert shown.brokers[1].problem == "does not answer"
     assert shown.partitions[0].leader == 0
+
+
+def test_a_partition_that_nobody_hosts_is_known_from_metadata() -> None:
+    state = {
+        "partition": 2,
+        "leader": -1,
+        "leader_epoch": 7,
+        "replicas": [2],
+        "isr": [2],
+        "offline_reason": "broker 2 is down",
+    }
+    topic = {"topic": "flights", "partitions": [state]}
+    answers = [Answer(0, "127.0.0.1:9092", ready=True, document={"topics": [topic]})]
+    (partition,) = build_view(answers, "abc", 1.0).partitions
+    assert (partition.name, partition.leader) == ("flights-2", -1)
+    assert partition.offline_reason == "broker 2 is down"
 
 
 def test_rates_are_per_second_and_never_negative() -> None:

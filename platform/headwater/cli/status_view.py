@@ -248,7 +248,7 @@ def _merged(
     best = rows[-1] if rows else {}
     led = bool(best.get("is_leader"))
     known = best if best else (state or {})
-    reason = known.get("offline_reason") or (state or {}).get("offline_reason") or ""
+    reasons = [r["offline_reason"] for r in (*rows, state or {}) if r.get("offline_reason")]
     end = best.get("log_end_offset", -1)
     local_start = best.get("local_log_start_offset", -1)
     followers = {b: r for b, r in sorted(told.items()) if r is not best}
@@ -266,7 +266,7 @@ def _merged(
         log_end_offset=end,
         size_bytes=best.get("size_bytes", 0),
         lag={b: max(0, end - r["log_end_offset"]) for b, r in followers.items()},
-        offline_reason=reason or ("" if led else "no leader answers"),
+        offline_reason="" if led else (reasons or ["no leader answers"])[-1],
     )
 
 

@@ -88,6 +88,12 @@ class Membership:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="membership")
         return self.broker_epoch
 
+    async def tell_disk_failure(self) -> None:
+        """Have the controller ask which replicas this broker still has (KIP-112)."""
+        data = znodes.encode_log_dir_event(self._describe().broker_id)
+        path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
+        await self._store.multi([Create(path, data, sequential=True)])
+
     async def stop(self) -> None:
         """Stop renewing. Closing the store's session removes the registration."""
         self._closed = True

@@ -11,6 +11,7 @@
     /admin/preferred_replica_election             a request to elect, as old tools write it
     /config/topics/T, /config/brokers/1           Overrides
     /config/changes/config_change_0000000001      somebody edited an override by hand
+    /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
     /headwater/lives/1                            BrokerLife: the last life the controller saw
     /headwater/deletions/<topic id>               Deletion: replicas that still hold the data
@@ -42,6 +43,7 @@ PREFERRED_REQUEST = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
 LIVES = "/headwater/lives"
 DELETIONS = "/headwater/deletions"
@@ -54,6 +56,7 @@ PERSISTENT_PATHS = (
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     CONFIG_CHANGES,
+    LOG_DIR_EVENTS,
     LIVES,
     DELETIONS,
 )
@@ -421,6 +424,19 @@ class Deletion:
         row = _load(path, data)
         replicas = _int_map(row["replicas"])
         return cls(str(row["topic"]), uuid_from_text(row["topic_id"]), replicas, bool(row["whole"]))
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """A disk of this broker failed (event 1, as Kafka's)."""
+    return _dump({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """Whose disk failed. Raises ZnodeError."""
+    broker_id = _load(path, data).get("broker")
+    if not isinstance(broker_id, int):
+        raise ZnodeError(f"{path}: no broker id")
+    return broker_id
 
 
 def decode_partition_list(path: str, data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:

@@ -76,7 +76,7 @@ def elect(
     able = may_lead(state, partition)
     choice = selectors.offline(partition.replicas, partition.isr, able, unclean=allowed)
     if choice.leader is None and allowed:
-        choice = _revive(state, changes, partition)
+        choice = _revive(state, changes, partition, forced=unclean)
     if choice.leader is None:
         go_offline(state, changes, partition)
         return choice.case
@@ -84,14 +84,24 @@ def elect(
     return choice.case
 
 
-def _revive(state: ControllerState, changes: Changes, partition: Partition) -> selectors.Choice:
-    """Unclean: a replica whose disk was replaced may lead with what it has: nothing."""
+def _revive(
+    state: ControllerState, changes: Changes, partition: Partition, *, forced: bool
+) -> selectors.Choice:
+    """Unclean: a replica whose disk was replaced may lead with what it has: nothing.
+
+    One whose disk fails only by an operator's order (`forced`): it would fail again and again.
+    """
     for broker_id in partition.replicas:
-        running = broker_id in state.brokers and broker_id not in state.shutting_down
-        if running and state.has_lost_directory(partition, broker_id):
+        fault = (partition.key, broker_id)
+        if broker_id not in state.brokers or broker_id in state.shutting_down:
+            continue
+        if state.has_lost_directory(partition, broker_id):
             forget_directory(state, partition, broker_id)
-            changes.new_replica(partition, broker_id)
-            return selectors.Choice(Case.UNCLEAN, broker_id, (broker_id,))
+        elif not (forced and fault in state.storage_faults):
+            continue
+        state.storage_faults.discard(fault)
+        changes.new_replica(partition, broker_id)
+        return selectors.Choice(Case.UNCLEAN, broker_id, (broker_id,))
     return selectors.Choice(Case.NONE_LIVE)
 
 

@@ -195,6 +195,13 @@ class StopReplicaAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskFailed:
+    """A disk of a running broker failed: its answers will say which replicas are lost."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The healing timer: what should have moved by now and has not is tried again."""
 
@@ -219,6 +226,7 @@ Event = (
     | AllocateProducerIds
     | LeaderAndIsrAnswered
     | StopReplicaAnswered
+    | DiskFailed
     | Tick
     | BalanceTick
 )

@@ -41,6 +41,7 @@ from headwater_broker.cluster.controller.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DiskFailed,
     ElectLeaders,
     Event,
     LeaderAndIsrAnswered,
@@ -117,6 +118,11 @@ class ControllerMachine:
         if self.state.config.auto_leader_rebalance_enable:
             leadership.balance(self.state, self._changes)
 
+    def _on_disk_failed(self, event: DiskFailed) -> None:
+        """Told everything anew, the broker refuses what is on the failed disk."""
+        if event.broker_id in self.state.brokers:
+            self._changes.tell_brokers(full=event.broker_id)
+
     def _on_allocate(self, event: AllocateProducerIds) -> None:
         """A block that was never given out: durable before it is answered."""
         state = self.state
@@ -192,6 +198,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ElectLeaders: _plain(leadership.on_elect_leaders),
     Reassign: _plain(reassignments.on_reassign),
     AllocateProducerIds: ControllerMachine._on_allocate,
+    DiskFailed: ControllerMachine._on_disk_failed,
     Tick: ControllerMachine._on_tick,
     BalanceTick: ControllerMachine._on_balance,
 }

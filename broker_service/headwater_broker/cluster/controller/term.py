@@ -26,6 +26,7 @@ from headwater_broker.cluster.controller.events import (
     BrokersFound,
     ConfigFound,
     DeleteTopics,
+    DiskFailed,
     ElectLeaders,
     Event,
     Ready,
@@ -52,6 +53,7 @@ WATCHED = (
     znodes.TOPICS,
     znodes.DELETE_REQUESTS,
     znodes.CONFIG_CHANGES,
+    znodes.LOG_DIR_EVENTS,
     znodes.REASSIGN_REQUEST,
     znodes.PREFERRED_REQUEST,
 )
@@ -85,6 +87,7 @@ class TermOfOffice:
         self._entropy = entropy
         self._config = config
         self._queue: deque[Event] = deque()
+        self._afterwards: list[Operation] = []
         self._stale: set[str] = set()
         self._wake = asyncio.Event()
         self._channels: dict[int, BrokerChannel] = {}
@@ -194,6 +197,9 @@ class TermOfOffice:
             while self._queue:
                 machine.handle(self._queue.popleft())
             await self._carry_out(machine.take())
+            # A request node goes when what it asked for is durable.
+            done, self._afterwards = self._afterwards, []
+            await write_groups(self._store, self.term.fence, [(op,) for op in done])
 
     async def _carry_out(self, ready: Ready) -> None:
         if ready.writes:
@@ -263,7 +269,7 @@ class TermOfOffice:
                 row = ((name, NO_DIRECTORY),)
                 machine.handle(DeleteTopics(self._spare_token(), row, requested_in_store=True))
             else:
-                await self._write(Delete(znodes.delete_request_path(name)))
+                self._afterwards.append(Delete(znodes.delete_request_path(name)))
 
     async def _refresh_config_changes(self, machine: ControllerMachine) -> None:
         for name in await self._store.children(znodes.CONFIG_CHANGES):
@@ -275,7 +281,7 @@ class TermOfOffice:
             kind, _, topic = (entity or "").partition("/")
             if kind == "topics" and topic in machine.state.topics:
                 await self._reload_config(machine, topic)
-            await self._write(Delete(path))
+            self._afterwards.append(Delete(path))
 
     async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
         try:
@@ -286,20 +292,30 @@ class TermOfOffice:
             return
         machine.handle(ConfigFound(topic, configs))
 
+    async def _refresh_log_dir_events(self, machine: ControllerMachine) -> None:
+        for name in await self._store.children(znodes.LOG_DIR_EVENTS):
+            path = f"{znodes.LOG_DIR_EVENTS}/{name}"
+            data = (await self._store.get(path)).data
+            try:
+                machine.handle(DiskFailed(znodes.decode_log_dir_event(path, data)))
+            except znodes.ZnodeError as e:
+                logger.warning("a notice of a failed disk is dropped: %s", e)
+            self._afterwards.append(Delete(path))
+
     async def _refresh_reassignments(self, machine: ControllerMachine) -> None:
         """An old tool's plan: started as if requested, then the request node is removed."""
         path = znodes.REASSIGN_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
             machine.handle(Reassign(self._spare_token(), rows))
-            await self._write(Delete(path))
+            self._afterwards.append(Delete(path))
 
     async def _refresh_preferred(self, machine: ControllerMachine) -> None:
         path = znodes.PREFERRED_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
             machine.handle(ElectLeaders(self._spare_token(), False, tuple(rows)))
-            await self._write(Delete(path))
+            self._afterwards.append(Delete(path))
 
     async def _read_partition_list(
         self, path: str
@@ -314,9 +330,6 @@ class TermOfOffice:
             logger.error("a request written by hand is dropped: %s", e)
             return {}
 
-    async def _write(self, operation: Operation) -> None:
-        await write_groups(self._store, self.term.fence, [(operation,)])
-
     def _spare_token(self) -> int:
         """For events whose reply nobody waits for."""
         self._next_token += 1
@@ -329,6 +342,7 @@ _REFRESH: dict[str, Callable[[TermOfOffice, ControllerMachine], Any]] = {
     znodes.TOPICS: TermOfOffice._refresh_topics,
     znodes.DELETE_REQUESTS: TermOfOffice._refresh_deletions,
     znodes.CONFIG_CHANGES: TermOfOffice._refresh_config_changes,
+    znodes.LOG_DIR_EVENTS: TermOfOffice._refresh_log_dir_events,
     znodes.REASSIGN_REQUEST: TermOfOffice._refresh_reassignments,
     znodes.PREFERRED_REQUEST: TermOfOffice._refresh_preferred,
 }

@@ -1,0 +1,98 @@
+"""Node payloads: round trips, Kafka's literal forms, and what old tools write."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+
+from headwater.wire.control import BrokerEndpoint
+from headwater_broker.cluster import znodes
+
+
+def test_ids_are_base64url_without_padding() -> None:
+    value = UUID("01234567-89ab-cdef-0123-456789abcdef")
+    assert znodes.uuid_text(value) == "ASNFZ4mrze8BI0VniavN7w"
+    assert znodes.uuid_from_text("ASNFZ4mrze8BI0VniavN7w") == value
+    with pytest.raises(znodes.ZnodeError):
+        znodes.uuid_from_text("short")
+
+
+def test_controller_claim() -> None:
+    claim = znodes.ControllerClaim(3, 1234, "host:9")
+    row = json.loads(claim.encode())
+    assert (row["brokerid"], row["timestamp"]) == (3, "1234")
+    assert znodes.ControllerClaim.decode(claim.encode()) == claim
+    assert znodes.ControllerClaim.decode(b"7").broker_id == 7
+    with pytest.raises(znodes.ZnodeError):
+        znodes.ControllerClaim.decode(b"nonsense")
+
+
+def test_topic_assignment() -> None:
+    value = znodes.TopicAssignment(
+        topic_id=UUID(int=5), partitions={0: (1, 2), 10: (2, 1), 2: (3,)}, adding={0: (2,)}
+    )
+    row = json.loads(value.encode())
+    assert row["version"] == 3
+    assert list(row["partitions"]) == ["0", "2", "10"]
+    assert znodes.TopicAssignment.decode("t", value.encode()) == value
+    old = znodes.TopicAssignment.decode("t", b'{"version":1,"partitions":{"0":[1,2]}}')
+    assert old.topic_id == znodes.NO_DIRECTORY
+    assert old.partitions == {0: (1, 2)}
+    with pytest.raises(znodes.ZnodeError, match="/brokers/topics/t"):
+        znodes.TopicAssignment.decode("t", b'{"partitions":{"x":[1]}}')
+
+
+def test_partition_record() -> None:
+    value = znodes.PartitionRecord(
+        leader=1, leader_epoch=4, isr=(2, 1), controller_epoch=9, directories={1: UUID(int=3)}
+    )
+    assert znodes.PartitionRecord.decode("/p", value.encode()) == value
+    kafka = b'{"isr":[1],"leader":1,"version":1,"controller_epoch":2,"leader_epoch":0}'
+    assert znodes.PartitionRecord.decode("/p", kafka).directories == {}
+    with pytest.raises(znodes.ZnodeError, match="/p"):
+        znodes.PartitionRecord.decode("/p", b"{}")
+
+
+def test_registration() -> None:
+    value = znodes.BrokerRegistration(
+        broker_id=2,
+        cluster_id="c",
+        endpoints=(BrokerEndpoint(listener="PLAINTEXT", host="h", port=9092),),
+        control_address="h:1",
+        rack="r",
+        directory_ids=(UUID(int=1), UUID(int=2)),
+        boot_id="b",
+        clean_shutdown_epoch=17,
+        timestamp_ms=5,
+    )
+    assert znodes.BrokerRegistration.decode(2, value.encode()) == value
+    assert json.loads(value.encode())["endpoints"] == ["PLAINTEXT://h:9092"]
+    with pytest.raises(znodes.ZnodeError, match="/brokers/ids/2"):
+        znodes.BrokerRegistration.decode(2, b'{"version":5}')
+
+
+def test_the_rest_round_trips() -> None:
+    block = znodes.ProducerIdBlock(1, 1000, 1999)
+    assert json.loads(block.encode())["block_start"] == "1000"
+    assert znodes.ProducerIdBlock.decode(block.encode()) == block
+    life = znodes.BrokerLife(8, "boot")
+    assert znodes.BrokerLife.decode("/l", life.encode()) == life
+    deletion = znodes.Deletion("t", UUID(int=4), {0: (1, 2)}, whole=True)
+    assert znodes.Deletion.decode("/d", deletion.encode()) == deletion
+    assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
+    assert znodes.decode_overrides("/c", znodes.encode_overrides({"a": "1"})) == {"a": "1"}
+    assert znodes.decode_log_dir_event("/e", znodes.encode_log_dir_event(3)) == 3
+
+
+def test_what_tools_write() -> None:
+    plan = b'{"version":1,"partitions":[{"topic":"t","partition":"1","replicas":[2,3]}]}'
+    assert znodes.decode_partition_list("/p", plan) == {("t", 1): (2, 3)}
+    election = b'{"partitions":[{"topic":"t","partition":0}]}'
+    assert znodes.decode_partition_list("/p", election) == {("t", 0): ()}
+    with pytest.raises(znodes.ZnodeError):
+        znodes.decode_partition_list("/p", b"[]")
+    assert znodes.decode_config_change(b'"t"') == "topics/t"
+    assert znodes.decode_config_change(b'{"version":2,"entity_path":"topics/t"}') == "topics/t"
+    assert znodes.decode_config_change(b"{") is None

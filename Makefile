@@ -47,10 +47,10 @@ bench-kafka: setup ## Raw and client throughput against Apache Kafka on this mac
 	@$(BIN)/python bench/bench_kafka.py $(ARGS)
 
 bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
-	@$(BIN)/python bench/bench_tier.py $(ARGS)
+	@$(BIN)/python bench/bench_spark.py tier $(ARGS)
 
 bench-source: setup ## The Spark source against spark-sql-kafka
-	@$(BIN)/python bench/bench_source.py $(ARGS)
+	@$(BIN)/python bench/bench_spark.py source $(ARGS)
 
 clean: ## Remove .venv, caches and outputs
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \

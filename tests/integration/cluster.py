@@ -113,9 +113,9 @@ class LocalCluster:
 
     def stop_broker(self, broker_id: int) -> None:
         """Drain it (controlled shutdown); held down until `restart`."""
-        keeper = self.keeper(broker_id)
+        keeper, pid = self.keeper(broker_id), self.pid(broker_id)
         keeper.drain()
-        assert keeper.wait_down(WAIT_S), f"broker {broker_id} does not drain"
+        assert keeper.wait_down(pid, WAIT_S), f"broker {broker_id} does not drain"
 
     def restart(self, broker_id: int) -> None:
         """Start a broker that is held down; returns when it is ready."""

@@ -60,7 +60,7 @@ def test_a_killed_broker_is_unregistered_at_once_and_comes_back(
     while zookeeper.exists("/brokers/ids/0"):
         time.sleep(0.002)
     assert time.monotonic() - started < 1.0  # its own session timeout is 30 s
-    assert keeper.wait_down()
+    assert first is not None and keeper.wait_down(first)
     assert zookeeper.get_children("/brokers/ids") == ["1"]
     keeper.release()
     keeper.wait_ready()

@@ -81,10 +81,10 @@ class Keeper:
                 self._changed.wait(left)
             return told
 
-    def wait_down(self, timeout_s: float = KILL_WAIT_S) -> bool:
-        """True once no run is alive and what it left behind is closed."""
+    def wait_down(self, pid: int, timeout_s: float = KILL_WAIT_S) -> bool:
+        """True once the run with this `pid` is over and what it left behind is closed."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._child is None, timeout_s)
+            return self._changed.wait_for(lambda: self.pid != pid, timeout_s)
 
     def send(self, signum: signal.Signals) -> None:
         """Signal the current run."""

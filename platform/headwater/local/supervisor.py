@@ -5,7 +5,6 @@ Used by `headwater up` (inside its daemon) and by the tests (inside pytest).
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -177,9 +176,5 @@ def kill_and_wait(keeper: Keeper, signum: signal.Signals = signal.SIGKILL) -> No
     """End a broker's process; returns once its registration is closed. Raises if it lives on."""
     pid = keeper.pid
     keeper.send(signum)
-    if pid is not None and not keeper.wait_down():
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
+    if pid is not None and not keeper.wait_down(pid):
         raise HeadwaterError(f"{keeper.spec.name} (pid {pid}) survived {signum.name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable
 from uuid import UUID
@@ -20,9 +19,10 @@ from headwater.wire.apis.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from headwater.wire.control import PartitionState
-from headwater.wire.schema import encode
+from headwater.wire.schema import decode, encode
 from headwater_broker.api.endpoints import endpoints
 from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.registry import handles
@@ -61,9 +61,6 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
 logger = logging.getLogger(__name__)
-_creating: dict[int, set[str]] = {}
-"""Topics being created on demand, per event loop: one request each."""
-_tasks: set[asyncio.Task[None]] = set()
 
 
 @handles(MetadataRequest, MetadataResponse)
@@ -150,26 +147,28 @@ def _missing(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorC
 
 
 def _create(services: Services, name: str, principal: str) -> None:
-    """Ask the controller once; the client asks for the metadata again."""
-    loop = asyncio.get_running_loop()
-    creating = _creating.setdefault(id(services), set())
-    if name in creating:
-        return
-    creating.add(name)
-    task = loop.create_task(_create_now(services, name, principal, creating))
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
+    """Ask the controller, once per topic at a time; the client asks for the metadata again."""
+    services.background.once(
+        ("create", name), lambda: _create_now(services, name, f"User:{principal}")
+    )
 
 
-async def _create_now(services: Services, name: str, principal: str, creating: set[str]) -> None:
+async def _create_now(services: Services, name: str, principal: str) -> None:
     request = CreateTopicsRequest(topics=(creatable(services, name),), timeout_ms=CREATE_TIMEOUT_MS)
     body = encode(request, CREATE_VERSION)
     try:
-        await services.controller.forward(CREATE_KEY, CREATE_VERSION, body, f"User:{principal}")
+        reply = await services.controller.forward(CREATE_KEY, CREATE_VERSION, body, principal)
     except KafkaError as error:
         logger.warning("topic %s was not created on demand: %s", name, error)
-    finally:
-        creating.discard(name)
+        return
+    for topic in decode(CreateTopicsResponse, CREATE_VERSION, reply).topics:
+        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning(
+                "topic %s was not created on demand: %s (%s)",
+                name,
+                ErrorCode(topic.error_code).name,
+                topic.error_message,
+            )
 
 
 def creatable(services: Services, name: str) -> CreatableTopic:

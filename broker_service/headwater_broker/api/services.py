@@ -12,6 +12,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
+from headwater_broker.api.background import Background
 from headwater_broker.api.fetch_sessions import FetchSessionCache
 from headwater_broker.api.limits import ApiConfig
 from headwater_broker.api.meters import Meters
@@ -53,6 +54,7 @@ class Services:
     sessions: FetchSessionCache
     meters: Meters
     warmer: Warmer
+    background: Background
     remote_log: RemoteLog | None
     config: ApiConfig
     tiered_end: Callable[[str, int], int | None]

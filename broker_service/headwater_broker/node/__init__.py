@@ -1,1 +1,1 @@
-"""The composition root."""
+"""The composition root: configuration, wiring, and a broker process from start to stop."""

@@ -57,10 +57,16 @@ class Listener:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port bound. Raises UsageError when the port is taken or the host unknown."""
+        """`bind`, then `serve`; the port bound."""
+        await self.bind(host, port)
+        await self.serve()
+        return self.port
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port, accept nothing yet. Raises UsageError when it is taken or unknown."""
         try:
             self._server = await self.loop.create_server(
-                lambda: Connection(self), host or None, port, backlog=BACKLOG
+                lambda: Connection(self), host or None, port, backlog=BACKLOG, start_serving=False
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -70,8 +76,13 @@ class Listener:
                 ) from None
             raise UsageError(f"cannot listen on {host}:{port}: {error}") from None
         self.port = self._server.sockets[0].getsockname()[1]
-        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
         return self.port
+
+    async def serve(self) -> None:
+        """Accept connections from now on."""
+        if self._server is not None:
+            await self._server.start_serving()
+        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
 
     def stop_accepting(self) -> None:
         """Refuse new connections; those there stay."""

@@ -1,0 +1,248 @@
+"""The composition root: what a broker is made of, and how its parts are joined."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from headwater.client.connection import open_connection
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.ports.authorizer import AllowAll
+from headwater.ports.control import ControlHandler
+from headwater.ports.network import PeerConnection
+from headwater.system_files import SystemFiles
+from headwater.wire.control import BrokerEndpoint
+from headwater.wire.schema import Message
+from headwater_broker.cluster.control_client import GrpcControlCalls
+from headwater_broker.cluster.controller.shell import ControllerIdentity, ControllerService
+from headwater_broker.cluster.controller.state import ControllerConfig
+from headwater_broker.cluster.controller_calls import ControllerCalls
+from headwater_broker.cluster.membership import Membership
+from headwater_broker.cluster.store_zk import ZooKeeperStore
+from headwater_broker.cluster.view import ClusterView
+from headwater_broker.cluster.znodes import BrokerRegistration
+from headwater_broker.log.manager import LogManager
+from headwater_broker.node.config import NodeConfig
+from headwater_broker.node.control_handlers import ControlHandlers, ControlParts
+from headwater_broker.node.data_plane import Parts, build_listener, build_services
+from headwater_broker.node.lag import LagProbe
+from headwater_broker.node.metrics import MetricsText
+from headwater_broker.node.status import StatusDocument
+from headwater_broker.node.tiering import TieredEnds
+from headwater_broker.replication.limits import ReplicationLimits
+from headwater_broker.replication.ports import ReplicationPorts
+from headwater_broker.replication.replica_manager import ReplicaManager
+from headwater_broker.server.control_grpc import ControlServer
+from headwater_broker.server.page_cache import PageCache
+from headwater_tier.remote_log import DeltaRemoteLog
+
+DISK_THREADS = 4
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+CACHE_FOLDER = "remote-log-cache"
+
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    """All parts of one broker, wired and not started. `headwater_broker.node.run` starts them."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        cluster_id: str,
+        store: ZooKeeperStore,
+        clock: Clock,
+        entropy: Entropy,
+        stop: Callable[[str], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.config = config
+        self.store = store
+        self.clock = clock
+        self.is_ready = False
+        self.pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        self.lag = LagProbe(loop)
+        self.control_calls = GrpcControlCalls()
+        self.view = ClusterView(cluster_id, self.broker_epoch)
+        self.logs = self._logs(cluster_id, entropy)
+        self.membership = Membership(
+            store,
+            clock,
+            lambda: self._registration(cluster_id),
+            session_timeout_ms=config.values.integer("zookeeper.session.timeout.ms"),
+        )
+        self.controller = self._controller(cluster_id, entropy)
+        self.controller_calls = ControllerCalls(
+            config.broker_id, self.broker_epoch, store, self.control_calls, self.controller, clock
+        )
+        self.remote_log = DeltaRemoteLog(str(Path(config.log_dirs[0], CACHE_FOLDER)))
+        self.tiered = TieredEnds(
+            self.remote_log,
+            lambda: self.view,
+            lambda: self.replicas,
+            lambda topic, topic_id: self.services.tiered_topic(topic, topic_id),
+        )
+        self.replicas = self._replicas(cluster_id, entropy)
+        self.logs.high_watermarks = self.replicas.high_watermark_of
+        self.logs.on_offline = self.replicas.directory_failed
+        self.status = StatusDocument(
+            lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
+        )
+        self.services = build_services(
+            config,
+            cluster_id,
+            Parts(
+                loop=loop,
+                clock=clock,
+                entropy=entropy,
+                replicas=self.replicas,
+                view=self.view,
+                controller=self.controller_calls,
+                authorizer=AllowAll(),
+                warmer=PageCache(loop, self.pool),
+                remote_log=self.remote_log,
+                tiered_end=self.tiered.end,
+                status=self.status.build,
+            ),
+        )
+        self.metrics = MetricsText(lambda: self.services, self.lag)
+        self.listeners = [
+            build_listener(config.values, self.services, address.name)
+            for address in config.listeners
+        ]
+        self.control = self._control_server(loop, stop)
+
+    def broker_epoch(self) -> int:
+        """The czxid of this broker's registration; -1 while it is not registered."""
+        return self.membership.broker_epoch
+
+    def _logs(self, cluster_id: str, entropy: Entropy) -> LogManager:
+        return LogManager(
+            SystemFiles(),
+            list(self.config.log_dirs),
+            broker_id=self.config.broker_id,
+            cluster_id=cluster_id,
+            clock=self.clock,
+            entropy=entropy,
+            broker_properties=self.config.properties,
+            offload=self._offload,
+            producer_expiration_ms=self.config.values.integer("producer.id.expiration.ms"),
+        )
+
+    def _offload(self, job: Callable[[], None]) -> None:
+        self.pool.submit(job).add_done_callback(_tell_failure)
+
+    def _controller(self, cluster_id: str, entropy: Entropy) -> ControllerService:
+        v = self.config.values
+        return ControllerService(
+            ControllerIdentity(
+                broker_id=self.config.broker_id,
+                cluster_id=cluster_id,
+                control_address=self.config.control_advertised,
+                broker_properties=self.config.properties,
+            ),
+            self.store,
+            self.control_calls,
+            self.clock,
+            entropy,
+            ControllerConfig(
+                num_partitions=v.integer("num.partitions"),
+                default_replication_factor=v.integer("default.replication.factor"),
+                unclean_leader_election_enable=v.boolean("unclean.leader.election.enable"),
+                delete_topic_enable=v.boolean("delete.topic.enable"),
+                auto_leader_rebalance_enable=v.boolean("auto.leader.rebalance.enable"),
+                leader_imbalance_per_broker_percentage=v.integer(
+                    "leader.imbalance.per.broker.percentage"
+                ),
+                leader_imbalance_check_interval_ms=1000
+                * v.integer("leader.imbalance.check.interval.seconds"),
+            ),
+        )
+
+    def _replicas(self, cluster_id: str, entropy: Entropy) -> ReplicaManager:
+        v = self.config.values
+        inter_broker = v.string("inter.broker.listener.name") or self.config.listeners[0].name
+        limits = ReplicationLimits(
+            replica_lag_time_max_ms=v.integer("replica.lag.time.max.ms"),
+            fetch_wait_max_ms=v.integer("replica.fetch.wait.max.ms"),
+            fetch_min_bytes=v.integer("replica.fetch.min.bytes"),
+            fetch_max_bytes=v.integer("replica.fetch.max.bytes"),
+            fetch_response_max_bytes=v.integer("replica.fetch.response.max.bytes"),
+            fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
+            listener=inter_broker,
+        )
+        ports = ReplicationPorts(
+            clock=self.clock,
+            entropy=entropy,
+            connect=self._connect,
+            control=self.control_calls,
+            alter_partition=self.controller_calls.alter_partition,
+            broker_epoch=self.broker_epoch,
+            cluster_id=lambda: cluster_id,
+            broker=lambda broker_id: self.view.brokers.get(broker_id),
+            log_config=self.logs.log_config,
+            on_peer_gone=lambda broker_id: logger.warning(
+                "broker %d refuses connections: its process is gone", broker_id
+            ),
+            tiered_end=self.tiered.end,
+        )
+        return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
+
+    async def _connect(self, host: str, port: int) -> PeerConnection:
+        client_id = f"replica-fetcher-{self.config.broker_id}"
+        return await open_connection(host, port, client_id=client_id, negotiate=False)
+
+    def _control_server(
+        self, loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]
+    ) -> ControlServer:
+        handlers = ControlHandlers(
+            ControlParts(
+                broker_id=self.config.broker_id,
+                view=self.view,
+                replicas=self.replicas,
+                tiered=self.tiered,
+                status=self.status.build,
+                is_ready=lambda: self.is_ready,
+                stop=stop,
+            )
+        )
+        table: dict[type[Message], ControlHandler] = {
+            **handlers.table(),
+            **self.controller.handlers(),
+        }
+        address = self.config.control
+        return ControlServer(table, loop, host=address.host, port=address.port)
+
+    def _registration(self, cluster_id: str) -> BrokerRegistration:
+        """What `/brokers/ids/N` says of us now."""
+        ports = {listener.name: listener.port for listener in self.listeners}
+        return BrokerRegistration(
+            broker_id=self.config.broker_id,
+            cluster_id=cluster_id,
+            endpoints=tuple(
+                BrokerEndpoint(listener=a.name, host=a.host, port=a.port or ports[a.name])
+                for a in self.config.advertised
+            ),
+            control_address=self.control_address,
+            rack=self.config.values.string("broker.rack") or None,
+            directory_ids=tuple(self.logs.directory_ids),
+            boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+            clean_shutdown_epoch=self.logs.clean_broker_epoch,
+            timestamp_ms=self.clock.now_ms(),
+        )
+
+    @property
+    def control_address(self) -> str:
+        """host:port of our control plane, as others are told."""
+        host, _, port = self.config.control_advertised.rpartition(":")
+        return f"{host}:{self.control.port}" if port == "0" else self.config.control_advertised
+
+
+def _tell_failure(job: Future[None]) -> None:
+    error = None if job.cancelled() else job.exception()
+    if error is not None:
+        logger.error("disk job failed", exc_info=error)

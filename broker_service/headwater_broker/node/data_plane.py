@@ -1,0 +1,110 @@
+"""Wires the data plane: services, purgatories, listeners. Reads like a diagram; decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.clock import Clock
+from headwater.config.keys import Values
+from headwater.entropy import Entropy
+from headwater.ports.authorizer import Authorizer
+from headwater.ports.remote_log import RemoteLog
+from headwater_broker.api.background import Background
+from headwater_broker.api.fetch_sessions import FetchSessionCache
+from headwater_broker.api.limits import ApiConfig
+from headwater_broker.api.meters import Meters
+from headwater_broker.api.registry import load_handlers
+from headwater_broker.api.services import Purgatories, Services
+from headwater_broker.api.warming import Warmer
+from headwater_broker.api.watches import Watches
+from headwater_broker.cluster.controller_calls import ControllerCalls
+from headwater_broker.cluster.view import ClusterView
+from headwater_broker.node.config import NodeConfig
+from headwater_broker.replication.replica_manager import ReplicaManager
+from headwater_broker.server.listener import Listener
+from headwater_broker.waiting.purgatory import Purgatory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the data plane is made of."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    entropy: Entropy
+    replicas: ReplicaManager
+    view: ClusterView
+    controller: ControllerCalls
+    authorizer: Authorizer
+    warmer: Warmer
+    groups: Any = None
+    producer_ids: Any = None
+    remote_log: RemoteLog | None = None
+    tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
+    status: Callable[[], dict[str, Any]] = dict
+
+
+def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Services:
+    """One value for all handlers; the purgatories' wake-ups are wired to the replicas."""
+    produce, fetch = Purgatory(parts.loop), Purgatory(parts.loop)
+    watches = Watches(produce, fetch)
+    parts.replicas.set_wakers(on_hw=None, on_append=None, on_leadership=watches.leadership_moved)
+    api = api_config(config)
+    return Services(
+        broker_id=config.broker_id,
+        cluster_id=cluster_id,
+        clock=parts.clock,
+        entropy=parts.entropy,
+        replicas=parts.replicas,
+        view=parts.view,
+        controller=parts.controller,
+        groups=parts.groups,
+        producer_ids=parts.producer_ids,
+        authorizer=parts.authorizer,
+        purgatories=Purgatories(produce, fetch, watches),
+        sessions=FetchSessionCache(api.fetch_session_slots, parts.clock, parts.entropy),
+        meters=Meters(),
+        warmer=parts.warmer,
+        background=Background(),
+        remote_log=parts.remote_log,
+        config=api,
+        tiered_end=parts.tiered_end,
+        status=parts.status,
+    )
+
+
+def build_listener(values: Values, services: Services, name: str) -> Listener:
+    """One listener by name; it is not bound yet."""
+    return Listener(
+        services,
+        load_handlers(),
+        asyncio.get_running_loop(),
+        name=name,
+        request_bytes_max=values.integer("socket.request.max.bytes"),
+        in_flight_max=values.integer("queued.max.requests"),
+        idle_ms=values.integer("connections.max.idle.ms"),
+        connections_max=values.integer("max.connections"),
+        connections_per_host_max=values.integer("max.connections.per.ip"),
+    )
+
+
+def api_config(config: NodeConfig) -> ApiConfig:
+    """The settings that handlers read."""
+    v = config.values
+    return ApiConfig(
+        auto_create_topics=v.boolean("auto.create.topics.enable"),
+        num_partitions=v.integer("num.partitions"),
+        default_replication_factor=v.integer("default.replication.factor"),
+        min_insync_replicas=v.integer("min.insync.replicas"),
+        fetch_max_bytes=v.integer("fetch.max.bytes"),
+        fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
+        offsets_partitions=v.integer("offsets.topic.num.partitions"),
+        offsets_replication_factor=v.integer("offsets.topic.replication.factor"),
+        request_timeout_ms=v.integer("request.timeout.ms"),
+        tables_uri=config.tables_uri,
+        table_storage_options=config.table_options,
+        properties=config.properties,
+    )

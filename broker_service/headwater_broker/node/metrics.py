@@ -1,0 +1,149 @@
+"""Prometheus metrics: read from the hot path's plain counters when they are scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from headwater_broker.api.meters import LATENCY_BOUNDS_MS, ApiMeter
+from headwater_broker.api.registry import rows
+from headwater_broker.api.services import Services
+from headwater_broker.node.lag import LagProbe
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class BrokerCollector(Collector):
+    """Everything this broker counts, as metric families."""
+
+    def __init__(self, services: Callable[[], Services], lag: LagProbe) -> None:
+        self._services = services
+        self._lag = lag
+
+    def collect(self) -> Iterator[Metric]:
+        """One pass over the counters."""
+        services = self._services()
+        yield from self._topics(services)
+        yield from self._requests(services)
+        yield from self._partitions(services)
+        yield from self._node(services)
+
+    def describe(self) -> list[Metric]:
+        """Nothing ahead of time: registering must not collect."""
+        return []
+
+    def _topics(self, services: Services) -> Iterator[Metric]:
+        columns = (
+            ("bytes_in", "Bytes of record batches appended by producers."),
+            ("bytes_out", "Bytes of record batches sent to consumers and followers."),
+            ("records_in", "Records appended by producers."),
+        )
+        for column, text in columns:
+            family = CounterMetricFamily(f"headwater_topic_{column}", text, labels=["topic"])
+            for topic, meter in sorted(services.meters.topics.items()):
+                family.add_metric([topic], getattr(meter, column))
+            yield family
+
+    def _requests(self, services: Services) -> Iterator[Metric]:
+        count = CounterMetricFamily("headwater_requests", "Requests by API.", labels=["api"])
+        latency = HistogramMetricFamily(
+            "headwater_request_handling_seconds",
+            "Time to handle a request on the loop (sampled), without time parked.",
+            labels=["api"],
+        )
+        names = {key: row.request.__name__.removesuffix("Request") for key, row in rows().items()}
+        for key, meter in sorted(services.meters.apis.items()):
+            name = names.get(key, str(key))
+            count.add_metric([name], meter.requests)
+            latency.add_metric([name], _buckets(meter), meter.sum_ms / 1000)
+        yield count
+        yield latency
+
+    def _partitions(self, services: Services) -> Iterator[Metric]:
+        leaders = under = offline = below_min = isr = 0
+        for partition in services.replicas.partitions.values():
+            offline += bool(partition.offline_reason)
+            if not partition.is_leader:
+                continue
+            leaders += 1
+            isr += len(partition.isr)
+            under += len(partition.isr) < len(partition.replicas)
+            below_min += len(partition.isr) < partition.min_insync_replicas
+        rows_ = (
+            ("partitions", "Replicas hosted here.", len(services.replicas.partitions)),
+            ("leaders", "Partitions led here.", leaders),
+            ("isr_members", "In-sync replicas of the partitions led here.", isr),
+            ("under_replicated_partitions", "Led here with an ISR below the replicas.", under),
+            ("under_min_isr_partitions", "Led here below min.insync.replicas.", below_min),
+            ("offline_replicas", "Replicas hosted here that are offline.", offline),
+        )
+        for name, text, value in rows_:
+            yield GaugeMetricFamily(f"headwater_{name}", text, value=value)
+
+    def _node(self, services: Services) -> Iterator[Metric]:
+        meters, parked = services.meters, services.purgatories
+        gauges = (
+            ("connections", "Open connections.", meters.connections),
+            ("parked_produce", "Produce requests that wait.", parked.produce.parked),
+            ("parked_fetch", "Fetch requests that wait.", parked.fetch.parked),
+            ("fetch_sessions", "Fetch sessions.", len(services.sessions)),
+            (
+                "loop_delay_seconds",
+                "Worst delay of the event loop within a minute.",
+                self._lag.recent_worst_s,
+            ),
+            (
+                "loop_delay_worst_seconds",
+                "Worst delay of the event loop since start.",
+                self._lag.worst_s,
+            ),
+            (
+                "controller_id",
+                "The controller as this broker sees it.",
+                services.view.controller_id,
+            ),
+        )
+        for name, text, value in gauges:
+            yield GaugeMetricFamily(f"headwater_{name}", text, value=value)
+        counters = (
+            ("connections_accepted", "Connections accepted.", meters.connections_total),
+            (
+                "connections_closed_malformed",
+                "Connections closed for a malformed or unknown request.",
+                meters.connections_closed_malformed,
+            ),
+            ("remote_read_errors", "Reads of tiered offsets that failed.", meters.remote_errors),
+            ("produce_expired", "Produce requests that timed out.", parked.produce.expired_total),
+            ("loop_late", "Loop delays above 20 ms.", self._lag.late_total),
+        )
+        for name, text, value in counters:
+            yield CounterMetricFamily(f"headwater_{name}", text, value=value)
+
+
+def _buckets(meter: ApiMeter) -> list[tuple[str, float]]:
+    total = 0
+    found = []
+    for bound, count in zip((*LATENCY_BOUNDS_MS, float("inf")), meter.buckets, strict=True):
+        total += count
+        found.append(("+Inf" if bound == float("inf") else str(bound / 1000), float(total)))
+    return found
+
+
+class MetricsText:
+    """The registry of one broker and its text form."""
+
+    def __init__(self, services: Callable[[], Services], lag: LagProbe) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(BrokerCollector(services, lag))
+
+    def render(self) -> bytes:
+        """Prometheus text, as /metrics serves it (CONTENT_TYPE)."""
+        return generate_latest(self.registry)

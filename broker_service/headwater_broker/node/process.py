@@ -1,0 +1,97 @@
+"""What the broker asks of its process: signals, its parent's death, stdin, logging, collection."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import logging
+import logging.handlers
+import os
+import queue
+import signal
+import stat
+import sys
+from collections.abc import Callable
+
+PR_SET_PDEATHSIG = 1
+SWITCH_INTERVAL_S = 0.0005
+"""How soon another thread gets the interpreter: gRPC and kazoo answer within a millisecond."""
+GC_THRESHOLDS = (50_000, 20, 100)
+"""Collections of the oldest generation scan the whole heap: rare, and after `gc.freeze` short."""
+LOG_QUEUE_MAX = 10_000
+STDIN_CHUNK_BYTES = 4096
+
+
+def is_managed() -> bool:
+    """True when a supervisor holds our stdin: a pipe (or socket), not a terminal or a file."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the parent thread dies: stdin's EOF may come too late."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def watch_stop(loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]) -> None:
+    """Call `stop(reason)` on SIGTERM, SIGINT or (managed) stdin's end. SIGHUP is ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    loop.add_signal_handler(signal.SIGTERM, stop, "SIGTERM")
+    loop.add_signal_handler(signal.SIGINT, stop, "SIGINT")
+    if not is_managed():
+        return
+    os.set_blocking(0, False)
+
+    def readable() -> None:
+        try:
+            data = os.read(0, STDIN_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            loop.remove_reader(0)
+            stop("end of stdin")
+
+    loop.add_reader(0, readable)
+
+
+def settle() -> None:
+    """After start: what lives now lives for ever, so collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+class _DroppingHandler(logging.handlers.QueueHandler):
+    """Never waits: when stderr is a full pipe, lines are lost and counted, not the loop's time."""
+
+    dropped = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            self.queue.put_nowait(record)
+        except queue.Full:
+            _DroppingHandler.dropped += 1
+
+
+def start_logging(level: str) -> logging.handlers.QueueListener:
+    """Log to stderr from a thread of its own; stop the result at the end."""
+    lines: queue.Queue[logging.LogRecord] = queue.Queue(LOG_QUEUE_MAX)
+    handler = logging.StreamHandler(sys.stderr)
+    form = "%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s"
+    handler.setFormatter(logging.Formatter(form, "%Y-%m-%d %H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [_DroppingHandler(lines)]
+    root.setLevel(level)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    listener = logging.handlers.QueueListener(lines, handler)
+    listener.start()
+    return listener

@@ -1,0 +1,200 @@
+"""A broker's life: start in order, say so when ready, run, drain, stop in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from headwater.errors import HeadwaterError, KafkaError
+from headwater.ports.metadata_store import SessionState, StoreError
+from headwater.system import SystemClock, SystemEntropy
+from headwater_broker.cluster.membership import ensure_cluster
+from headwater_broker.cluster.store_zk import ZooKeeperStore
+from headwater_broker.node import process
+from headwater_broker.node.build import Node
+from headwater_broker.node.config import NodeConfig
+from headwater_broker.node.ticks import Ticks
+
+READY_TIMEOUT_S = 30.0
+VIEW_POLL_S = 0.005
+DRAIN_TIMEOUT_MS = 10_000
+DRAIN_PAUSE_S = 0.2
+TIERED_REFRESH_S = 10.0
+FILES_REMOVED_EVERY_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) -> None:
+    """Run a broker until it is told to stop. Raises UsageError when it cannot start."""
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[str] = loop.create_future()
+
+    def stop(reason: str) -> None:
+        if not stopping.done():
+            stopping.set_result(reason)
+
+    process.watch_stop(loop, stop)
+    values = config.values
+    clock, entropy = SystemClock(), SystemEntropy()
+    store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
+    await store.start(values.integer("zookeeper.connection.timeout.ms"))
+    try:
+        cluster_id = await ensure_cluster(store, entropy, config.cluster_id)
+        node = Node(config, cluster_id, store, clock, entropy, stop)
+    except BaseException:
+        await store.close()
+        raise
+    life = Life(node, announce)
+    try:
+        await life.start(stopping)
+        reason = await stopping
+        logger.info("stopping: %s", reason)
+        await life.drain()
+    finally:
+        await life.stop()
+
+
+class Life:
+    """Starts and stops the parts of a node."""
+
+    def __init__(self, node: Node, announce: Callable[[dict[str, Any]], None]) -> None:
+        self._node = node
+        self._announce = announce
+        self._ticks = Ticks(asyncio.get_running_loop())
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def start(self, stopping: asyncio.Future[str]) -> None:
+        """Ports, logs, control plane, registration, first word of the controller; then clients."""
+        node = self._node
+        for listener, address in zip(node.listeners, node.config.listeners, strict=True):
+            await listener.bind(address.host, address.port)
+        node.logs.load_all()
+        node.control.start()
+        await node.membership.start()
+        await node.controller.start()
+        await self._first_view(stopping)
+        for listener in node.listeners:
+            await listener.serve()
+        self._start_ticks()
+        node.is_ready = True
+        node.store.on_session(self._session_changed)
+        self._tell()
+        process.settle()
+        node.lag.start()
+
+    async def _first_view(self, stopping: asyncio.Future[str]) -> None:
+        """Wait until the controller has told us of the cluster: before that we know nothing."""
+        deadline = self._node.clock.monotonic() + READY_TIMEOUT_S
+        while not self._node.view.is_complete and not stopping.done():
+            if self._node.clock.monotonic() > deadline:
+                raise HeadwaterError(
+                    f"no controller has spoken within {READY_TIMEOUT_S:.0f} s: "
+                    "is another broker's control port reachable from here?"
+                )
+            await asyncio.sleep(VIEW_POLL_S)
+
+    def _tell(self) -> None:
+        node = self._node
+        credentials = node.store.session()
+        self._announce(
+            {
+                "ready": True,
+                "broker_id": node.config.broker_id,
+                "port": node.listeners[0].port,
+                "control_port": node.control.port,
+                "session_id": credentials.session_id,
+                "session_password": credentials.password.hex(),
+            }
+        )
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is not SessionState.CONNECTED:
+            return
+        try:
+            self._tell()  # a new session has a new id: the supervisor must know it
+        except StoreError as error:
+            logger.warning("the session is gone again: %s", error)
+
+    def _start_ticks(self) -> None:
+        node, v, every = self._node, self._node.config.values, self._ticks.every
+        every("isr", v.integer("replica.lag.time.max.ms") / 2000, node.replicas.isr_tick)
+        every("flush", v.integer("log.flush.scheduler.interval.ms") / 1000, node.logs.flush_due)
+        every("files", FILES_REMOVED_EVERY_S, node.logs.remove_due_files)
+        every(
+            "retention",
+            v.integer("log.retention.check.interval.ms") / 1000,
+            lambda: node.logs.retain_all(node.tiered.end_of),
+        )
+        every(
+            "high watermarks",
+            v.integer("replica.high.watermark.checkpoint.interval.ms") / 1000,
+            node.logs.checkpoint_high_watermarks,
+        )
+        every(
+            "recovery points",
+            v.integer("log.flush.offset.checkpoint.interval.ms") / 1000,
+            node.logs.checkpoint_recovery_points,
+        )
+        every(
+            "log starts",
+            v.integer("log.flush.start.offset.checkpoint.interval.ms") / 1000,
+            node.logs.checkpoint_log_starts,
+        )
+        every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
+
+    def _refresh_tiered(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+            work = self._node.tiered.refresh()
+            self._refreshing = asyncio.get_running_loop().create_task(work)
+
+    async def drain(self) -> None:
+        """Controlled shutdown: hand leaderships over while clients are still served."""
+        node, v = self._node, self._node.config.values
+        if not v.boolean("controlled.shutdown.enable") or len(node.view.brokers) < 2:
+            return
+        for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
+            try:
+                remaining = await node.controller_calls.controlled_shutdown(DRAIN_TIMEOUT_MS)
+            except KafkaError as error:
+                logger.warning("controlled shutdown, try %d: %s", attempt + 1, error)
+            else:
+                if remaining == 0:
+                    return
+                logger.info("controlled shutdown: %d partitions still led here", remaining)
+            await asyncio.sleep(DRAIN_PAUSE_S)
+
+    async def stop(self) -> None:
+        """Everything down, logs flushed and marked clean, session closed."""
+        node = self._node
+        node.is_ready = False
+        broker_epoch = node.broker_epoch()
+        self._ticks.stop()
+        node.lag.stop()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        for listener in node.listeners:
+            await listener.close()
+        await node.services.background.close()
+        await node.remote_log.close()
+        await node.replicas.close()
+        await node.controller.stop()
+        await node.control.stop_async()
+        node.controller_calls.close()
+        await node.control_calls.close()
+        await node.membership.stop()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, node.logs.close, broker_epoch)
+        await node.store.close()
+        node.pool.shutdown(wait=True)
+        logger.info("stopped cleanly")
+
+
+def announce_on_stdout(told: dict[str, Any]) -> None:
+    """One JSON line for the supervisor."""
+    sys.stdout.write(json.dumps(told, separators=(",", ":")) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,215 @@
+"""One broker's data plane in this process, without ZooKeeper: real log, replicas, listener.
+
+The controller is this file: `create_topic` applies what it would send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import AllowAll, Authorizer
+from headwater.ports.files import Files
+from headwater.system import SystemClock, SystemEntropy
+from headwater.system_files import SystemFiles
+from headwater.wire.apis.k19_create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headwater.wire.control import (
+    BrokerEndpoint,
+    ConfigEntry,
+    LeaderAndIsrRequest,
+    LiveBroker,
+    PartitionState,
+    TopicState,
+    UpdateMetadataRequest,
+)
+from headwater.wire.schema import decode, encode
+from headwater_broker.cluster.view import ClusterView
+from headwater_broker.log.manager import LogManager
+from headwater_broker.node.config import from_properties
+from headwater_broker.node.data_plane import Parts, build_listener, build_services
+from headwater_broker.replication.limits import ReplicationLimits
+from headwater_broker.replication.ports import ReplicationPorts
+from headwater_broker.replication.replica_manager import ReplicaManager
+from headwater_broker.server.page_cache import PageCache
+
+CLUSTER_ID = "solo-cluster"
+BROKER_EPOCH = 7
+
+
+class SoloBroker:
+    """Broker 1 of a cluster of one (and of ghosts: `brokers` may name others)."""
+
+    def __init__(self, folder: Path, **properties: str) -> None:
+        self.folder = folder
+        self.properties = {
+            "broker.id": "1",
+            "log.dirs": str(folder),
+            **{key.replace("_", "."): value for key, value in properties.items()},
+        }
+        self.files: Files = SystemFiles()
+        self.authorizer: Authorizer = AllowAll()
+        self.remote_log: Any = None
+        self.port = 0
+        self.forwarded: list[int] = []
+        self.leader_epochs: dict[str, int] = {}
+
+    async def start(self, port: int = 0) -> SoloBroker:
+        loop = asyncio.get_running_loop()
+        clock, entropy = SystemClock(), SystemEntropy()
+        self.config = from_properties(self.properties)
+        self.pool = ThreadPoolExecutor(2)
+        self.logs = LogManager(
+            self.files,
+            list(self.config.log_dirs),
+            broker_id=1,
+            cluster_id=CLUSTER_ID,
+            clock=clock,
+            entropy=entropy,
+            broker_properties=self.config.properties,
+            offload=lambda job: self.pool.submit(job),
+        )
+        self.logs.load_all()
+        self.view = ClusterView(CLUSTER_ID, lambda: BROKER_EPOCH)
+
+        async def no_peer(*_: Any) -> Any:
+            raise ConnectionError("nobody else is here")
+
+        ports = ReplicationPorts(
+            clock=clock,
+            entropy=entropy,
+            connect=no_peer,
+            control=None,  # type: ignore[arg-type]
+            alter_partition=no_peer,
+            broker_epoch=lambda: BROKER_EPOCH,
+            cluster_id=lambda: CLUSTER_ID,
+            broker=lambda broker_id: self.view.brokers.get(broker_id),
+            log_config=self.logs.log_config,
+            on_peer_gone=lambda broker_id: None,
+        )
+        self.replicas = ReplicaManager(1, self.logs, ReplicationLimits(), ports)
+        self.logs.high_watermarks = self.replicas.high_watermark_of
+        self.services = build_services(
+            self.config,
+            CLUSTER_ID,
+            Parts(
+                loop=loop,
+                clock=clock,
+                entropy=entropy,
+                replicas=self.replicas,
+                view=self.view,
+                controller=self,  # type: ignore[arg-type]
+                authorizer=self.authorizer,
+                warmer=PageCache(loop, self.pool),
+                remote_log=self.remote_log,
+            ),
+        )
+        self.listener = build_listener(self.config.values, self.services, "PLAINTEXT")
+        self.port = await self.listener.start("127.0.0.1", port)
+        self._update((), ())
+        return self
+
+    async def stop(self) -> None:
+        await self.listener.close()
+        await self.services.background.close()
+        await self.replicas.close()
+        self.logs.close()
+        self.pool.shutdown()
+
+    async def __aenter__(self) -> SoloBroker:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # --- what the controller would do
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replicas: tuple[int, ...] = (1,),
+        isr: tuple[int, ...] | None = None,
+        configs: dict[str, str] | None = None,
+        leader: int = 1,
+        epoch: int = 0,
+    ) -> UUID:
+        known = self.view.topics.get(name)
+        topic_id = known.topic_id if known else SystemEntropy().uuid()
+        states = tuple(
+            PartitionState(
+                topic=name,
+                topic_id=topic_id,
+                partition=index,
+                leader_id=leader,
+                leader_epoch=epoch,
+                partition_epoch=epoch,
+                isr=isr or replicas,
+                replicas=replicas,
+                is_new=epoch == 0,
+            )
+            for index in range(partitions)
+        )
+        entries = tuple(ConfigEntry(name=k, value=v) for k, v in (configs or {}).items())
+        topic = TopicState(topic=name, topic_id=topic_id, configs=entries)
+        reply = self.replicas.apply_leader_and_isr(
+            LeaderAndIsrRequest(
+                controller_id=1,
+                controller_epoch=1,
+                broker_epoch=BROKER_EPOCH,
+                partitions=states,
+                topics=(topic,),
+                live_leaders=self._brokers(),
+            )
+        )
+        assert all(p.error_code == 0 for p in reply.partitions), reply
+        self._update((topic,), states)
+        return topic_id
+
+    def _brokers(self) -> tuple[LiveBroker, ...]:
+        return (
+            LiveBroker(
+                broker_id=1,
+                broker_epoch=BROKER_EPOCH,
+                endpoints=(BrokerEndpoint(host="127.0.0.1", port=self.port),),
+                control_address="127.0.0.1:1",
+            ),
+        )
+
+    def _update(
+        self, topics: tuple[TopicState, ...], partitions: tuple[PartitionState, ...]
+    ) -> None:
+        code = self.view.apply(
+            UpdateMetadataRequest(
+                controller_id=1,
+                controller_epoch=1,
+                broker_epoch=BROKER_EPOCH,
+                cluster_id=CLUSTER_ID,
+                full=not self.view.is_complete,
+                brokers=self._brokers(),
+                topics=topics,
+                partitions=partitions,
+            )
+        )
+        assert code is ErrorCode.NONE
+
+    async def forward(
+        self, api_key: int, version: int, body: bytes, principal: str = "", timeout_ms: int = 0
+    ) -> bytes:
+        self.forwarded.append(api_key)
+        if api_key != 19:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"key {api_key}")
+        request = decode(CreateTopicsRequest, version, body)
+        results = []
+        for topic in request.topics:
+            configs = {c.name: c.value or "" for c in topic.configs}
+            topic_id = self.create_topic(topic.name, max(topic.num_partitions, 1), configs=configs)
+            results.append(CreatableTopicResult(name=topic.name, topic_id=topic_id, configs=()))
+        return encode(CreateTopicsResponse(topics=tuple(results)), version)

@@ -39,6 +39,10 @@ class FollowerProgress:
         self.fetched_at = -inf
         self.caught_up_at = now if in_sync else -inf
 
+    def left(self) -> None:
+        """It is not in the ISR (any more): nothing waits for it until it fetches again."""
+        self.caught_up_at = self.fetched_at = -inf
+
     def fetched(self, fetch_offset: int, leader_end: int, now: float) -> None:
         """The follower asks for `fetch_offset`: it holds everything before.
 

@@ -7,6 +7,10 @@ from headwater_broker.replication import isr as rules
 from headwater_broker.replication.isr import UNKNOWN_EPOCH, FollowerProgress
 from headwater_broker.replication.watermark import leader_high_watermark
 
+JOIN_WAIT_S = 1.0
+"""The high watermark waits for a follower about to join only while it fetches this often: it may
+be shutting down, and nobody would tell.
+"""
 _NOT_APPLIED = frozenset(
     {
         ErrorCode.INELIGIBLE_REPLICA,
@@ -78,6 +82,9 @@ class LeaderRole:
             for replica in dict.fromkeys((*replicas, *members))
             if replica != self.own_id
         }
+        for member in self.members:
+            if member not in members and member in fresh:
+                fresh[member].left()
         self.progress = fresh
         self.replicas = replicas
         self.members = members
@@ -106,7 +113,11 @@ class LeaderRole:
         """
         if not self.waiting:
             return leader_high_watermark(current, leader_end, self.counted)
-        joining = [row for row in self.waiting if row.caught_up(leader_end, now, lag_max_s)]
+        joining = [
+            row
+            for row in self.waiting
+            if now - row.fetched_at <= JOIN_WAIT_S and row.caught_up(leader_end, now, lag_max_s)
+        ]
         return leader_high_watermark(current, leader_end, [*self.counted, *joining])
 
     def join_proposal(
@@ -156,6 +167,9 @@ class LeaderRole:
         """
         self.propose_after = retry_at
         if error in _NOT_APPLIED:
+            for row in self.waiting + self.counted:
+                if row.replica_id not in self.members:
+                    row.left()
             self.pending = None
             self._regroup()
             return False

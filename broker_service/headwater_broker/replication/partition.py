@@ -478,9 +478,12 @@ class Partition:
         self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
-    def restart_at(self, offset: int) -> None:
-        """Drop everything and begin again at `offset` (follower, or a leader behind its table)."""
-        self.log.truncate_fully_and_start_at(offset)
+    def restart_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drop everything and begin again at `offset` (follower, or a leader behind its table).
+
+        `log_start_offset`: where the tiered history before `offset` begins, when there is any.
+        """
+        self.log.truncate_fully_and_start_at(offset, log_start_offset)
         self.high_watermark = offset
 
     def _advance(self) -> None:

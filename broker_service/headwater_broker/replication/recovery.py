@@ -79,6 +79,7 @@ class Recovery:
         self, partition: Partition, connection: PeerConnection, leader_id: int
     ) -> None:
         epoch = partition.leader_epoch
+        start = await self._offset(partition, connection, EARLIEST)
         offset = await self._offset(partition, connection, EARLIEST_LOCAL)
         address = self._control_address(leader_id)
         if address is None:
@@ -101,7 +102,7 @@ class Recovery:
             )
         if not _still(partition, epoch):
             return
-        partition.restart_at(offset)
+        partition.restart_at(offset, min(start, offset))
         log = partition.log
         log.load_epochs(decode_epochs(bytes(reply.epoch_checkpoint)))
         log.load_producer_snapshot(bytes(reply.producer_snapshot), offset)

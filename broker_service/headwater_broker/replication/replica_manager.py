@@ -170,6 +170,14 @@ class ReplicaManager:
             return self._logs.high_watermark_checkpoint(log.topic, log.partition)
         return partition.high_watermark
 
+    def directory_failed(self, folder: str, logs: list[PartitionLog]) -> None:
+        """A disk failed (`LogManager.on_offline`): its replicas go offline, the others go on."""
+        _log.error("log directory %s failed: %d replicas go offline", folder, len(logs))
+        for log in logs:
+            partition = self.partitions.get((log.topic, log.partition))
+            if partition is not None and partition.log is log:
+                partition.fail_storage(folder)
+
     def describe(self) -> dict[str, Any]:
         """For the status page."""
         return {
@@ -249,7 +257,7 @@ class ReplicaManager:
         tiered = self._ports.tiered_end(partition.topic, partition.partition)
         if tiered is not None and partition.log.log_end_offset < tiered:
             # Offsets that are in the table are never given out again.
-            partition.restart_at(tiered)
+            partition.restart_at(tiered, partition.log.log_start_offset)
         partition.become_leader(state, partition.log.config.min_insync_replicas)
 
     def _host(self, state: PartitionState) -> Partition:

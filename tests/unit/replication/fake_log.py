@@ -111,9 +111,10 @@ class FakeLog:
         self.log_end_offset = min(self.log_end_offset, end)
         self.epochs.truncate_from_end(self.log_end_offset)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, start: int | None = None) -> None:
         self.batches = []
-        self.log_start_offset = self.local_log_start_offset = self.log_end_offset = offset
+        self.local_log_start_offset = self.log_end_offset = offset
+        self.log_start_offset = offset if start is None else start
         self.epochs.clear()
 
     def delete_records_before(self, offset: int) -> None:

@@ -357,3 +357,26 @@ def test_low_watermark_is_the_lowest_start() -> None:
     assert partition.low_watermark == 0
     partition.update_follower(2, 1, 1, 0.0, log_start_offset=1)
     assert partition.low_watermark == 1
+
+
+def test_nothing_waits_for_a_follower_that_left() -> None:
+    h = Hosted()
+    partition = h.lead((1, 2))
+    h.fetched(2, 0)
+    partition.update_state(state(leader_epoch=4, partition_epoch=11, isr=(1,), replicas=(1, 2, 3)))
+    h.append()
+    assert partition.high_watermark == 1, "it was caught up a moment ago, but it is gone"
+
+
+def test_nothing_waits_long_for_a_follower_that_fell_silent_before_it_joined() -> None:
+    h, item = proposed()
+    refused = answer((), -1, ErrorCode.INELIGIBLE_REPLICA)
+    h.partition.isr_answered(item, refused, retry_at=100.0)
+    h.append()
+    assert h.partition.high_watermark == 1
+    h.fetched(2, 1)
+    h.append()
+    assert h.partition.high_watermark == 1, "it fetches: it may reach the mark"
+    h.clock.advance(1100)
+    h.partition.isr_tick(h.clock.monotonic())
+    assert h.partition.high_watermark == 2

@@ -67,6 +67,7 @@ class Cluster:
         directory = prepare_directory(os.fspath(dir))
         lock = cluster_file.DirectoryLock(directory)
         lock.acquire()
+        record: _Record | None = None
         try:
             spec = cluster_file.resolve(directory, brokers, port, SystemEntropy())
             record = _Record(spec)
@@ -83,6 +84,8 @@ class Cluster:
             manager.start(progress, timeout_s)
             record.update()
         except BaseException:
+            if record is not None:
+                record.close()
             lock.release()
             raise
         return cls(manager, lock, record)

@@ -1,0 +1,134 @@
+"""Brokers as Spark jobs: spread, brought back, ended. With a stand-in for the broker process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from headwater.errors import UsageError
+from headwater.local import cluster_file
+from headwater.local.child import ChildFailedError
+from headwater_spark.cluster import Cluster
+from headwater_spark.interrupts import cancel_others
+from integration.conftest import next_base_port
+from integration.spark_sessions import spark_session
+
+pytestmark = pytest.mark.integration
+
+FAKE_BROKER = (sys.executable, str(Path(__file__).with_name("fake_broker.py")))
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with spark_session("local-cluster[3,3,1500]", delta=False) as session:
+        yield session
+
+
+@pytest.fixture
+def start(spark: Any, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    started: list[Cluster] = []
+
+    def start_one(brokers: int = 3, **more: Any) -> Cluster:
+        options = {"port": next_base_port(tmp_path), "broker_command": FAKE_BROKER, **more}
+        started.append(Cluster.start(spark, brokers, tmp_path / "data", **options))
+        return started[-1]
+
+    yield start_one
+    for cluster in started:
+        cluster.stop()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def test_spread_killed_brought_back_and_ended(start: Any, spark: Any, tmp_path: Path) -> None:
+    cluster = start()
+    servers = cluster.bootstrap_servers
+    assert len({b.executor_id for b in cluster.brokers}) == 3
+    assert spark.range(0, 100, 1, 3).count() == 100  # jobs beside the brokers
+    known = cluster_file.load(tmp_path / "data")
+    assert known is not None and known.kind == "spark" and known.running
+
+    first = cluster.brokers[0]
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: cluster.restarts == 1 and cluster.wait_ready(0))
+    assert cluster.brokers[0].executor_id == first.executor_id
+
+    second = cluster.brokers[1]
+    os.kill(second.executor_pid, signal.SIGKILL)
+    wait_for(lambda: cluster.restarts == 2 and cluster.wait_ready(0))
+    assert cluster.brokers[1].executor_id != second.executor_id
+    assert not alive(second.pid)
+    assert (tmp_path / "data" / "broker-1" / "drained").exists()
+
+    assert cluster.bootstrap_servers == servers
+    pids = [b.pid for b in cluster.brokers]
+    pids += [p.pid for p in cluster_file.load(tmp_path / "data").processes]
+    cluster.stop()
+    assert not [pid for pid in pids if alive(pid)]
+    known = cluster_file.load(tmp_path / "data")
+    assert known is not None and not known.running and known.processes == ()
+
+
+def test_an_interrupt_spares_the_brokers(start: Any, spark: Any) -> None:
+    import threading
+
+    cluster = start()
+    pids = [b.pid for b in cluster.brokers]
+    outcome: list[str] = []
+
+    def busy() -> None:
+        try:
+            spark.sparkContext.parallelize([0], 1).map(lambda _: time.sleep(60)).collect()
+        except Py4JError as e:
+            outcome.append(str(e))
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    wait_for(lambda: len(spark.sparkContext.statusTracker().getActiveJobsIds()) == 4)
+    cancel_others(spark.sparkContext, tuple(f"headwater-broker-{i}" for i in range(3)))
+    thread.join(WAIT_S)
+    assert outcome and "cancel" in outcome[0].lower()
+    assert [b.pid for b in cluster.brokers] == pids
+
+
+def test_the_folder_is_found_again_and_guarded(start: Any, spark: Any, tmp_path: Path) -> None:
+    cluster = start()
+    cluster_id = cluster.status()["cluster_id"]
+    with pytest.raises(UsageError, match="runs in"):
+        Cluster.start(spark, 3, tmp_path / "data")
+    cluster.stop()
+    again = start()
+    assert again.status()["cluster_id"] == cluster_id
+
+
+def test_too_few_slots_fail_at_once(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"use local-cluster\[4,3,1500\]"):
+        Cluster.start(spark, 4, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_broker_that_can_not_start_tells_why(start: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "data" / "broker-2" / "broken"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("")
+    with pytest.raises(ChildFailedError, match="this disk is broken"):
+        start()
+    assert not cluster_file.load(tmp_path / "data").running

@@ -1,0 +1,45 @@
+"""Too few slots fail at once and name a master that would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.errors import UsageError
+from headwater_spark.slot_plan import SlotPlan, fitting_master, plan_slots
+
+
+def plan(master: str, brokers: int = 3, executors: int | None = None, cores: int = 1) -> SlotPlan:
+    return plan_slots(master, brokers, cores_here=2, executor_cores=cores, executors=executors)
+
+
+def test_one_jvm_needs_no_profile() -> None:
+    assert plan("local[5]") == SlotPlan(None, one_host=True)
+
+
+def test_a_local_cluster_spreads_by_task_cpus() -> None:
+    assert plan("local-cluster[3,3,1500]") == SlotPlan(2, one_host=True)
+
+
+def test_other_masters_are_taken_at_their_word() -> None:
+    assert plan("spark://h:7077", cores=4) == SlotPlan(3, one_host=False)
+    assert plan("yarn", executors=3, cores=4) == SlotPlan(3, one_host=False)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[4]", "local[*]", "local-cluster[3,2,1500]", "local-cluster[2,8,1500]"],
+)
+def test_too_few_slots_name_the_master_to_use(master: str) -> None:
+    with pytest.raises(UsageError, match=r"use local-cluster\[3,3,1500\] or local\[5\]"):
+        plan(master)
+
+
+def test_too_few_known_executors() -> None:
+    with pytest.raises(UsageError, match="need 17"):
+        plan("yarn", executors=2, cores=8)
+
+
+@pytest.mark.parametrize("brokers", range(1, 12))
+def test_the_master_it_names_fits(brokers: int) -> None:
+    assert plan(fitting_master(brokers), brokers).task_cpus is not None
+    assert plan(f"local[{brokers + 2}]", brokers).one_host

@@ -23,7 +23,7 @@ from headwater.system import SystemClock
 
 pytestmark = pytest.mark.integration
 
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_broker.py")))
+FAKE = (sys.executable, str(Path(__file__).with_name("registering_broker.py")))
 CLUSTER_ID = "iZf0mPzZT5KqXK0E7YAbcg"
 
 

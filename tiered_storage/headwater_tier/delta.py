@@ -186,6 +186,18 @@ class LogTable:
                 f"committing version {table.version() + 1} of {self.location.uri}: {error}"
             ) from error
 
+    def vacuum(self, retention_hours: int, keep_versions: Sequence[int]) -> list[str]:
+        """Delete files no longer needed, orphans too; never those of the versions to keep."""
+        with _told(self.location, "vacuuming"):
+            return self._table.vacuum(
+                retention_hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=True,
+                keep_versions=list(keep_versions) or None,
+                commit_properties=CommitProperties(custom_metadata={COMMIT_KIND: "vacuum"}),
+            )
+
     def history(self, limit: int) -> list[dict[str, Any]]:
         """The newest commits' info, newest first: version, operation, ours or not."""
         with _told(self.location, "reading the history of"):

@@ -1,0 +1,339 @@
+"""The consumer's shell on the loop: one fetch under way per leader, chunks handed to the reader.
+
+Fetches go over a lane of their own, as a parked one would delay whatever is queued behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from headwater.client.admin_topics import list_one_offset
+from headwater.client.cluster import Cluster
+from headwater.client.errors import OffsetOutOfRangeError, kafka_error
+from headwater.client.machines.fetching import Chunk, PartitionFetch
+from headwater.client.raw import next_offset_after
+from headwater.client.values import Broker, TopicPartition
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis.k01_fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from headwater.wire.primitives import ZERO_UUID
+from headwater.wire.schema import SchemaError
+
+FETCH_LANE = "fetch"
+NAMES_FETCH_VERSION = 12
+BUSY_WAIT_MS = 20
+"""How long a fetch may be parked while a partition with a full buffer is left out of it."""
+BUFFERED_FETCHES = 2
+"""A partition is asked for again while fewer full fetches than this are buffered."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """Limits of a fetch, with Kafka's names."""
+
+    isolation: int
+    min_bytes: int
+    max_bytes: int
+    max_partition_bytes: int
+    max_wait_ms: int
+    reset_to: int | None
+    """The timestamp code of auto_offset_reset; None for "none"."""
+    rack_id: str
+
+
+class Fetcher:
+    """Everything of a consumer's reading that runs on the loop. `lock` guards the partitions."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: FetchOptions,
+        condition: threading.Condition,
+        load_committed: Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]],
+    ) -> None:
+        self.partitions: dict[TopicPartition, PartitionFetch] = {}
+        self._cluster = cluster
+        self._options = options
+        self._condition = condition
+        self._load_committed = load_committed
+        self._nodes: dict[int, asyncio.Task[None]] = {}
+        self._wakes: dict[int, asyncio.Event] = {}
+        self._positioning: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        """End every task."""
+        tasks = [*self._nodes.values(), self._positioning, self._refreshing]
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def poke(self) -> None:
+        """Something changed: partitions, positions, room in the buffers."""
+        with self._condition:
+            lost = [p for p in self.partitions.values() if p.position is None and p.error is None]
+            leaders = {
+                self._cluster.cache.leader(p.topic, p.partition) for p in self.partitions.values()
+            }
+        if lost and (self._positioning is None or self._positioning.done()):
+            self._positioning = asyncio.create_task(self._find_positions())
+        for node_id in leaders:
+            if node_id not in self._cluster.cache.brokers:
+                self._need_metadata()
+                continue
+            if node_id not in self._nodes or self._nodes[node_id].done():
+                self._wakes[node_id] = asyncio.Event()
+                self._nodes[node_id] = asyncio.create_task(self._serve(node_id))
+            self._wakes[node_id].set()
+
+    def _poke_later(self, delay_s: float) -> None:
+        if self._retry is None:
+
+            def fire() -> None:
+                self._retry = None
+                self.poke()
+
+            self._retry = asyncio.get_running_loop().call_later(delay_s, fire)
+
+    def _need_metadata(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        try:
+            await self._cluster.refresh({tp.topic for tp in self.partitions})
+        except KafkaError:
+            pass  # tried again by the next poke
+        await asyncio.sleep(self._cluster.options.retry_backoff_ms / 1000)
+        self._poke_later(0)
+
+    async def _find_positions(self) -> None:
+        """Committed offsets first, then where `auto_offset_reset` says."""
+        with self._condition:
+            lost = {tp: p.reset_to for tp, p in self.partitions.items() if p.position is None}
+        fresh = [tp for tp, reset_to in lost.items() if reset_to is None]
+        try:
+            committed = await self._load_committed(fresh) if fresh else {}
+        except (OSError, KafkaError) as e:
+            if isinstance(e, KafkaError) and not e.retriable and not isinstance(e, OSError):
+                self._fail(fresh, e)
+                return
+            self._poke_later(self._cluster.backoff_s(1))
+            return
+        await asyncio.gather(*(self._position_one(tp, lost[tp], committed.get(tp)) for tp in lost))
+        self.poke()
+
+    def _fail(self, partitions: list[TopicPartition], error: Exception) -> None:
+        with self._condition:
+            for tp in partitions:
+                if tp in self.partitions:
+                    self.partitions[tp].error = error
+            self._condition.notify_all()
+
+    async def _position_one(
+        self, tp: TopicPartition, reset_to: int | None, committed: int | None
+    ) -> None:
+        if committed is not None and reset_to is None:
+            self._set_position(tp, None, committed)
+            return
+        timestamp = self._options.reset_to if reset_to is None else reset_to
+        if timestamp is None:
+            text = (
+                f"{tp.topic}-{tp.partition} has no committed offset and auto_offset_reset is none"
+            )
+            self._fail([tp], OffsetOutOfRangeError(text))
+            return
+        try:
+            found = await list_one_offset(self._cluster, tp, timestamp, self._options.isolation)
+            self._set_position(tp, reset_to, found.offset)
+        except (OSError, KafkaError) as e:
+            fatal = isinstance(e, KafkaError) and not isinstance(e, OSError) and not e.retriable
+            if fatal:
+                self._fail([tp], e)
+            else:
+                self._need_metadata()
+
+    def _set_position(self, tp: TopicPartition, asked: int | None, offset: int) -> None:
+        with self._condition:
+            entry = self.partitions.get(tp)
+            # A seek meanwhile is newer than this answer.
+            if entry is not None and entry.position is None and entry.reset_to == asked:
+                entry.seek(offset)
+            self._condition.notify_all()
+
+    async def _serve(self, node_id: int) -> None:
+        """Fetch from one leader while it leads something."""
+        wake = self._wakes[node_id]
+        attempt = 0
+        while True:
+            wake.clear()
+            wanted, is_partial, leads = self._wanted(node_id)
+            if not leads:
+                return
+            if not wanted:
+                await wake.wait()
+                continue
+            try:
+                await self._fetch(node_id, wanted, is_partial=is_partial)
+                attempt = 0
+            except (OSError, SchemaError, ValueError, KafkaError):
+                self._release(wanted)
+                self._need_metadata()
+                await asyncio.sleep(self._cluster.backoff_s(attempt))
+                attempt += 1
+
+    def _wanted(self, node_id: int) -> tuple[dict[TopicPartition, tuple[int, int]], bool, bool]:
+        """{partition: (offset, stamp)} to ask for; whether some are left out; whether it leads."""
+        now = self._cluster.clock.monotonic()
+        room = BUFFERED_FETCHES * self._options.max_partition_bytes
+        wanted: dict[TopicPartition, tuple[int, int]] = {}
+        is_partial = leads = False
+        with self._condition:
+            for tp, entry in self.partitions.items():
+                if self._cluster.cache.leader(*tp) != node_id:
+                    continue
+                leads = True
+                if entry.position is None or entry.is_paused or entry.error is not None:
+                    continue
+                if entry.not_before > now:
+                    is_partial = True
+                    self._poke_later(entry.not_before - now)
+                elif entry.buffered_bytes >= room:
+                    is_partial = True
+                elif not entry.in_flight:
+                    entry.in_flight = True
+                    wanted[tp] = (entry.fetch_offset, entry.stamp)
+        return wanted, is_partial, leads
+
+    def _release(self, wanted: dict[TopicPartition, tuple[int, int]]) -> None:
+        with self._condition:
+            for tp, (_, stamp) in wanted.items():
+                entry = self.partitions.get(tp)
+                if entry is not None and entry.stamp == stamp:
+                    entry.in_flight = False
+
+    async def _fetch(
+        self, node_id: int, wanted: dict[TopicPartition, tuple[int, int]], *, is_partial: bool
+    ) -> None:
+        connection = await self._cluster.connection(node_id, FETCH_LANE)
+        version = connection.version_for(FetchRequest)
+        by_topic: dict[str, list[FetchPartition]] = {}
+        for tp, (offset, _) in wanted.items():
+            known = self._cluster.cache.partition(*tp)
+            row = FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=-1 if known is None else known.leader_epoch,
+                fetch_offset=offset,
+                partition_max_bytes=self._options.max_partition_bytes,
+            )
+            by_topic.setdefault(tp.topic, []).append(row)
+        ids: dict[str, UUID] = {}
+        for name in by_topic:
+            topic = self._cluster.cache.topics.get(name)
+            ids[name] = ZERO_UUID if topic is None else topic.topic_id
+        if ZERO_UUID in ids.values():
+            version = min(version, NAMES_FETCH_VERSION)
+        request = FetchRequest(
+            max_wait_ms=BUSY_WAIT_MS if is_partial else self._options.max_wait_ms,
+            min_bytes=self._options.min_bytes,
+            max_bytes=self._options.max_bytes,
+            isolation_level=self._options.isolation,
+            topics=tuple(
+                FetchTopic(topic=name, topic_id=ids[name], partitions=tuple(rows))
+                for name, rows in by_topic.items()
+            ),
+            rack_id=self._options.rack_id,
+        )
+        timeout_s = self._cluster.options.request_timeout_ms / 1000
+        reply = await connection.call(request, FetchResponse, version=version, timeout_s=timeout_s)
+        if reply.error_code:
+            raise kafka_error(reply.error_code, f"fetch from broker {node_id}")
+        for endpoint in reply.node_endpoints:
+            self._cluster.cache.add_broker(
+                Broker(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+            )
+        self._take(wanted, reply.responses, {v: k for k, v in ids.items()})
+
+    def _take(
+        self,
+        wanted: dict[TopicPartition, tuple[int, int]],
+        answers: tuple[FetchableTopicResponse, ...],
+        names: dict[UUID, str],
+    ) -> None:
+        news = False
+        with self._condition:
+            for topic in answers:
+                name = topic.topic or names.get(topic.topic_id, "")
+                for answer in topic.partitions:
+                    tp = TopicPartition(name, answer.partition_index)
+                    entry, asked = self.partitions.get(tp), wanted.get(tp)
+                    if entry is not None and asked is not None and entry.stamp == asked[1]:
+                        news |= self._take_one(tp, entry, asked, answer)
+            if news:
+                self._condition.notify_all()
+        self._release(wanted)
+
+    def _take_one(
+        self,
+        tp: TopicPartition,
+        entry: PartitionFetch,
+        asked: tuple[int, int],
+        answer: PartitionData,
+    ) -> bool:
+        """True when the reader has something to look at."""
+        if answer.error_code:
+            self._refused(tp, entry, answer)
+            return entry.error is not None
+        entry.high_watermark = answer.high_watermark
+        entry.last_stable_offset = answer.last_stable_offset
+        entry.log_start_offset = answer.log_start_offset
+        records = memoryview(answer.records or b"")
+        next_offset, end = next_offset_after(records, asked[0])
+        if not end and len(records):
+            limit = self._options.max_partition_bytes
+            text = (
+                f"{tp.topic}-{tp.partition} at offset {asked[0]}: no whole batch in {limit} bytes"
+            )
+            entry.error = kafka_error(ErrorCode.RECORD_LIST_TOO_LARGE, text)
+            return True
+        aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
+        chunk = Chunk(records[:end], asked[0], next_offset, aborted)
+        return entry.took(chunk, asked[1]) and end > 0
+
+    def _refused(self, tp: TopicPartition, entry: PartitionFetch, answer: PartitionData) -> None:
+        code = kafka_error(answer.error_code).code
+        where = f"{tp.topic}-{tp.partition} at offset {entry.fetch_offset}"
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if entry.chunks or entry.has_data:
+                # The reader has not come that far; ask again once it has.
+                entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
+            elif self._options.reset_to is None:
+                entry.error = OffsetOutOfRangeError(where)
+            else:
+                entry.seek_by_timestamp(self._options.reset_to)
+                self._poke_later(0)
+            return
+        retriable = code.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR
+        if not retriable:
+            entry.error = kafka_error(answer.error_code, where)
+            return
+        told = answer.current_leader
+        entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
+        if self._cluster.cache.move_leader(*tp, told.leader_id, told.leader_epoch):
+            entry.not_before = 0.0
+            self._poke_later(0)
+        else:
+            self._need_metadata()

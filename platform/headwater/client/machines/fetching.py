@@ -1,0 +1,208 @@
+"""The consumer's machine for one partition: where to fetch, what is buffered, what readers may see.
+
+Positions move only when records are handed out; `fetch_offset` runs ahead of them. A seek raises
+`stamp`, so that a reply to an older question is dropped (B3: a stale answer is never used). Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import NamedTuple
+
+from headwater.client.values import ConsumerRecord
+from headwater.records.batch import iter_headers
+from headwater.records.control import ControlType, control_type
+from headwater.records.record import check_batch, decode_batch
+
+
+class Chunk(NamedTuple):
+    """One partition's answer of one fetch: whole batches, and what to leave out."""
+
+    records: memoryview
+    start_offset: int
+    next_offset: int
+    aborted: list[tuple[int, int]]
+
+
+class AbortedFilter:
+    """Which transactional batches of one fetch were aborted (KIP-98, read_committed)."""
+
+    __slots__ = ("_pending", "_producers")
+
+    def __init__(self, aborted: list[tuple[int, int]]) -> None:
+        self._pending = [(first, producer) for producer, first in aborted]
+        heapq.heapify(self._pending)
+        self._producers: set[int] = set()
+
+    def is_aborted(self, producer_id: int, last_offset: int) -> bool:
+        """True when the batch of this producer ending at `last_offset` must not be seen."""
+        while self._pending and self._pending[0][0] <= last_offset:
+            self._producers.add(heapq.heappop(self._pending)[1])
+        return producer_id in self._producers
+
+    def on_marker(self, producer_id: int, kind: ControlType) -> None:
+        """A transaction of the producer ended."""
+        if kind is ControlType.ABORT:
+            self._producers.discard(producer_id)
+
+
+class PartitionFetch:
+    """One assigned partition. The consumer's lock guards it."""
+
+    __slots__ = (
+        "_at",
+        "_current",
+        "_filter",
+        "_row_at",
+        "_rows",
+        "buffered_bytes",
+        "chunks",
+        "error",
+        "fetch_offset",
+        "high_watermark",
+        "in_flight",
+        "is_paused",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "not_before",
+        "partition",
+        "position",
+        "reset_to",
+        "stamp",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position: int | None = None
+        self.reset_to: int | None = None
+        """A ListOffsets timestamp to take the position from, when it is asked for."""
+        self.leader_epoch = -1
+        self.fetch_offset = -1
+        self.stamp = 0
+        self.in_flight = False
+        self.is_paused = False
+        self.not_before = 0.0
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.error: Exception | None = None
+        self.chunks: deque[Chunk] = deque()
+        self.buffered_bytes = 0
+        self._drop_buffers()
+
+    def _drop_buffers(self) -> None:
+        self.chunks.clear()
+        self.buffered_bytes = 0
+        self._current: Chunk | None = None
+        self._at = 0
+        self._filter = AbortedFilter([])
+        self._rows: list[ConsumerRecord] = []
+        self._row_at = 0
+
+    def seek(self, offset: int) -> None:
+        """Go on at `offset`; what is buffered is dropped."""
+        self.stamp += 1
+        self.in_flight = False
+        self.reset_to = None
+        self.error = None
+        self.position = self.fetch_offset = offset
+        self._drop_buffers()
+
+    def seek_by_timestamp(self, timestamp: int) -> None:
+        """Go on where ListOffsets says, once it has said so."""
+        self.seek(-1)
+        self.position = None
+        self.reset_to = timestamp
+
+    def took(self, chunk: Chunk, stamp: int) -> bool:
+        """A fetch came back. False when it answers an old question."""
+        if stamp != self.stamp:
+            return False
+        self.in_flight = False
+        if chunk.next_offset > self.fetch_offset:
+            self.chunks.append(chunk)
+            self.buffered_bytes += len(chunk.records)
+            self.fetch_offset = chunk.next_offset
+        return True
+
+    @property
+    def has_data(self) -> bool:
+        """True when `take` may give something."""
+        return self._row_at < len(self._rows) or self._current is not None or bool(self.chunks)
+
+    def take(self, limit: int, *, check_crcs: bool) -> list[ConsumerRecord]:
+        """Up to `limit` records, position moved behind them. Raises KafkaError on bad batches."""
+        while True:
+            rows, at = self._rows, self._row_at
+            if at < len(rows):
+                out = rows[at : at + limit]
+                self._row_at = at + len(out)
+                self.position = out[-1].offset + 1
+                return out
+            if not self._next_batch(check_crcs=check_crcs):
+                return []
+
+    def _next_batch(self, *, check_crcs: bool) -> bool:
+        """Decode the next batch that may be seen; False when nothing is buffered."""
+        if self._current is None:
+            if not self.chunks:
+                return False
+            self._current = self.chunks.popleft()
+            self.buffered_bytes -= len(self._current.records)
+            self._at = 0
+            self._filter = AbortedFilter(self._current.aborted)
+        chunk = self._current
+        for at, header in iter_headers(chunk.records, self._at):
+            self._at = at + header.size_bytes
+            if check_crcs:
+                check_batch(chunk.records, at, header)
+            hidden = header.is_transactional and self._filter.is_aborted(
+                header.producer_id, header.last_offset
+            )
+            if header.is_control:
+                rows = decode_batch(chunk.records, at, header)
+                if rows:
+                    self._filter.on_marker(header.producer_id, control_type(rows[0].key))
+            elif not hidden:
+                self._decode(chunk, at)
+                return True
+            self.position = max(self.position or 0, header.next_offset)
+        self.position = max(self.position or 0, chunk.next_offset)
+        self._current = None
+        return True
+
+    def _decode(self, chunk: Chunk, at: int) -> None:
+        header = next(iter_headers(chunk.records, at))[1]
+        start = max(chunk.start_offset, self.position or 0)
+        kind = 1 if header.is_log_append_time else 0
+        topic, partition, epoch = self.topic, self.partition, header.leader_epoch
+        self._rows = [
+            ConsumerRecord(topic, partition, offset, timestamp, kind, key, value, headers, epoch)
+            for offset, timestamp, key, value, headers in decode_batch(
+                chunk.records, at, header, start
+            )
+        ]
+        self._row_at = 0
+        if not self._rows:
+            self.position = max(self.position or 0, header.next_offset)
+
+    def take_chunk(self) -> Chunk | None:
+        """A whole chunk for columnar decoding; the caller moves the position.
+
+        Records of a half-read chunk come as a chunk that starts at the position.
+        """
+        position = self.position or 0
+        if self._current is not None:
+            chunk = self._current
+            self._current, self._rows, self._row_at = None, [], 0
+            return chunk._replace(start_offset=max(position, chunk.start_offset))
+        self._rows, self._row_at = [], 0
+        if not self.chunks:
+            return None
+        chunk = self.chunks.popleft()
+        self.buffered_bytes -= len(chunk.records)
+        return chunk._replace(start_offset=max(position, chunk.start_offset))

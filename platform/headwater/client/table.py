@@ -1,0 +1,297 @@
+"""Tables in and out: Arrow or pandas rows as record batches, chunks as Arrow (`arrow` extra).
+
+Rows are encoded column by column by `headwater.columnar`; nothing here loops over rows in Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.client.machines.fetching import Chunk
+from headwater.columnar.decode import batches_to_arrow
+from headwater.columnar.encode import encode_rows
+from headwater.columnar.jit import kernel
+from headwater.columnar.schema import HEADERS, KAFKA_COLUMNS, arrow_schema
+from headwater.errors import UsageError
+
+TABLE_BATCH_BYTES = 512 * 1024
+"""Size of the batches that `send_table` builds; fewer and larger than `send` makes."""
+SLICE_ROWS = 262_144
+"""Rows encoded at a time: bounds memory, and sending begins before encoding ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """Which columns make key, value, headers, timestamp and partition."""
+
+    key: str | None
+    value: str | Sequence[str] | None
+    headers: str | None
+    timestamp: str | int | None
+    partition: int | str | None
+
+
+def as_table(table: Any) -> pa.Table:
+    """A pyarrow Table of what was given. Raises UsageError."""
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if hasattr(table, "__dataframe__") or hasattr(table, "__arrow_c_stream__"):
+        if type(table).__module__.startswith("pandas"):
+            return pa.Table.from_pandas(table, preserve_index=False)
+        return pa.table(table)
+    raise UsageError(f"send_table takes a pyarrow Table or a pandas DataFrame, not {type(table)}")
+
+
+def table_batches(
+    table: Any,
+    plan: TablePlan,
+    *,
+    partitions: int,
+    now_ms: int,
+    compression: str | None,
+    batch_bytes_max: int,
+) -> Iterator[tuple[int, bytearray, int]]:
+    """(partition, built batch, record count), rows of a partition in the table's order."""
+    rows = as_table(table)
+    _check_columns(rows, plan)
+    for turn, start in enumerate(range(0, rows.num_rows, SLICE_ROWS)):
+        part = rows.slice(start, SLICE_ROWS).combine_chunks()
+        key = None if plan.key is None else _blob(_column(part, plan.key), plan.key)
+        value = _value(part, plan)
+        headers = None if plan.headers is None else _column(part, plan.headers).cast(HEADERS)
+        times = _times(part, plan.timestamp, now_ms)
+        where = _partitions(part, plan, key, partitions, turn)
+        for partition, chosen in _groups(where, part.num_rows):
+            for batch in encode_rows(
+                key=_take(key, chosen),
+                value=_take(value, chosen),
+                timestamps_ms=times if isinstance(times, int) else _take(times, chosen),
+                headers=_take(headers, chosen),
+                compression=compression,
+                batch_bytes_max=batch_bytes_max,
+            ):
+                yield partition, bytearray(batch.data), batch.record_count
+
+
+def _check_columns(rows: pa.Table, plan: TablePlan) -> None:
+    named = [plan.key, plan.headers]
+    named += [plan.timestamp] if isinstance(plan.timestamp, str) else []
+    named += [plan.partition] if isinstance(plan.partition, str) else []
+    named += [plan.value] if isinstance(plan.value, str) else list(plan.value or ())
+    missing = [name for name in named if name is not None and name not in rows.column_names]
+    if missing:
+        raise UsageError(
+            f"the table has no column {', '.join(map(repr, missing))}; "
+            f"it has {', '.join(rows.column_names)}"
+        )
+
+
+def _column(part: pa.Table, name: str) -> Any:
+    column = part.column(name)
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _take(array: Any, chosen: Any) -> Any:
+    """The chosen rows: a slice for (start, stop), else by index."""
+    if array is None:
+        return None
+    if isinstance(chosen, tuple):
+        return array.slice(chosen[0], chosen[1] - chosen[0])
+    return array.take(chosen)
+
+
+def _blob(array: Any, name: str) -> Any:
+    """Bytes or text as they are, other plain values as text."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _blob(array.dictionary_decode(), name)
+    is_blob = (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+    )
+    if is_blob:
+        return array
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), pa.binary())
+    if pa.types.is_nested(kind):
+        raise UsageError(f"column {name!r} is {kind}: give bytes, text or plain values")
+    return array.cast(pa.string())
+
+
+def _value(part: pa.Table, plan: TablePlan) -> Any:
+    if isinstance(plan.value, str):
+        return _blob(_column(part, plan.value), plan.value)
+    names = plan.value
+    if names is None:
+        used = {plan.key, plan.headers, plan.timestamp, plan.partition}
+        names = [name for name in part.column_names if name not in used]
+    return json_rows(part, names)
+
+
+def _times(part: pa.Table, timestamp: str | int | None, now_ms: int) -> Any:
+    if timestamp is None:
+        return now_ms
+    if isinstance(timestamp, int):
+        return timestamp
+    column = _column(part, timestamp)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    return column.cast(pa.int64())
+
+
+@kernel
+def _hash_keys(  # numba: one flat loop over the keys' bytes
+    data: Any, offsets: Any, valid: Any, partitions: int, keyless: int, out: Any
+) -> None:
+    """murmur2 as `machines.partitioning`, for each key; a null key goes to `keyless`."""
+    for row in range(len(out)):
+        if not valid[row]:
+            out[row] = keyless
+            continue
+        at, end = offsets[row], offsets[row + 1]
+        length = end - at
+        h = np.uint32(0x9747B28C) ^ np.uint32(length)
+        m = np.uint32(0x5BD1E995)
+        while end - at >= 4:
+            k = (
+                np.uint32(data[at])
+                | (np.uint32(data[at + 1]) << np.uint32(8))
+                | (np.uint32(data[at + 2]) << np.uint32(16))
+                | (np.uint32(data[at + 3]) << np.uint32(24))
+            )
+            k = np.uint32(k * m)
+            k ^= k >> np.uint32(24)
+            k = np.uint32(k * m)
+            h = np.uint32(h * m) ^ k
+            at += 4
+        if at < end:
+            for index in range(end - at - 1, -1, -1):
+                h ^= np.uint32(data[at + index]) << np.uint32(8 * index)
+            h = np.uint32(h * m)
+        h ^= h >> np.uint32(13)
+        h = np.uint32(h * m)
+        h ^= h >> np.uint32(15)
+        out[row] = np.int64(h & np.uint32(0x7FFFFFFF)) % partitions
+
+
+def key_partitions(key: Any, partitions: int, keyless: int) -> Any:
+    """The partition of each key as Java's default partitioner has it."""
+    wide = key.cast(pa.large_binary())
+    count = len(wide)
+    buffers = wide.buffers()
+    offsets = np.frombuffer(buffers[1], np.int64)[wide.offset : wide.offset + count + 1]
+    data = np.frombuffer(buffers[2], np.uint8) if buffers[2] else np.empty(0, np.uint8)
+    valid = pc.is_valid(wide).to_numpy(zero_copy_only=False)
+    out = np.empty(count, np.int64)
+    _hash_keys(data, offsets, valid, partitions, keyless, out)
+    return out
+
+
+def _partitions(part: pa.Table, plan: TablePlan, key: Any, partitions: int, turn: int) -> Any:
+    """A partition number for all rows, or an array of one per row."""
+    if isinstance(plan.partition, str):
+        where = _column(part, plan.partition).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        if len(where) and (where.min() < 0 or where.max() >= partitions):
+            raise UsageError(f"column {plan.partition!r} names partitions beyond {partitions - 1}")
+        return where
+    if plan.partition is not None:
+        if not 0 <= plan.partition < partitions:
+            raise UsageError(f"partition {plan.partition}: the topic has {partitions}")
+        return plan.partition
+    if key is not None:
+        return key_partitions(key, partitions, turn % partitions)
+    return np.arange(part.num_rows) * partitions // max(1, part.num_rows)
+
+
+def _groups(where: Any, count: int) -> Iterator[tuple[int, Any]]:
+    """(partition, its rows in order): as (start, stop) where they lie together."""
+    if isinstance(where, int):
+        yield where, (0, count)
+        return
+    if not count:
+        return
+    is_sorted = bool((where[1:] >= where[:-1]).all())
+    order = None if is_sorted else np.argsort(where, kind="stable")
+    arranged = where if order is None else where[order]
+    edges = np.flatnonzero(np.diff(arranged)) + 1
+    starts = [0, *edges.tolist()]
+    stops = [*edges.tolist(), count]
+    for start, stop in zip(starts, stops, strict=True):
+        rows = (start, stop) if order is None else pa.array(order[start:stop])
+        yield int(arranged[start]), rows
+
+
+def json_rows(part: pa.Table, names: Sequence[str]) -> Any:
+    """One JSON object per row, keys in the order of `names`; a null stays a null.
+
+    Numbers keep every digit; NaN and infinities become null, as JSON has neither. Times are ISO
+    text; nested columns go through Python.
+    """
+    if not names:
+        raise UsageError("send_table needs at least one value column")
+    pieces: list[Any] = []
+    for index, name in enumerate(names):
+        lead = ("{" if index == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":"
+        pieces += [pa.scalar(lead), _json_cells(_column(part, name))]
+    pieces += [pa.scalar("}"), pa.scalar("")]
+    return pc.binary_join_element_wise(*pieces)
+
+
+def _json_cells(array: Any) -> Any:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _json_cells(array.dictionary_decode())
+    if pa.types.is_floating(kind):
+        finite = pc.is_finite(array)
+        text = pc.if_else(pc.fill_null(finite, False), array, None).cast(pa.string())
+    elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        text = array.cast(pa.string())
+    elif pa.types.is_nested(kind) or pa.types.is_null(kind):
+        cells = [json.dumps(v, ensure_ascii=False, default=str) for v in array.to_pylist()]
+        return pa.array(cells, pa.string())
+    else:
+        text = _quoted(array.cast(pa.string()))
+    return pc.fill_null(text, "null")
+
+
+def _quoted(text: Any) -> Any:
+    controls = pc.match_substring_regex(text, r"[\x00-\x1f]")
+    if pc.any(controls).as_py():
+        cells = [None if v is None else json.dumps(v, ensure_ascii=False) for v in text.to_pylist()]
+        return pa.array(cells, pa.string())
+    escaped = pc.replace_substring(text, "\\", "\\\\")
+    escaped = pc.replace_substring(escaped, '"', '\\"')
+    quote = pa.scalar('"')
+    return pc.binary_join_element_wise(quote, escaped, quote, "")
+
+
+def chunk_to_arrow(topic: str, partition: int, chunk: Chunk) -> Any:
+    """The visible records of a fetched chunk, with Kafka's columns."""
+    return batches_to_arrow(
+        chunk.records,
+        start_offset=chunk.start_offset,
+        end_offset=max(chunk.next_offset, chunk.start_offset),
+        topic=topic,
+        partition=partition,
+        aborted=chunk.aborted,
+    )
+
+
+def join_batches(parts: Sequence[Any]) -> Any:
+    """One record batch of several; an empty one of none."""
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=arrow_schema(KAFKA_COLUMNS))
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

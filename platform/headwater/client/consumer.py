@@ -22,14 +22,13 @@ from typing import Any
 
 from headwater.client import consumer_options
 from headwater.client.addresses import parse_bootstrap
-from headwater.client.admin_topics import TopicCalls
 from headwater.client.background import LoopThread
 from headwater.client.cluster import Cluster, ClusterOptions
+from headwater.client.consumer_positions import POLL_SLICE_S, PositionCalls
 from headwater.client.errors import (
     ClosedError,
     IllegalStateError,
     InvalidGroupIdError,
-    KafkaTimeoutError,
     UnknownTopicOrPartitionError,
 )
 from headwater.client.fetcher import Fetcher
@@ -39,14 +38,10 @@ from headwater.client.membership import Membership
 from headwater.client.values import (
     ConsumerRecord,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     TopicPartition,
 )
 from headwater.errors import KafkaError, UsageError
 
-EARLIEST = -2
-LATEST = -1
-POLL_SLICE_S = 0.1
 ITERATE_POLL_MS = 500
 CLOSE_TIMEOUT_S = 10.0
 AUTO_COMMIT_TIMEOUT_MS = 5_000
@@ -57,7 +52,7 @@ RebalanceListener = Callable[[list[TopicPartition]], None]
 Offsets = Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int]
 
 
-class Consumer:
+class Consumer(PositionCalls):
     """Reads records. Raises NoBrokersAvailableError when the cluster cannot be reached.
 
     Options are Kafka's, in `headwater.client.consumer_options.ConsumerOptions`: group_id,
@@ -142,13 +137,6 @@ class Consumer:
     def _notify(self) -> None:
         with self._condition:
             self._condition.notify_all()
-
-    def _poke(self) -> None:
-        self._thread.loop.call_soon_threadsafe(self._fetcher.poke)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("the consumer is closed")
 
     # --- what to read -------------------------------------------------------------------------
 
@@ -358,113 +346,6 @@ class Consumer:
         """Make a waiting `poll` return; for another thread to call."""
         self._woken = True
         self._notify()
-
-    # --- positions ----------------------------------------------------------------------------
-
-    def _entry(self, tp: TopicPartition | tuple[str, int]) -> PartitionFetch:
-        entry = self._fetcher.partitions.get(TopicPartition(*tp))
-        if entry is None:
-            raise IllegalStateError(f"{tp[0]}-{tp[1]} is not assigned to this consumer")
-        return entry
-
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Read on at `offset`."""
-        if offset < 0:
-            raise UsageError(f"seek to offset {offset}: it cannot be negative")
-        with self._condition:
-            self._entry(partition).seek(offset)
-            self._forget_pending([TopicPartition(*partition)])
-        self._poke()
-
-    def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Read on at the first offset; all assigned partitions when none is named."""
-        self._seek_all(partitions, EARLIEST)
-
-    def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Read on at the end (last stable offset under read_committed)."""
-        self._seek_all(partitions, LATEST)
-
-    def _seek_all(
-        self, partitions: Sequence[TopicPartition | tuple[str, int]], timestamp: int
-    ) -> None:
-        chosen = [TopicPartition(*tp) for tp in partitions] or list(self._order)
-        with self._condition:
-            for tp in chosen:
-                self._entry(tp).seek_by_timestamp(timestamp)
-            self._forget_pending(chosen)
-        self._poke()
-
-    def _forget_pending(self, partitions: list[TopicPartition]) -> None:
-        self._pending = deque(r for r in self._pending if r[:2] not in partitions)
-
-    def position(
-        self, partition: TopicPartition | tuple[str, int], timeout_ms: int | None = None
-    ) -> int:
-        """The next offset to be read; waits until it is known. Raises KafkaTimeoutError."""
-        limit = self._options.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = self._clock.monotonic() + limit / 1000
-        self._poke()
-        with self._condition:
-            entry = self._entry(partition)
-            while entry.position is None:
-                if entry.error is not None:
-                    error, entry.error = entry.error, None
-                    raise error
-                left = deadline - self._clock.monotonic()
-                if left <= 0:
-                    raise KafkaTimeoutError(f"position of {partition} is not known yet")
-                self._condition.wait(min(left, POLL_SLICE_S))
-            return self._unread(entry)
-
-    def _unread(self, entry: PartitionFetch) -> int:
-        """The position, or the first record that iteration has not given out yet."""
-        place = (entry.topic, entry.partition)
-        waiting = (r.offset for r in self._pending if r[:2] == place)
-        return next(waiting, entry.position or 0)
-
-    def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Give no records of these until `resume`; positions stay."""
-        self._set_paused(partitions, paused=True)
-
-    def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """The twin of `pause`."""
-        self._set_paused(partitions, paused=False)
-
-    def _set_paused(
-        self, partitions: Sequence[TopicPartition | tuple[str, int]], *, paused: bool
-    ) -> None:
-        with self._condition:
-            for tp in partitions:
-                self._entry(tp).is_paused = paused
-        self._poke()
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition | tuple[str, int], int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset at or after each timestamp (ms); None where there is none."""
-        found = self._list_offsets({TopicPartition(*tp): ts for tp, ts in timestamps.items()})
-        return {tp: None if row.offset < 0 else row for tp, row in found.items()}
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]]
-    ) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        found = self._list_offsets({TopicPartition(*tp): EARLIEST for tp in partitions})
-        return {tp: row.offset for tp, row in found.items()}
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]]
-    ) -> dict[TopicPartition, int]:
-        """The offset after the last visible record (last stable offset under read_committed)."""
-        found = self._list_offsets({TopicPartition(*tp): LATEST for tp in partitions})
-        return {tp: row.offset for tp, row in found.items()}
-
-    def _list_offsets(
-        self, wanted: dict[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        self._check_open()
-        calls = TopicCalls(self._cluster)
-        return self._thread.call(calls.list_offsets(wanted, self._options.isolation_level))
 
     # --- the group ----------------------------------------------------------------------------
 

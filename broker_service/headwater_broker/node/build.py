@@ -14,7 +14,6 @@ from headwater.entropy import Entropy
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import PeerConnection
-from headwater.system_files import SystemFiles
 from headwater.wire.control import BrokerEndpoint
 from headwater.wire.schema import Message
 from headwater_broker.cluster.control_client import GrpcControlCalls
@@ -30,6 +29,7 @@ from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.node.data_plane import Parts, build_listener, build_services
 from headwater_broker.node.lag import LagProbe
+from headwater_broker.node.late_sync import LateSyncFiles
 from headwater_broker.node.metrics import MetricsText
 from headwater_broker.node.status import StatusDocument
 from headwater_broker.node.tiering import TieredEnds
@@ -65,6 +65,7 @@ class Node:
         self.clock = clock
         self.is_ready = False
         self.pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        self.files = LateSyncFiles(self.pool)
         self.lag = LagProbe(loop)
         self.control_calls = GrpcControlCalls()
         self.view = ClusterView(cluster_id, self.broker_epoch)
@@ -122,7 +123,7 @@ class Node:
 
     def _logs(self, cluster_id: str, entropy: Entropy) -> LogManager:
         return LogManager(
-            SystemFiles(),
+            self.files,
             list(self.config.log_dirs),
             broker_id=self.config.broker_id,
             cluster_id=cluster_id,
@@ -210,9 +211,9 @@ class Node:
                 stop=stop,
             )
         )
+        sources = (handlers.table(), self.controller.handlers())
         table: dict[type[Message], ControlHandler] = {
-            **handlers.table(),
-            **self.controller.handlers(),
+            request: handler for source in sources for request, handler in source.items()
         }
         address = self.config.control
         return ControlServer(table, loop, host=address.host, port=address.port)

@@ -187,6 +187,7 @@ class Life:
         node.controller_calls.close()
         await node.control_calls.close()
         await node.membership.stop()
+        node.files.settle()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, node.logs.close, broker_epoch)
         await node.store.close()

@@ -243,12 +243,12 @@ class _Worker:
             while True:
                 size = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))[0]
                 if size > ANSWER_BYTES_MAX:
-                    break
+                    raise ValueError(f"an answer of {size} bytes")
                 self._deliver(json.loads(await process.stdout.readexactly(size)))
-        except (asyncio.IncompleteReadError, ConnectionResetError, ValueError):
-            pass  # it ended, or wrote what is no answer: told to all who wait, below
-        if process.returncode is None:
-            process.kill()
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            pass  # it ended: told to all who wait, below
+        except (ValueError, KeyError):
+            process.kill()  # what it wrote is no answer; the next one asked is a fresh process
         code = await process.wait()
         for waiting in list(self._answers.values()):
             if not waiting.done():

@@ -1,0 +1,113 @@
+"""`headwater produce`: lines of standard input, or values on the command line, to a topic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+import click
+
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.client.futures import SendFuture
+from headwater.client.producer import Producer
+from headwater.errors import UsageError
+
+LATEST_FUTURES = 1
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("values", nargs=-1)
+@click.option("--key", metavar="KEY", help="The key of every record.")
+@click.option("--key-separator", metavar="TEXT", help="Split each line: KEY TEXT VALUE.")
+@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N")
+@click.option("--timestamp", type=int, metavar="MS", help="Milliseconds since 1970; default: now.")
+@click.option("--compression", type=click.Choice(COMPRESSIONS), default="none")
+@click.option("--acks", type=click.Choice(("all", "1", "0")), default="all")
+@bootstrap_options
+@json_option
+def produce(
+    topic: str,
+    values: tuple[str, ...],
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    timestamp: int | None,
+    compression: str,
+    acks: str,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Send VALUES, or each line of standard input, to TOPIC; prints how many arrived."""
+    pairs = [_header(h) for h in headers]
+    lines = [v.encode() for v in values] if values else _stdin_lines()
+    count, last = 0, None
+    with Producer(
+        bootstrap_servers(bootstrap_server, directory),
+        client_id="headwater-produce",
+        compression_type=compression,
+        acks=acks,
+    ) as producer:
+        unchecked: list[SendFuture] = []
+        for line_key, value in _split(lines, key, key_separator):
+            future = producer.send(
+                topic, value, line_key, headers=pairs, timestamp=timestamp, partition=partition
+            )
+            count += 1
+            unchecked.append(future)
+            if unchecked[0].done():
+                unchecked = _checked(unchecked)
+        producer.flush()
+        for future in unchecked:
+            last = future.result()
+    if as_json:
+        place = None if last is None else last._asdict()
+        echo_json({"topic": topic, "records": count, "last": place})
+    else:
+        where = f", the last at {last.partition}:{last.offset}" if last is not None else ""
+        click.echo(f"{count} records to {topic}{where}", err=True)
+    return 0
+
+
+def _checked(futures: list[SendFuture]) -> list[SendFuture]:
+    """Drop what is acknowledged (all but the last); an error is raised here."""
+    rest = []
+    for future in futures:
+        if future.done():
+            future.result()
+        else:
+            rest.append(future)
+    return rest or futures[-LATEST_FUTURES:]
+
+
+def _stdin_lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.rstrip(b"\r\n")
+
+
+def _split(
+    lines: Iterable[bytes], key: str | None, separator: str | None
+) -> Iterator[tuple[bytes | None, bytes]]:
+    if separator is None:
+        fixed = None if key is None else key.encode()
+        for line in lines:
+            yield fixed, line
+        return
+    if key is not None:
+        raise UsageError("--key and --key-separator exclude each other")
+    for number, line in enumerate(lines, 1):
+        found, mark, value = line.partition(separator.encode())
+        if not mark:
+            raise UsageError(f"line {number} holds no key separator {separator!r}")
+        yield found, value
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise UsageError(f"--header {text!r} is not KEY=VALUE")
+    return name, value.encode()

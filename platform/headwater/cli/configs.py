@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from headwater.cli.assignments import parse_settings
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
 from headwater.client.values import ConfigEntry
 from headwater.errors import UsageError
@@ -44,12 +43,10 @@ def describe(
     if not shown:
         click.echo(f"{resource_type} {name} overrides nothing; --all shows the defaults")
         return 0
-    table = Table()
-    for heading in ("name", "value", "set by"):
-        table.add_column(heading, overflow="fold")
+    rows = table(None, "name, value, set by")
     for key, entry in shown.items():
-        table.add_row(key, _shown_value(entry), entry.source)
-    Console().print(table)
+        rows.add_row(key, _shown_value(entry), entry.source)
+    console().print(rows)
     return 0
 
 

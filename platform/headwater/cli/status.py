@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +24,7 @@ from headwater.cli.status_view import (
     build_view,
     rates,
 )
+from headwater.cli.tables import console, table
 from headwater.client.control import ControlClient
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import cluster_file
@@ -34,7 +35,7 @@ from headwater.system import SystemClock
 REFRESH_S = 1.0
 SAMPLE_S = 0.4
 """Between the two looks that a single `status` takes, so that it can show rates."""
-BAR_CELLS = 24
+BAR_CELLS = 16
 EXIT_UNHEALTHY = 1
 
 
@@ -113,13 +114,13 @@ def _once(watcher: _Watcher, internal: bool, as_json: bool) -> int:
         bootstrap = watcher.cluster.bootstrap_servers
         echo_json({"running": True, "bootstrap_servers": bootstrap, **as_document(now, moved)})
     else:
-        Console().print(render(now, moved, watcher.cluster, internal=internal))
+        console().print(render(now, moved, watcher.cluster, internal=internal))
     return 0 if now.healthy else EXIT_UNHEALTHY
 
 
 def _watch(watcher: _Watcher, internal: bool, as_json: bool) -> int:
     before: StatusView | None = None
-    with Live(console=Console(), auto_refresh=False, screen=not as_json) as live:
+    with Live(console=console(), auto_refresh=False, screen=not as_json) as live:
         while True:
             now = watcher.view()
             moved = rates(before, now)
@@ -134,21 +135,18 @@ def _watch(watcher: _Watcher, internal: bool, as_json: bool) -> int:
 
 def render(view: StatusView, moved: Rates, cluster: ClusterFile, *, internal: bool) -> Group:
     """The tables of one view."""
-    head = Text(f"cluster {view.cluster_id}   bootstrap servers {cluster.bootstrap_servers}")
+    head = Text(f"cluster {view.cluster_id}\nbootstrap servers {cluster.bootstrap_servers}")
     rows = [p for p in view.partitions if internal or not p.topic.startswith("__")]
     return Group(head, _broker_table(view.brokers, moved), _partition_table(rows, moved))
 
 
 def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
-    table = Table(title="brokers", title_justify="left")
-    for heading in ("broker", "address", "state"):
-        table.add_column(heading)
-    for heading in ("leaders", "replicas", "on disk", "in/s", "out/s", "loop"):
-        table.add_column(heading, justify="right")
+    headings = "broker, address, state, >leaders, >replicas, >on disk, >in/s, >out/s, >loop"
+    shown = table("brokers (* controller)", headings)
     for b in brokers:
         state = Text("ready", "green") if b.ready else Text(b.problem or "starting", "red")
-        table.add_row(
-            f"{b.broker_id}{' (controller)' if b.controller else ''}",
+        shown.add_row(
+            f"{b.broker_id}{' *' if b.controller else ''}",
             b.address,
             state,
             str(b.leaders),
@@ -158,22 +156,17 @@ def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
             _bytes(moved.bytes_out.get(b.broker_id, 0)),
             f"{b.loop_delay_ms:.1f} ms",
         )
-    return table
+    return shown
 
 
 def _partition_table(partitions: list[PartitionRow], moved: Rates) -> Table | Text:
     if not partitions:
         return Text("no topics yet")
-    table = Table(title="partitions", title_justify="left")
-    table.add_column("partition")
-    table.add_column("leader", justify="right")
-    table.add_column("in sync")
-    for heading in ("lag", "records/s", "start", "end"):
-        table.add_column(heading, justify="right")
-    table.add_column("Delta | hot", no_wrap=True)
+    headings = "partition, >leader, in sync, >lag, >records/s, >start, >end, Delta | hot"
+    shown = table("partitions", headings)
     for p in partitions:
         full = len(p.isr) == len(p.replicas)
-        table.add_row(
+        shown.add_row(
             p.name,
             str(p.leader) if p.leader >= 0 else Text("none", "red"),
             Text(",".join(map(str, p.isr)), "" if full else "yellow"),
@@ -183,7 +176,7 @@ def _partition_table(partitions: list[PartitionRow], moved: Rates) -> Table | Te
             f"{p.high_watermark:,}",
             Text(p.offline_reason, "red") if p.offline_reason else bar(p),
         )
-    return table
+    return shown
 
 
 def bar(partition: PartitionRow) -> Text:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from headwater.cli.assignments import parse_settings
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
 from headwater.client.values import NewTopic, PartitionDescription, TopicDescription
 from headwater.errors import ErrorCode, KafkaError, UsageError
@@ -93,9 +93,9 @@ def describe(
     if as_json:
         echo_json([_document(topic) for topic in rows])
         return 0
-    console = Console()
+    out = console()
     for topic in rows:
-        console.print(_table(topic))
+        out.print(_table(topic))
     return 0
 
 
@@ -159,13 +159,10 @@ def _document(topic: TopicDescription) -> dict[str, Any]:
 
 def _table(topic: TopicDescription) -> Table:
     kind = " (internal)" if topic.is_internal else ""
-    table = Table(title=f"{topic.name}{kind}  {topic.topic_id}", title_justify="left")
-    for heading in ("partition", "leader", "epoch"):
-        table.add_column(heading, justify="right")
-    for heading in ("replicas", "in sync", ""):
-        table.add_column(heading)
+    headings = "partition, >leader, >epoch, replicas, in sync, "
+    shown = table(f"{topic.name}{kind}  {topic.topic_id}", headings)
     for p in topic.partitions:
-        table.add_row(
+        shown.add_row(
             str(p.partition),
             str(p.leader) if p.leader >= 0 else "none",
             str(p.leader_epoch),
@@ -173,7 +170,7 @@ def _table(topic: TopicDescription) -> Table:
             _ids(p.isr),
             _remark(p),
         )
-    return table
+    return shown
 
 
 def _remark(partition: PartitionDescription) -> str:

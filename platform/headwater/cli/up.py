@@ -78,7 +78,8 @@ def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) ->
     assert process.stdout is not None
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
-    shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=quiet, transient=True)
+    hidden = quiet or not console.is_terminal
+    shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=hidden, transient=True)
     with shown:
         task = shown.add_task("starting ZooKeeper", total=None)
         for line in process.stdout:

@@ -10,13 +10,13 @@ from typing import Any
 
 _HOMES = {
     "Cluster": "headwater_spark.cluster",
-    "check": "headwater_spark.check",
+    "check": "headwater_spark.checks",
     "commit_progress": "headwater_spark.group_commits",
-    "configure": "headwater_spark.session",
-    "lag": "headwater_spark.lag",
+    "configure": "headwater_spark.spark_session",
+    "lag": "headwater_spark.progress",
     "register": "headwater_spark.registration",
-    "session": "headwater_spark.session",
-    "table": "headwater_spark.table",
+    "session": "headwater_spark.spark_session",
+    "table": "headwater_spark.union_read",
 }
 
 
@@ -25,5 +25,5 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'headwater_spark' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)
-    globals()[name] = value  # not the submodule of the same name, which import has bound here
+    globals()[name] = value
     return value

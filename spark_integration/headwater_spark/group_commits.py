@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from headwater.client.consumer import Consumer
 from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.errors import HeadwaterError
-from headwater_spark.lag import source_offsets
+from headwater_spark.progress import source_offsets
 
 logger = logging.getLogger(__name__)
 

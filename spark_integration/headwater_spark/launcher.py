@@ -11,8 +11,8 @@ from headwater.local.manager import ManagerState, Progress
 from headwater.local.slots import ClusterSpec
 from headwater.system import SystemClock
 from headwater_spark.interrupts import Handler, restore
-from headwater_spark.session import session
 from headwater_spark.spark_manager import SparkManager, plan_for
+from headwater_spark.spark_session import session
 
 APP_NAME = "headwater cluster"
 APP_CONF = {"spark.ui.enabled": "false"}

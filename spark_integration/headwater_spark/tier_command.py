@@ -12,7 +12,7 @@ import click
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
-from headwater_spark.session import session
+from headwater_spark.spark_session import session
 from headwater_spark.tier_job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from bench_kafka import create_topic
-from headwater_spark.session import session
+from headwater_spark.spark_session import session
 from headwater_spark.tier_job import run_once
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from headwater import Consumer, Producer, TopicPartition
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
-from headwater_spark.table import table as union_table
+from headwater_spark.union_read import table as union_table
 from headwater_spark.tier_job import run_once
 
 REPLAY = "replay"

@@ -15,7 +15,7 @@ from headwater import Consumer, TopicPartition
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater_spark.demo.proof import Row
-from headwater_spark.table import table as union_table
+from headwater_spark.union_read import table as union_table
 
 READ_TIMEOUT_S = 120.0
 POLL_S = 0.5

@@ -34,7 +34,7 @@ from headwater_spark.demo.records import (
 )
 from headwater_spark.demo.screen import Screen
 from headwater_spark.demo.year import Kill, Year, midnight_ms
-from headwater_spark.session import session
+from headwater_spark.spark_session import session
 from headwater_spark.tier_job import run_once
 
 MASTER = "local-cluster[3,3,1500]"

@@ -72,7 +72,9 @@ class Report:
 class _Writer(threading.Thread):
     """One producer with its own sequence per partition."""
 
-    def __init__(self, load: Workload, name: str, rate_per_s: float, compression: str) -> None:
+    def __init__(
+        self, load: Workload, name: str, rate_per_s: float, settings: dict[str, object]
+    ) -> None:
         super().__init__(name=f"producer-{name}", daemon=True)
         self.load = load
         self.acks: list[Ack] = []
@@ -81,8 +83,7 @@ class _Writer(threading.Thread):
         self._id = name
         self._pause_s = 1 / rate_per_s
         self._producer = Producer(
-            PRODUCER_SETTINGS
-            | {"bootstrap.servers": load.bootstrap, "compression.type": compression}
+            PRODUCER_SETTINGS | {"bootstrap.servers": load.bootstrap} | settings
         )
 
     def run(self) -> None:
@@ -129,13 +130,15 @@ class Workload:
         producers: int = 2,
         rate_per_s: float = 100.0,
         value_bytes: int = 100,
-        compression: str = "none",
+        **settings: object,
     ) -> None:
+        """`settings` go to the producers, with _ for dots."""
         self.bootstrap = bootstrap
         self.topic = topic
         self.partitions = partitions
         self.value_bytes = value_bytes
-        self._writers = [_Writer(self, str(n), rate_per_s, compression) for n in range(producers)]
+        rows = {key.replace("_", "."): value for key, value in settings.items()}
+        self._writers = [_Writer(self, str(n), rate_per_s, rows) for n in range(producers)]
 
     def __enter__(self) -> Workload:
         for writer in self._writers:

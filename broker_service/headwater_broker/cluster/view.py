@@ -61,6 +61,16 @@ class ClusterView:
         known = self.topics.get(topic)
         return known.partitions.get(partition) if known else None
 
+    def hide_broker(self, broker_id: int) -> None:
+        """A peer is known to be dead before the controller has said so: name it no more.
+
+        Clients that ask now are told LEADER_NOT_AVAILABLE and ask again at once; the old leader's
+        name would satisfy them, and librdkafka then looks again only after a second. The
+        controller's next word replaces this.
+        """
+        if broker_id in self.brokers:
+            self.brokers = {b: live for b, live in self.brokers.items() if b != broker_id}
+
     async def handle(self, request: UpdateMetadataRequest) -> UpdateMetadataReply:
         """The control handler of UpdateMetadata."""
         return UpdateMetadataReply(error_code=self.apply(request))

@@ -186,12 +186,14 @@ class Node:
             cluster_id=lambda: cluster_id,
             broker=lambda broker_id: self.view.brokers.get(broker_id),
             log_config=self.logs.log_config,
-            on_peer_gone=lambda broker_id: logger.warning(
-                "broker %d refuses connections: its process is gone", broker_id
-            ),
+            on_peer_gone=self._peer_gone,
             tiered_end=self.tiered.end,
         )
         return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
+
+    def _peer_gone(self, broker_id: int) -> None:
+        logger.warning("broker %d refuses connections: its process is gone", broker_id)
+        self.view.hide_broker(broker_id)
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"

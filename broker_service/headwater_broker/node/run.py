@@ -19,6 +19,8 @@ from headwater_broker.node.build import Node
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.ticks import Ticks
 
+ISR_TICK_MAX_S = 1.0
+"""The tick also lets the high watermark go on past a follower that fell silent."""
 READY_TIMEOUT_S = 30.0
 VIEW_POLL_S = 0.005
 DRAIN_TIMEOUT_MS = 10_000
@@ -122,7 +124,11 @@ class Life:
 
     def _start_ticks(self) -> None:
         node, v, every = self._node, self._node.config.values, self._ticks.every
-        every("isr", v.integer("replica.lag.time.max.ms") / 2000, node.replicas.isr_tick)
+        every(
+            "isr",
+            min(v.integer("replica.lag.time.max.ms") / 2000, ISR_TICK_MAX_S),
+            node.replicas.isr_tick,
+        )
         every("flush", v.integer("log.flush.scheduler.interval.ms") / 1000, node.logs.flush_due)
         every("files", FILES_REMOVED_EVERY_S, node.logs.remove_due_files)
         every(

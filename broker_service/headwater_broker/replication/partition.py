@@ -310,7 +310,7 @@ class Partition:
     def isr_tick(self, now: float) -> None:
         """Propose to drop the followers that were not caught up for the lag time."""
         role = self._role
-        if role is None or self.offline_reason:
+        if role is None or role.sole:
             return
         members = role.shrink_proposal(self.log.log_end_offset, now, self._lag_max_s)
         if members is not None:

@@ -9,7 +9,6 @@ import click
 import pyarrow as pa
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.client.admin import Admin
@@ -35,6 +34,8 @@ class Verification:
     version: int
     partitions: tuple[PartitionReport, ...]
     problems: tuple[str, ...]
+    hot_offsets: int
+    """Offsets of the topic that are not tiered yet: there is nothing to compare them with."""
 
     @property
     def equal(self) -> bool:
@@ -95,22 +96,27 @@ def verify_topic(
         LogTable(location)
     except TableStateError as error:
         problems.append(str(error))
-    reports = []
-    for partition in sorted(scan.snapshot.ends):
+    reports, hot = [], 0
+    partitions = client.metadata([location.topic])[location.topic].partitions
+    for partition in range(max(len(partitions), *(p + 1 for p in scan.snapshot.ends), 0)):
         key = (location.topic, partition)
         earliest = client.list_offsets({key: EARLIEST})[key].offset
         latest = client.list_offsets({key: LATEST}, READ_COMMITTED)[key].offset
-        start = max(scan.snapshot.starts.get(partition, 0), earliest)
-        end = scan.snapshot.ends[partition]
+        end = scan.snapshot.ends.get(partition)
+        if end is None:
+            hot += latest - earliest
+            continue
         if end > latest:
             problems.append(
                 f"partition {partition}: the table reaches to offset {end}, the topic to {latest}"
             )
-        reports.append(
-            _verify_partition(client, scan, partition, (start, min(end, latest)), progress)
-        )
+        hot += max(0, latest - end)
+        span = (max(scan.snapshot.starts.get(partition, 0), earliest), min(end, latest))
+        reports.append(_verify_partition(client, scan, partition, span, progress))
+    if hot and not reports:
+        problems.append(f"nothing of {location.topic} is tiered yet: `headwater tier` does it")
     return Verification(
-        location.topic, location.uri, scan.snapshot.version, tuple(reports), tuple(problems)
+        location.topic, location.uri, scan.snapshot.version, tuple(reports), tuple(problems), hot
     )
 
 
@@ -161,27 +167,21 @@ def topic_rows(
 
 
 def _print(found: Verification) -> None:
-    table = Table(title=f"{found.topic} and {found.table_uri} (version {found.version})")
-    names = ("partition", "offsets", "topic rows", "table rows", "missing", "doubled", "altered")
-    for name in (*names, "foreign", "checksum", ""):
-        table.add_column(name, justify="right")
+    click.echo(f"{found.topic} and {found.table_uri} (version {found.version})")
     for report in found.partitions:
-        table.add_row(
-            str(report.partition),
-            f"[{report.start_offset}, {report.end_offset})",
-            f"{report.topic_digest.rows:,}",
-            f"{report.table_digest.rows:,}",
-            *(str(count) for count in report.counts),
-            f"{report.table_digest.checksum:016x}",
-            "equal" if report.equal else "DIFFERS",
-        )
-    Console().print(table)
+        span = f"partition {report.partition} [{report.start_offset}, {report.end_offset})"
+        in_topic, in_table = report.topic_digest.rows, report.table_digest.rows
+        rows = f"{in_topic:,} rows in the topic, {in_table:,} in the table"
+        sums = f"{report.topic_digest.checksum:016x}"
+        if report.equal:
+            click.echo(f"{span}: equal, {report.table_digest.rows:,} rows, checksum {sums}")
+        else:
+            click.echo(f"{span}: DIFFERENT, {rows}")
     for line in found.problems:
         click.echo(line)
     for report in found.partitions:
         for line in describe(report):
             click.echo(line)
     rows = sum(report.table_digest.rows for report in found.partitions)
-    click.echo(
-        f"equal: {rows:,} rows" if found.equal else f"DIFFERENT: see above ({rows:,} rows compared)"
-    )
+    verdict = "equal" if found.equal else "DIFFERENT, see above"
+    click.echo(f"{verdict}: {rows:,} rows compared; {found.hot_offsets:,} offsets not tiered yet")

@@ -46,6 +46,12 @@ class Client:
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
 
+    def metadata(self, topics: Any) -> Any:
+        class Topic:
+            partitions = tuple(self.log.next)
+
+        return {topics[0]: Topic()}
+
     def list_offsets(self, wanted: Any, isolation: int = 0) -> Any:
         class Found:
             offset = 0
@@ -95,6 +101,19 @@ def test_equal_is_equal(log: MemoryLog, location: TableLocation) -> None:
         (10, (0, 0, 0, 0)),
     ]
     assert all(describe(r) == [] for r in found.partitions)
+
+
+def test_what_is_not_tiered_is_told_and_nothing_tiered_is_not_equal(
+    tmp_path: Path, log: MemoryLog, location: TableLocation
+) -> None:
+    log.fill(0, 5)
+    log.fill(2, 4)
+    found = verified(log, location)
+    assert found.equal and found.hot_offsets == 9
+    empty = location_at(tmp_path / "other")
+    ensure_table(empty, 3)
+    found = verified(log, empty)
+    assert not found.equal and "nothing of flights is tiered yet" in found.problems[0]
 
 
 def test_a_dropped_row_is_named(log: MemoryLog, location: TableLocation) -> None:

@@ -101,6 +101,7 @@ def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) ->
 
 def _foreground(options: UpOptions, as_json: bool) -> int:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="headwater: %(message)s")
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
     directory = daemon.prepare_directory(options.directory)
 
     def report(event: dict[str, Any]) -> None:

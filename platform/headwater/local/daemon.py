@@ -203,7 +203,7 @@ def main() -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    logging.getLogger("kazoo").setLevel(logging.ERROR)  # an expired session is expected
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     pipe = _Pipe()
     try:

@@ -144,7 +144,8 @@ class Keeper:
             failures += 1
             with self._changed:
                 if not self._stopping:
-                    logger.warning("%s; restart in %.1f s", self._obituary(code), delay)
+                    next_step = "held" if self._held else f"restart in {delay:.1f} s"
+                    logger.warning("%s; %s", self._obituary(code), next_step)
                     self._changed.wait_for(lambda: self._stopping, delay)
                 self._changed.wait_for(lambda: self._stopping or not self._held)
                 if self._stopping:

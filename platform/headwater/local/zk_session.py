@@ -41,7 +41,6 @@ def close_session(servers: str, session: DeadSession, timeout_s: float = CONNECT
         timeout=SESSION_TIMEOUT_S,
         client_id=(session.session_id, session.password),
         connection_retry=KazooRetry(max_tries=-1, delay=RETRY_DELAY_S, backoff=1, max_jitter=0),
-        logger=logger,
     )
     try:
         client.start(timeout_s)

@@ -182,6 +182,8 @@ def _print(found: Verification) -> None:
     for report in found.partitions:
         for line in describe(report):
             click.echo(line)
-    rows = sum(report.table_digest.rows for report in found.partitions)
+    compared = sum(report.table_digest.rows for report in found.partitions)
     verdict = "equal" if found.equal else "DIFFERENT, see above"
-    click.echo(f"{verdict}: {rows:,} rows compared; {found.hot_offsets:,} offsets not tiered yet")
+    click.echo(
+        f"{verdict}: {compared:,} rows compared; {found.hot_offsets:,} offsets not tiered yet"
+    )

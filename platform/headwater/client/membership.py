@@ -204,10 +204,11 @@ class Membership:
         if self._heartbeats is not None and self._heartbeats is not asyncio.current_task():
             self._heartbeats.cancel()
         machine = self.machine
-        if machine.generation >= 0 and machine.group_instance_id is None:
+        if machine.member_id and machine.group_instance_id is None:
             try:
                 node = await self.coordinator()
-                connection = await self._cluster.connection(node, GROUP_LANE)
+                # Not the group's lane: a join may be parked there.
+                connection = await self._cluster.connection(node)
                 await connection.call(
                     machine.leave_request(reason), LeaveGroupResponse, timeout_s=5.0
                 )
@@ -249,7 +250,7 @@ class Membership:
             ),
         )
         node = await self.coordinator()
-        connection = await self._cluster.connection(node, GROUP_LANE)
+        connection = await self._cluster.connection(node)
         version = connection.version_for(OffsetCommitRequest, NAMES_COMMIT_VERSION)
         reply = await connection.call(
             request,

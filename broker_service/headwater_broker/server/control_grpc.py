@@ -62,7 +62,7 @@ class ControlServer:
         methods = {cls.__name__: self._method(cls, run) for cls, run in self._handlers.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         try:
-            bound = server.add_insecure_port(f"{self.host}:{self.port}")
+            bound: int = server.add_insecure_port(f"{self.host}:{self.port}")
         except RuntimeError:
             bound = 0
         if bound == 0:

@@ -1,0 +1,232 @@
+"""The client's pure machines: partitioning, metadata, producing, what readers may see."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from headwater.client.errors import MessageTooLargeError, kafka_error
+from headwater.client.machines.fetching import AbortedFilter, Chunk, PartitionFetch
+from headwater.client.machines.metadata import MetadataCache
+from headwater.client.machines.partitioning import StickyChoice, murmur2
+from headwater.client.machines.producing import Batch, PartitionQueue, Verdict
+from headwater.errors import ErrorCode
+from headwater.records.builder import BatchBuilder
+from headwater.records.control import ControlType, build_marker
+from headwater.wire.apis.k03_metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_javas(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected & 0xFFFFFFFF
+
+
+def test_sticky_moves_after_its_bytes_and_prefers_partitions_with_a_leader() -> None:
+    choice = StickyChoice(100, lambda n: 0)
+    assert choice.choose([1, 2], 3) == 1
+    assert not choice.took(60)
+    assert choice.took(60)
+    assert choice.choose([1, 2], 3) == 2
+    assert choice.choose([], 3) == 0
+
+
+def metadata(epoch: int, leader: int, topic_id: int = 1, code: int = 0) -> MetadataResponse:
+    row = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
+    brokers = tuple(MetadataResponseBroker(node_id=n, host="h", port=n) for n in (1, 2))
+    topic = MetadataResponseTopic(
+        name="t", error_code=code, topic_id=UUID(int=topic_id), partitions=() if code else (row,)
+    )
+    return MetadataResponse(brokers=brokers, topics=(topic,))
+
+
+def test_leader_epoch_never_goes_back_for_one_topic_id() -> None:
+    cache = MetadataCache()
+    cache.update(metadata(5, 1))
+    cache.update(metadata(4, 2))
+    assert cache.leader("t", 0) == 1
+    assert not cache.move_leader("t", 0, 2, 5)
+    assert cache.move_leader("t", 0, 2, 6)
+    assert cache.leader("t", 0) == 2
+    cache.update(metadata(0, 1, topic_id=2))
+    assert cache.leader("t", 0) == 1, "a new topic id starts afresh"
+    cache.update(metadata(0, 1, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert cache.partition("t", 0) is None
+    assert cache.errors["t"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class World:
+    """A queue and three batches of two records in it."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.queue = PartitionQueue("t", 0, is_idempotent=True)
+        self.batches = []
+        for _ in range(count):
+            batch = Batch(self.queue, None, 0.0)
+            batch.count = 2
+            self.queue.open = batch
+            self.queue.seal()
+            self.batches.append(batch)
+
+    def take(self) -> Batch:
+        assert self.queue.due_at(0.0) is not None
+        return self.queue.take(9, 0)
+
+    def fail(self, batch: Batch, code: ErrorCode) -> Verdict:
+        error = kafka_error(code)
+        return self.queue.failed(batch, error, 1.0, retry_until=100.0, backoff_s=0.1)
+
+
+def numbers(batches: list[Batch]) -> list[tuple[int, int]]:
+    return [(b.producer_epoch, b.sequence) for b in batches]
+
+
+def test_sequences_run_on_and_retries_keep_them_in_order() -> None:
+    world = World()
+    sent = [world.take() for _ in range(3)]
+    assert numbers(sent) == [(0, 0), (0, 2), (0, 4)]
+    assert world.fail(sent[0], ErrorCode.NOT_LEADER_OR_FOLLOWER) is Verdict.RETRY
+    assert world.queue.due_at(0.0) is None, "others are in flight"
+    world.fail(sent[2], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.fail(sent[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert not world.queue.needs_reset, "only an echo of the first failure"
+    again = []
+    for _ in range(3):
+        again.append(world.take())
+        assert world.queue.due_at(0.0) is None
+        world.queue.succeeded(again[-1])
+    assert again == sent
+    assert numbers(again) == [(0, 0), (0, 2), (0, 4)]
+    assert world.queue.is_idle
+
+
+def test_oldest_out_of_order_starts_the_next_epoch() -> None:
+    world = World(2)
+    first, second = world.take(), world.take()
+    world.fail(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.fail(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert world.take() is first
+    world.queue.succeeded(first)
+    assert world.take() is second
+    assert numbers([first, second]) == [(1, 0), (1, 2)]
+
+
+def test_hole_of_a_given_up_batch_starts_a_new_epoch_when_nothing_follows() -> None:
+    world = World(1)
+    batch = world.take()
+    assert world.fail(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.FAIL
+    late = Batch(world.queue, None, 0.0)
+    late.count = 1
+    world.queue.sealed.append(late)
+    assert world.take() is late
+    assert numbers([late]) == [(1, 0)]
+
+
+def test_duplicate_is_success_and_time_up_is_failure() -> None:
+    world = World(2)
+    first, second = world.take(), world.take()
+    assert world.fail(first, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is Verdict.SUCCESS
+    error = ConnectionError("gone")
+    verdict = world.queue.failed(second, error, 99.95, retry_until=100.0, backoff_s=0.1)
+    assert verdict is Verdict.FAIL
+
+
+def test_at_most_five_in_flight() -> None:
+    world = World(6)
+    for _ in range(5):
+        world.take()
+    assert world.queue.due_at(0.0) is None
+
+
+def test_expired_batches_leave_the_queue() -> None:
+    world = World(2)
+    assert world.queue.expire(1.0) == world.batches
+    assert world.queue.is_idle
+
+
+def data_batch(offset: int, producer: int, *values: bytes) -> bytes:
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(0, None, value)
+    return bytes(
+        builder.build(
+            base_offset=offset,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=producer >= 0,
+        )
+    )
+
+
+def marker(offset: int, producer: int, kind: ControlType) -> bytes:
+    batch = build_marker(
+        kind, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=0
+    )
+    batch[:8] = offset.to_bytes(8, "big")
+    return bytes(batch)
+
+
+def test_aborted_records_are_hidden_until_their_marker_and_positions_pass_them() -> None:
+    records = b"".join(
+        [
+            data_batch(0, 7, b"aborted"),
+            data_batch(1, 8, b"kept"),
+            marker(2, 7, ControlType.ABORT),
+            data_batch(3, 7, b"kept too"),
+            marker(4, 7, ControlType.COMMIT),
+        ]
+    )
+    entry = PartitionFetch("t", 0)
+    entry.seek(0)
+    assert entry.took(Chunk(memoryview(records), 0, 5, [(7, 0)]), entry.stamp)
+    got = []
+    while entry.has_data:
+        got += [r.value for r in entry.take(10, check_crcs=True)]
+    assert got == [b"kept", b"kept too"]
+    assert entry.position == 5
+
+
+def test_stale_answer_after_a_seek_is_dropped() -> None:
+    entry = PartitionFetch("t", 0)
+    entry.seek(0)
+    stamp = entry.stamp
+    entry.seek(3)
+    assert not entry.took(Chunk(memoryview(data_batch(0, -1, b"a")), 0, 1, []), stamp)
+    assert not entry.has_data
+
+
+def test_fetch_in_the_middle_of_a_batch_gives_none_below() -> None:
+    entry = PartitionFetch("t", 0)
+    entry.seek(2)
+    entry.took(Chunk(memoryview(data_batch(0, -1, b"a", b"b", b"c")), 2, 3, []), entry.stamp)
+    assert [r.value for r in entry.take(10, check_crcs=True)] == [b"c"]
+
+
+def test_aborted_filter_takes_transactions_in_offset_order() -> None:
+    seen = AbortedFilter([(2, 50), (1, 10)])
+    assert seen.is_aborted(1, 12)
+    assert not seen.is_aborted(2, 12)
+    seen.on_marker(1, ControlType.ABORT)
+    assert not seen.is_aborted(1, 20)
+    assert seen.is_aborted(2, 50)
+
+
+def test_typed_errors_by_code() -> None:
+    assert isinstance(kafka_error(10, "big"), MessageTooLargeError)
+    assert kafka_error(32_000).code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -97,7 +97,7 @@ class ControllerStories(RuleBasedStateMachine):
         state = self.world.machine.state
         disks = frozenset((b, self.world.directories[b]) for b in isr)
         before = self.holders.get(partition.key, frozenset())
-        if not any(state.fault(partition, b) for b in isr):
+        if not any(state.fault(partition, b) for b in extra):
             self.holders[partition.key] = before | disks
         self.world.alter_isr(partition, isr)
 

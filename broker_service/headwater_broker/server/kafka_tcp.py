@@ -367,8 +367,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self, reason: str, level: int = logging.WARNING) -> None:
         if self._closed:
             return
-        if not self._order and self._out:
-            self._flush()
+        self._flush()  # what came before is answered
         self._closed = True
         logger.log(level, "closing connection of %s on %s: %s", self.client_host, self.listener,
                    reason)  # fmt: skip

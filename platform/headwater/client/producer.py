@@ -120,18 +120,25 @@ class Producer:
             compression_level=compression_level,
             is_idempotent=idempotent,
         )
-        addresses = parse_bootstrap(bootstrap_servers)
-        self._thread = LoopThread(client_id)
-        self._loop = self._thread.loop
-        self._cluster = Cluster(
-            addresses,
-            ClusterOptions(
-                client_id=client_id,
-                request_timeout_ms=request_timeout_ms,
-                retry_backoff_ms=retry_backoff_ms,
-                metadata_max_age_ms=metadata_max_age_ms,
-            ),
+        cluster = ClusterOptions(
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
         )
+        self._begin(parse_bootstrap(bootstrap_servers), cluster, options, bootstrap_timeout_ms)
+
+    def _begin(
+        self,
+        addresses: list[tuple[str, int]],
+        cluster: ClusterOptions,
+        options: SenderOptions,
+        bootstrap_timeout_ms: int,
+    ) -> None:
+        """Set up what is shared with the loop, start it, make first contact."""
+        self._thread = LoopThread(cluster.client_id)
+        self._loop = self._thread.loop
+        self._cluster = Cluster(addresses, cluster)
         self._clock = self._cluster.clock
         self._now_ms = self._clock.now_ms
         self._lock = threading.Lock()

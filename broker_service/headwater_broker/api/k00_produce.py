@@ -12,10 +12,11 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
 from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.meters import LATENCY_SAMPLE
+from headwater_broker.api.peer import Peer
 from headwater_broker.api.produce_frames import TopicEntries, parse_flexible, parse_plain
 from headwater_broker.api.produce_replies import Row, encode_rows, encode_single
 from headwater_broker.api.registry import handles_raw
-from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply, Peer
+from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
 from headwater_broker.api.services import Services
 from headwater_broker.replication.partition import Partition
 from headwater_broker.waiting.purgatory import Gauge, Waiter

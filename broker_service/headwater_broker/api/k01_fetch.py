@@ -27,8 +27,9 @@ from headwater_broker.api.fetch_sessions import (
 )
 from headwater_broker.api.limits import REMOTE_READS_PER_FETCH
 from headwater_broker.api.meters import LATENCY_SAMPLE
+from headwater_broker.api.peer import Peer
 from headwater_broker.api.registry import handles_raw
-from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part, Peer
+from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.waiting.purgatory import Gauge, Waiter
 
 logger = logging.getLogger(__name__)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-from headwater.ports.authorizer import Principal
-
-if TYPE_CHECKING:
-    from headwater_broker.api.services import Services
+from collections.abc import Callable, Sequence
 
 
 class CloseConnectionError(Exception):
@@ -63,23 +57,6 @@ class ParkedReply:
         """Give the framed reply; the server sends it when every earlier one is out."""
         self.parts = parts
         self._notify()
-
-
-class Peer(Protocol):
-    """What a raw handler sees of a connection."""
-
-    services: Services
-    principal: Principal
-    listener: str
-    client_host: str
-
-    def park(self) -> ParkedReply:
-        """Keep the next place in the order of replies."""
-        ...
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end on the loop."""
-        ...
 
 
 Answer = bytes | list[Part] | ParkedReply | None

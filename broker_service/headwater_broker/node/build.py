@@ -16,6 +16,7 @@ from headwater.ports.control import ControlHandler
 from headwater.ports.network import PeerConnection
 from headwater.wire.control import BrokerEndpoint
 from headwater.wire.schema import Message
+from headwater_broker.api.services import Services
 from headwater_broker.cluster.control_client import GrpcControlCalls
 from headwater_broker.cluster.controller.shell import ControllerIdentity, ControllerService
 from headwater_broker.cluster.controller.state import ControllerConfig
@@ -59,7 +60,7 @@ class Node:
         entropy: Entropy,
         stop: Callable[[str], None],
     ) -> None:
-        loop = asyncio.get_running_loop()
+        self.loop = loop = asyncio.get_running_loop()
         self.config = config
         self.store = store
         self.clock = clock
@@ -93,23 +94,7 @@ class Node:
         self.status = StatusDocument(
             lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
         )
-        self.services = build_services(
-            config,
-            cluster_id,
-            Parts(
-                loop=loop,
-                clock=clock,
-                entropy=entropy,
-                replicas=self.replicas,
-                view=self.view,
-                controller=self.controller_calls,
-                authorizer=AllowAll(),
-                warmer=PageCache(loop, self.pool),
-                remote_log=self.remote_log,
-                tiered_end=self.tiered.end,
-                status=self.status.build,
-            ),
-        )
+        self.services = self._services(cluster_id, entropy)
         self.metrics = MetricsText(lambda: self.services, self.lag)
         self.listeners = [
             build_listener(config.values, self.services, address.name)
@@ -120,6 +105,25 @@ class Node:
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
         return self.membership.broker_epoch
+
+    def _services(self, cluster_id: str, entropy: Entropy) -> Services:
+        return build_services(
+            self.config,
+            cluster_id,
+            Parts(
+                loop=self.loop,
+                clock=self.clock,
+                entropy=entropy,
+                replicas=self.replicas,
+                view=self.view,
+                controller=self.controller_calls,
+                authorizer=AllowAll(),
+                warmer=PageCache(self.loop, self.pool),
+                remote_log=self.remote_log,
+                tiered_end=self.tiered.end,
+                status=self.status.build,
+            ),
+        )
 
     def _logs(self, cluster_id: str, entropy: Entropy) -> LogManager:
         return LogManager(

@@ -68,6 +68,7 @@ class Life:
         self._node = node
         self._announce = announce
         self._ticks = Ticks(asyncio.get_running_loop())
+        self._is_loaded = False
         self._refreshing: asyncio.Task[None] | None = None
 
     async def start(self, stopping: asyncio.Future[str]) -> None:
@@ -76,6 +77,7 @@ class Life:
         for listener, address in zip(node.listeners, node.config.listeners, strict=True):
             await listener.bind(address.host, address.port)
         node.logs.load_all()
+        self._is_loaded = True
         node.control.start()
         await node.membership.start()
         await node.controller.start()
@@ -194,8 +196,8 @@ class Life:
         await node.control_calls.close()
         await node.membership.stop()
         node.files.settle()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, node.logs.close, broker_epoch)
+        if self._is_loaded:  # a start that failed before must not mark an unclean folder clean
+            await node.loop.run_in_executor(None, node.logs.close, broker_epoch)
         await node.store.close()
         node.pool.shutdown(wait=True)
         logger.info("stopped cleanly")

@@ -13,7 +13,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from headwater.ports.authorizer import Principal
 from headwater.wire.schema import Message
@@ -22,9 +22,6 @@ from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
 from headwater_broker.api.services import RequestContext, Services
 from headwater_broker.server import dispatch
 from headwater_broker.server.outbox import Outbox, release_parts
-
-if TYPE_CHECKING:
-    from headwater_broker.server.listener import Listener
 
 BUFFER_MIN_BYTES = 64 * 1024
 """Receive buffer of a quiet connection: 1,000 of them cost 64 MB."""
@@ -53,10 +50,34 @@ MALFORMED = (struct.error, IndexError, ValueError, CloseConnectionError)
 logger = logging.getLogger(__name__)
 
 
-class Connection(asyncio.BufferedProtocol):
-    """One accepted socket. Implements `headwater_broker.api.replies.Peer`."""
+class Owner(Protocol):
+    """What a connection needs of its listener."""
 
-    def __init__(self, server: Listener) -> None:
+    services: Services
+    rows: dict[int, ApiRow]
+    loop: asyncio.AbstractEventLoop
+    name: str
+    request_bytes_max: int
+    in_flight_max: int
+    tick: int
+
+    def admit(self, connection: Connection) -> str:
+        """Count a new connection; the reason to refuse it, or nothing."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` to its end."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One accepted socket. Implements `headwater_broker.api.peer.Peer`."""
+
+    def __init__(self, server: Owner) -> None:
         self.server = server
         self.services: Services = server.services
         self.listener = server.name

@@ -1,0 +1,27 @@
+"""A connection as the raw handlers (Produce, Fetch) see it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from headwater.ports.authorizer import Principal
+from headwater_broker.api.replies import ParkedReply
+from headwater_broker.api.services import Services
+
+
+class Peer(Protocol):
+    """What a raw handler sees of a connection."""
+
+    services: Services
+    principal: Principal
+    listener: str
+    client_host: str
+
+    def park(self) -> ParkedReply:
+        """Keep the next place in the order of replies."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` to its end on the loop."""
+        ...

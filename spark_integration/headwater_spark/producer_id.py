@@ -15,16 +15,23 @@ from headwater.wire.apis.k22_init_producer_id import (
 ATTEMPTS_MAX = 50
 PAUSE_S = 0.2
 CALL_TIMEOUT_S = 10.0
+WITHOUT_ID = (-1, -1)
+"""Brokers that give out no ids: a lost reply may double a batch, which the sink allows."""
 
 
 def new_producer_id(bootstrap_servers: str, client_id: str) -> tuple[int, int]:
-    """(producer id, epoch) from whichever broker answers first; waits while none can give one."""
+    """(producer id, epoch) from whichever broker answers first; waits while none can give one.
+
+    WITHOUT_ID from brokers that know no such request.
+    """
     failure: Exception | None = None
     for _ in range(ATTEMPTS_MAX):
         for host, port in parse_bootstrap(bootstrap_servers):
             try:
                 return _ask(host, port, client_id)
             except KafkaError as e:
+                if e.code == ErrorCode.UNSUPPORTED_VERSION:
+                    return WITHOUT_ID
                 if not e.retriable:
                     raise
                 failure = e

@@ -21,9 +21,10 @@ from headwater.clock import Clock
 from headwater.columnar.encode import EncodedBatch, encode_rows
 from headwater.columnar.schema import HEADERS
 from headwater.errors import UsageError
+from headwater.records.batch import NO_SEQUENCE
 from headwater_spark.options import SinkOptions
 from headwater_spark.partitioner import choose
-from headwater_spark.producer_id import new_producer_id
+from headwater_spark.producer_id import WITHOUT_ID, new_producer_id
 
 BUFFER_BYTES = 16 * 1024 * 1024
 """Rows are gathered to about this much before they are split by partition: larger batches."""
@@ -149,7 +150,7 @@ class TaskWriter:
             batch_bytes_max=self._options.batch_bytes,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
-            base_sequence=sequence,
+            base_sequence=sequence if self._producer != WITHOUT_ID else NO_SEQUENCE,
         )
         self._sequences[target] = (sequence + len(value)) & 0x7FFFFFFF
         self._rows[target] = self._rows.get(target, 0) + len(value)

@@ -74,7 +74,12 @@ class _Supervisor:
     def run(self) -> str:
         self._report("up", **_whereabouts())
         try:
-            keeper = Keeper(self._child(), SystemClock(), on_ready=self._ready, on_gone=self._gone)
+            keeper = Keeper(
+                self._child(),
+                SystemClock(),
+                on_ready=lambda told: self._ready({"pid": keeper.pid, **told}),
+                on_gone=self._gone,
+            )
         except OSError as e:
             return f"{self._task.config_path} can't be written: {e}"
         keeper.start()

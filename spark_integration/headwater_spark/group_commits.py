@@ -52,7 +52,7 @@ class GroupCommits(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's
         """Commit; a failure is told and leaves the query alone."""
         for end, _ in source_offsets(event.progress):
-            offsets = {TopicPartition(*tp): OffsetAndMetadata(n) for tp, n in end.items()}
+            offsets: dict[TopicPartition | tuple[str, int], OffsetAndMetadata | int] = dict(end)
             try:
                 self._consumer.commit(offsets)
             except (HeadwaterError, OSError) as e:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from headwater.local import sessions
 from integration.cluster import LocalCluster
 from integration.conftest import Start
 from integration.workload import Report, Workload, read_partition
@@ -128,3 +129,21 @@ def test_below_min_insync_replicas_writes_are_refused_and_reads_go_on(
                 cluster.restart(broker_id)
         blocked.wait_acks(20)
     assert len(read_partition(cluster.bootstrap, "short", 0)) == before + len(blocked.acks)
+
+
+def test_peers_close_the_session_of_a_broker_whose_supervisor_does_not(
+    start_cluster: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when an executor dies with its broker: nobody waits for the session's timeout."""
+    monkeypatch.setattr(sessions, "close_session", lambda *_: False)
+    cluster = start_cluster(brokers=3, zookeeper_session_timeout_ms="18000")
+    cluster.create_topic("orphan", 1, 3, min_insync_replicas="2")
+    with Workload(cluster.bootstrap, "orphan") as load:
+        load.wait_acks(50)
+        victim, since = cluster.leader_of("orphan"), time.monotonic()
+        cluster.kill_broker(victim)
+        load.wait_acks(50)
+        gap = load.longest_gap_s(0, since, time.monotonic())
+    print("writes resumed after", round(gap, 3))
+    assert_clean(load.check())
+    assert gap < RESUME_S

@@ -206,6 +206,8 @@ class BrokerRegistration:
     clean_shutdown_epoch: int = -1
     timestamp_ms: int = -1
     log_format: int = REGISTRATION_FORMAT
+    session_password: str = ""
+    """Hex; with the node's owner it lets a peer close the session once this process is dead."""
 
     def encode(self) -> bytes:
         """As JSON; `endpoints` in Kafka's form beside ours."""
@@ -226,6 +228,7 @@ class BrokerRegistration:
                 "clean_shutdown_epoch": self.clean_shutdown_epoch,
                 "cluster_id": self.cluster_id,
                 "format": self.log_format,
+                "session_password": self.session_password,
             }
         )
 
@@ -245,6 +248,7 @@ class BrokerRegistration:
                 clean_shutdown_epoch=int(row["clean_shutdown_epoch"]),
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
+                session_password=str(row.get("session_password", "")),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ZnodeError(f"{broker_path(broker_id)}: not a registration of ours: {e!r}") from e

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from headwater.client.connection import open_connection
 from headwater.clock import Clock
 from headwater.entropy import Entropy
+from headwater.local.zk_session import close_session
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import PeerConnection
@@ -32,6 +34,7 @@ from headwater_broker.node.data_plane import Parts, build_listener, build_servic
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.late_sync import LateSyncFiles
 from headwater_broker.node.metrics import MetricsText
+from headwater_broker.node.peers import DeadPeers
 from headwater_broker.node.status import StatusDocument
 from headwater_broker.node.tiering import TieredEnds
 from headwater_broker.replication.limits import ReplicationLimits
@@ -87,6 +90,9 @@ class Node:
             lambda: self.view,
             lambda: self.replicas,
             lambda topic, topic_id: self.services.tiered_topic(topic, topic_id),
+        )
+        self.dead_peers = DeadPeers(
+            store, lambda: self.view, partial(close_session, config.zookeeper)
         )
         self.replicas = self._replicas(cluster_id, entropy)
         self.logs.high_watermarks = self.replicas.high_watermark_of
@@ -190,14 +196,10 @@ class Node:
             cluster_id=lambda: cluster_id,
             broker=lambda broker_id: self.view.brokers.get(broker_id),
             log_config=self.logs.log_config,
-            on_peer_gone=self._peer_gone,
+            on_peer_gone=self.dead_peers.gone,
             tiered_end=self.tiered.end,
         )
         return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
-
-    def _peer_gone(self, broker_id: int) -> None:
-        logger.warning("broker %d refuses connections: its process is gone", broker_id)
-        self.view.hide_broker(broker_id)
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"
@@ -240,6 +242,7 @@ class Node:
             boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
             clean_shutdown_epoch=self.logs.clean_broker_epoch,
             timestamp_ms=self.clock.now_ms(),
+            session_password=self.store.session().password.hex(),
         )
 
     @property

@@ -37,6 +37,11 @@ class DeadPeers:
         self._close_session = close_session
         self._working: dict[int, asyncio.Task[None]] = {}
 
+    @property
+    def busy(self) -> bool:
+        """True while a dead peer's session is being closed."""
+        return bool(self._working)
+
     def gone(self, broker_id: int) -> None:
         """Its connection ended and its port refuses."""
         logger.warning("broker %d refuses connections: its process is gone", broker_id)

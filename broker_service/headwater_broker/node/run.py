@@ -190,6 +190,7 @@ class Life:
         await node.services.background.close()
         await node.remote_log.close()
         await node.replicas.close()
+        await node.dead_peers.close()
         await node.controller.stop()
         await node.control.stop_async()
         node.controller_calls.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import ErrorCode
+from headwater.wire.control import AlterPartitionResult
 from headwater_broker.replication import isr as rules
 from headwater_broker.replication.isr import UNKNOWN_EPOCH, FollowerProgress
 from headwater_broker.replication.watermark import leader_high_watermark
@@ -175,3 +176,12 @@ class LeaderRole:
             return False
         self.awaiting_controller = error in _AWAIT_CONTROLLER
         return not self.awaiting_controller
+
+    def is_told_newer(self, result: AlterPartitionResult) -> bool:
+        """A refusal (INVALID_UPDATE_VERSION) may carry the partition as it stands: take that."""
+        return (
+            bool(result.isr)
+            and result.leader_epoch == self.leader_epoch
+            and result.leader_id == self.own_id
+            and result.partition_epoch > self.partition_epoch
+        )

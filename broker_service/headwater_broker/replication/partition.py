@@ -296,7 +296,8 @@ class Partition:
         if role.waiting and row in role.waiting:
             members = role.join_proposal(row, self.high_watermark, now)
             if members is not None:
-                self._start_proposal(role, members)
+                role.propose(members)
+                self._propose(self)
         return None
 
     @property
@@ -314,13 +315,10 @@ class Partition:
             return
         members = role.shrink_proposal(self.log.log_end_offset, now, self._lag_max_s)
         if members is not None:
-            self._start_proposal(role, members)
+            role.propose(members)
+            self._propose(self)
         elif role.waiting:
             self._advance()  # somebody that was about to join may have gone: do not wait for it
-
-    def _start_proposal(self, role: LeaderRole, members: tuple[int, ...]) -> None:
-        role.propose(members)
-        self._propose(self)
 
     @property
     def pending_isr(self) -> tuple[int, ...] | None:
@@ -351,7 +349,7 @@ class Partition:
         if role is None or item.leader_epoch != self.leader_epoch:
             return False
         error = ErrorCode(result.error_code)
-        if error is not ErrorCode.NONE and not self._stands(role, result):
+        if error is not ErrorCode.NONE and not role.is_told_newer(result):
             if item.partition_epoch != self.partition_epoch or role.pending is None:
                 return False  # LeaderAndIsr has overtaken the answer
             return role.refused(error, retry_at)
@@ -361,15 +359,6 @@ class Partition:
             return False
         self._install(role, self.replicas, result.isr, result.partition_epoch)
         return False
-
-    def _stands(self, role: LeaderRole, result: AlterPartitionResult) -> bool:
-        """A refusal (INVALID_UPDATE_VERSION) may carry the partition as it stands: take that."""
-        return (
-            bool(result.isr)
-            and result.leader_epoch == role.leader_epoch
-            and result.leader_id == self._broker_id
-            and result.partition_epoch > self.partition_epoch
-        )
 
     # -- roles
 
@@ -383,14 +372,16 @@ class Partition:
         self.is_leader = True
         self.offline_reason = ""
         self._install(role, state.replicas, state.isr, state.partition_epoch)
-        self._tell(self.on_leadership)
+        if self.on_leadership is not None:
+            self.on_leadership(self)
 
     def become_follower(self, state: PartitionState) -> None:
         """A new leader epoch, led elsewhere (or by nobody: leader -1)."""
         self._take(state)
         self.offline_reason = ""
         self._stop_leading()
-        self._tell(self.on_leadership)
+        if self.on_leadership is not None:
+            self.on_leadership(self)
 
     def update_state(self, state: PartitionState) -> None:
         """The same leader epoch, a newer partition epoch: ISR or assignment changed, no more."""
@@ -403,7 +394,8 @@ class Partition:
         self.offline_reason = reason
         self.leader_id = NO_LEADER
         self._stop_leading()
-        self._tell(self.on_leadership)
+        if self.on_leadership is not None:
+            self.on_leadership(self)
 
     def check_storage(self, error: KafkaError) -> None:
         """A log that answers KAFKA_STORAGE_ERROR has lost its disk: this replica goes offline."""
@@ -471,7 +463,8 @@ class Partition:
             mark = max(mark, leader_log_start)
         if mark != self.high_watermark:
             self.high_watermark = mark
-            self._tell(self.on_hw)
+            if self.on_hw is not None:
+            self.on_hw(self)
 
     def truncate_to(self, offset: int) -> None:
         """Cut a divergent suffix (follower only)."""
@@ -498,6 +491,3 @@ class Partition:
             if self.on_hw is not None:
                 self.on_hw(self)
 
-    def _tell(self, notify: Notify | None) -> None:
-        if notify is not None:
-            notify(self)

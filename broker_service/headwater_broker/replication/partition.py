@@ -464,7 +464,7 @@ class Partition:
         if mark != self.high_watermark:
             self.high_watermark = mark
             if self.on_hw is not None:
-            self.on_hw(self)
+                self.on_hw(self)
 
     def truncate_to(self, offset: int) -> None:
         """Cut a divergent suffix (follower only)."""
@@ -490,4 +490,3 @@ class Partition:
             self.high_watermark = mark
             if self.on_hw is not None:
                 self.on_hw(self)
-

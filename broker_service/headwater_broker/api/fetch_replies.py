@@ -10,7 +10,7 @@ from headwater.wire.primitives import writer as primitive_writer
 from headwater_broker.api.endpoints import endpoints
 from headwater_broker.api.fetch_frames import FLEXIBLE
 from headwater_broker.api.fetch_read import PartitionRead
-from headwater_broker.api.limits import SENDFILE_MIN_BYTES
+from headwater_broker.api.limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.replies import FilePart, Part
 from headwater_broker.api.services import Services
 
@@ -139,7 +139,7 @@ class FetchReply:
         fd = part.file.fileno()
         size, position = part.size_bytes, part.position
         if fd >= 0:
-            if self._services.warmer.is_cold(fd, position, size):
+            if not _is_hot_tail(read) and self._services.warmer.is_cold(fd, position, size):
                 slice_ = FilePart(fd, position, size).own()
                 self.cold.append(slice_)
                 self._file(slice_)
@@ -202,6 +202,16 @@ class FetchReply:
         assert isinstance(first, bytes)
         self._parts[0] = _SIZE.pack(self._file_bytes - 4) + first[4:]
         return self._parts
+
+
+def _is_hot_tail(read: PartitionRead) -> bool:
+    """The end of the open segment was written a moment ago: no probe needed."""
+    file, partition = read.slice.file, read.partition
+    return (
+        partition is not None
+        and file is partition.log.active.file
+        and file.size_bytes - read.slice.position <= HOT_TAIL_BYTES
+    )
 
 
 _WRITE_STRING = primitive_writer("string", compact=True, nullable=False)

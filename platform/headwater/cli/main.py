@@ -65,9 +65,16 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; the exit code. Never shows a traceback for an expected error."""
+    """`headwater`: run one command; the exit code."""
+    return run_command(cli, arguments, "headwater")
+
+
+def run_command(
+    command: click.Command, arguments: list[str] | None = None, name: str | None = None
+) -> int:
+    """Run a command; the exit code. Never shows a traceback for an expected error."""
     try:
-        result = cli.main(arguments, prog_name="headwater", standalone_mode=False)
+        result = command.main(arguments, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_text:
         click.echo(help_text.format_message())
         return EXIT_USAGE

@@ -20,8 +20,8 @@ from pyspark.sql import functions as f
 from headwater import Consumer, Producer, TopicPartition
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
+from headwater_spark.demo.tiering import tier_all
 from headwater_spark.union_read import table as union_table
-from headwater_spark.tier_job import run_once
 
 REPLAY = "replay"
 RECORDS = 5_000_000
@@ -89,7 +89,7 @@ def consume(bootstrap_servers: str, clock: Clock) -> Step:
     """`Consumer.poll_arrow` from offset 0 to the end."""
     rows, total = 0, 0
     with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
-        parts = [TopicPartition(REPLAY, p) for p in sorted(consumer.partitions_for_topic(REPLAY))]
+        parts = [TopicPartition(REPLAY, p) for p in range(consumer.partitions_for(REPLAY))]
         ends = consumer.end_offsets(parts)
         consumer.assign(parts)
         consumer.seek_to_beginning(*parts)
@@ -107,12 +107,17 @@ def consume(bootstrap_servers: str, clock: Clock) -> Step:
     return Step("read, Consumer.poll_arrow", rows, seconds, total & _MASK)
 
 
-def tier(spark: SparkSession, bootstrap_servers: str, clock: Clock, expected: Step) -> Step:
-    """`headwater tier run`: topic to Delta in one commit per round."""
+def tier(
+    spark: SparkSession, bootstrap_servers: str, clock: Clock, produced: Step
+) -> tuple[Step, str]:
+    """As `headwater tier run` does; the step, and the table's location.
+
+    Its checksum is the producer's: the scans that follow recompute it from the table.
+    """
     start = clock.monotonic()
-    rows = run_once(spark, bootstrap_servers, [REPLAY]).rows
+    rows, uri = tier_all(spark, bootstrap_servers, REPLAY, clock)
     seconds = clock.monotonic() - start
-    return Step("tiered, topic to Delta", rows, seconds, expected.checksum)
+    return Step("tiered, topic to Delta", rows, seconds, produced.checksum), uri
 
 
 def scan(spark: SparkSession, name: str, load: Callable[[], Any], clock: Clock) -> Step:

@@ -48,7 +48,7 @@ def by_sdk(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
     """From offset 0 to the end, through `headwater.Consumer`."""
     rows: list[Row] = []
     with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
-        parts = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
+        parts = [TopicPartition(topic, p) for p in range(consumer.partitions_for(topic))]
         ends = consumer.end_offsets(parts)
         consumer.assign(parts)
         consumer.seek_to_beginning(*parts)
@@ -108,7 +108,7 @@ def by_spark_delta(spark: SparkSession, topic: str, table_uri: str) -> list[Row]
 
 def by_union(spark: SparkSession, topic: str, bootstrap_servers: str) -> list[Row]:
     """`headwater_spark.table`: the Delta history and the hot tail as one."""
-    frame = union_table(spark, topic, bootstrap_servers=bootstrap_servers)
+    frame = union_table(spark, topic, bootstrap_servers=bootstrap_servers, include_headers=True)
     return rows_of_arrow(topic, frame.select(*COLUMNS[1:]).toArrow())
 
 

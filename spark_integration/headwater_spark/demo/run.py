@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -15,10 +16,17 @@ from rich.console import Console
 
 from headwater import Admin, NewTopic
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError
 from headwater_spark.cluster import Cluster
-from headwater_spark.demo import control, flatout, local_bytes, pictures, proof, queries, readers
-from headwater_spark.demo import report
+from headwater_spark.demo import (
+    control,
+    flatout,
+    local_bytes,
+    pictures,
+    proof,
+    queries,
+    readers,
+    report,
+)
 from headwater_spark.demo.ledger import Ledger
 from headwater_spark.demo.records import (
     ALERTS,
@@ -33,17 +41,23 @@ from headwater_spark.demo.records import (
     weather_frame,
 )
 from headwater_spark.demo.screen import Screen
+from headwater_spark.demo.tiering import Tiering, tier_all
+from headwater_spark.demo.victims import Victims
 from headwater_spark.demo.year import Kill, Year, midnight_ms
 from headwater_spark.spark_session import session
-from headwater_spark.tier_job import run_once
 
 MASTER = "local-cluster[3,3,1500]"
 BROKERS = 3
 PARTITIONS = {FLIGHTS: 6, WEATHER: 3, ALERTS: 3, flatout.REPLAY: 6}
 TIERED = (FLIGHTS, WEATHER, flatout.REPLAY)
-TIER_INTERVAL_S = 4.0
 LOCAL_GONE_TIMEOUT_S = 60.0
-SCHEDULER = {"spark.scheduler.mode": "FAIR", "spark.sql.shuffle.partitions": "3"}
+SPARK_CONF = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+}
+BROKER_PROPERTIES = {"log.retention.check.interval.ms": "1000"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,7 @@ class DemoOptions:
     out: Path
     seconds: float
     keep: bool
+    port: int
     plain_reader: Path
 
 
@@ -69,6 +84,8 @@ class Demo:
     cluster: Cluster
     problems: list[str] = field(default_factory=list)
     verdicts: list[proof.Verdict] = field(default_factory=list)
+    tables: dict[str, str] = field(default_factory=dict)
+    images: list[Path] = field(default_factory=list)
 
     @property
     def servers(self) -> str:
@@ -81,8 +98,10 @@ class Demo:
         return Screen(self.console)
 
     def table_uri(self, topic: str) -> str:
-        """The topic's Delta table."""
-        return self.cluster.table_uri(topic)
+        """The topic's Delta table; tiers what may be left of the topic."""
+        if topic not in self.tables:
+            self.tables[topic] = tier_all(self.spark, self.servers, topic, self.clock)[1]
+        return self.tables[topic]
 
     # Phase 1
 
@@ -106,13 +125,14 @@ class Demo:
         """A year in about a minute: produce, join, count, alert, tier; two kills."""
         self.screen.heading("1. A year in a minute, with two kills")
         ledger = Ledger(self.clock)
+        victims = Victims(self.cluster)
         kills = [
-            Kill("broker", midnight_ms(7, 1), self.cluster.kill_broker),
-            Kill("executor", midnight_ms(10, 1), self.cluster.kill_executor),
+            Kill("broker", midnight_ms(7, 1), victims.kill_broker),
+            Kill("executor", midnight_ms(10, 1), victims.kill_executor),
         ]
         year = Year(self.feeds, ledger, kills, self.options.seconds, self.clock)
         running = self._start_queries()
-        tiering = Tiering(self.spark, self.servers, [FLIGHTS, WEATHER])
+        tiering = Tiering(self.spark, self.servers, [FLIGHTS, WEATHER], self.clock)
         producing = threading.Thread(target=year.run, args=(self.servers,), name="demo-year")
         try:
             tiering.start()
@@ -120,15 +140,15 @@ class Demo:
             self.screen.follow_year(year, ledger, producing, tiering.hint)
             with self.screen.working("streaming queries and tiering catch up"):
                 queries.finish(running)
-                tiering.stop()
+                tiering.finish()
         finally:
             year.stopping.set()
             tiering.stopping.set()
-        self.problems += year.check() + tiering.problems
+        self.problems += year.check()
         self.console.print(report.kills_table(year, ledger))
         delays = self.spark.read.format("delta").load(str(self.options.out / "delays"))
         frame = delays.select("hour", "dep_delay", "is_rough").toPandas()
-        self.pictures = pictures.draw_all(year, ledger, frame, self.options.out)
+        self.images = pictures.draw_all(year, ledger, frame, self.options.out)
         return ledger
 
     def _start_queries(self) -> list[StreamingQuery]:
@@ -145,9 +165,9 @@ class Demo:
         with self.screen.working("consume"):
             steps.append(flatout.consume(self.servers, self.clock))
         with self.screen.working("tier"):
-            steps.append(flatout.tier(self.spark, self.servers, self.clock, steps[0]))
+            step, uri = flatout.tier(self.spark, self.servers, self.clock, steps[0])
+            steps.append(step)
         with self.screen.working("scan"):
-            uri = self.table_uri(flatout.REPLAY)
             steps += flatout.scans(self.spark, self.servers, uri, self.clock)
         self.console.print(report.steps_table(steps))
         self.problems += flatout.disagreements(steps)
@@ -171,7 +191,7 @@ class Demo:
         self.console.print(f"  local bytes of {FLIGHTS} and {WEATHER}: {self._local_bytes():,}")
 
     def _local_bytes(self) -> int:
-        return local_bytes.of_topics(self.cluster.data_dirs, (FLIGHTS, WEATHER))
+        return local_bytes.of_topics(self.options.out / "cluster", (FLIGHTS, WEATHER))
 
     # Phase 4
 
@@ -187,25 +207,34 @@ class Demo:
         self.verdicts.append(proof.judge("source", "pandas", rows, self.feeds))
         self.verdicts.append(proof.judge("acks", "producer's ledger", rows, self.feeds))
 
+    def by_confluent(self, topic: str) -> list[proof.Row]:
+        """The stock client, from offset 0."""
+        return readers.by_confluent(self.servers, topic, self.clock)
+
     def add_hot_hops(self) -> None:
         """While the log is still local."""
-        self.add_hop("topic", "headwater.Consumer", lambda t: readers.by_sdk(self.servers, t, self.clock))
-        self.add_hop("topic", "confluent-kafka", lambda t: readers.by_confluent(self.servers, t, self.clock))
+        by_sdk = partial(readers.by_sdk, self.servers, clock=self.clock)
+        self.add_hop("topic", "headwater.Consumer", by_sdk)
+        self.add_hop("topic", "confluent-kafka", self.by_confluent)
 
     def add_delta_hops(self) -> None:
         """The tables, by Spark and by plain deltalake."""
-        self.add_hop("Delta", "Spark", lambda t: readers.by_spark_delta(self.spark, t, self.table_uri(t)))
-        script, scratch = self.options.plain_reader, self.options.out
-        self.add_hop(
-            "Delta",
-            "deltalake + pyarrow",
-            lambda t: readers.by_plain_deltalake(t, self.table_uri(t), script, scratch),
-        )
+
+        def by_spark(topic: str) -> list[proof.Row]:
+            return readers.by_spark_delta(self.spark, topic, self.table_uri(topic))
+
+        def by_deltalake(topic: str) -> list[proof.Row]:
+            script, scratch = self.options.plain_reader, self.options.out
+            return readers.by_plain_deltalake(topic, self.table_uri(topic), script, scratch)
+
+        self.add_hop("Delta", "Spark", by_spark)
+        self.add_hop("Delta", "deltalake + pyarrow", by_deltalake)
 
     def add_cold_hops(self) -> None:
         """With no local bytes left."""
-        self.add_hop("old offsets, 0 local bytes", "confluent-kafka", lambda t: readers.by_confluent(self.servers, t, self.clock))
-        self.add_hop("union", "headwater_spark.table", lambda t: readers.by_union(self.spark, t, self.servers))
+        self.add_hop("old offsets, 0 local bytes", "confluent-kafka", self.by_confluent)
+        by_union = partial(readers.by_union, self.spark, bootstrap_servers=self.servers)
+        self.add_hop("union", "headwater_spark.table", by_union)
 
     def prove(self) -> None:
         """The table, the alerts, the facts, the negative control."""
@@ -237,43 +266,6 @@ class Demo:
         return frame.selectExpr(f"{value} AS row").select("row.*").toPandas()
 
 
-class Tiering:
-    """Tiering beside the streaming queries: rounds of `headwater tier run` in a thread."""
-
-    def __init__(self, spark: SparkSession, servers: str, topics: list[str]) -> None:
-        self._spark = spark
-        self._servers = servers
-        self._topics = topics
-        self._thread = threading.Thread(target=self._run, name="demo-tiering", daemon=True)
-        self.stopping = threading.Event()
-        self.rows = 0
-        self.problems: list[str] = []
-
-    def start(self) -> None:
-        """Begin the rounds."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the rounds, then take what is left in a last one."""
-        self.stopping.set()
-        self._thread.join()
-        self._round()
-
-    def hint(self) -> str:
-        """For the screen."""
-        return f" | {self.rows:,} in Delta"
-
-    def _run(self) -> None:
-        while not self.stopping.wait(TIER_INTERVAL_S):
-            self._round()
-
-    def _round(self) -> None:
-        try:
-            self.rows += run_once(self._spark, self._servers, self._topics).rows
-        except HeadwaterError as e:
-            self.problems.append(f"tiering: {e}")
-
-
 def run_demo(options: DemoOptions, clock: Clock) -> int:
     """All phases; 0 when everything agrees."""
     console = Console()
@@ -285,18 +277,22 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
         flights = flights_frame()
         feeds = [flights_feed(flights), weather_feed(weather_frame())]
     with screen.working(f"start Spark on {MASTER}"):
-        spark = session("headwater-demo", master=MASTER, config=SCHEDULER)
+        spark = session(MASTER, app_name="headwater-demo", conf=SPARK_CONF)
     try:
         with screen.working("start 3 brokers as Spark jobs"):
-            cluster = Cluster.start(spark, brokers=BROKERS, dir=options.out / "cluster")
+            cluster = Cluster.start(
+                spark, BROKERS, options.out / "cluster", options.port, properties=BROKER_PROPERTIES
+            )
         try:
             demo = Demo(options, clock, console, flights, feeds, spark, cluster)
             _phases(demo)
+            if options.keep:
+                _stay(console, demo)
         finally:
             cluster.stop()
     finally:
         spark.stop()
-    return _conclude(console, demo, options)
+    return _conclude(console, demo)
 
 
 def _phases(demo: Demo) -> None:
@@ -311,9 +307,22 @@ def _phases(demo: Demo) -> None:
     demo.prove()
 
 
-def _conclude(console: Console, demo: Demo, options: DemoOptions) -> int:
+def _stay(console: Console, demo: Demo) -> None:
+    """Leave the cluster up for a look around, until Ctrl-C."""
+    console.print(f"\nThe cluster stays up until Ctrl-C. Bootstrap servers: {demo.servers}")
+    console.print(f"Look around:  headwater status --watch --dir {demo.options.out / 'cluster'}")
+    console.print(f"              headwater consume {FLIGHTS} --bootstrap-server {demo.servers}")
+    for topic, uri in demo.tables.items():
+        console.print(f"Delta table of {topic}: {uri}")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        console.print("stopping")
+
+
+def _conclude(console: Console, demo: Demo) -> int:
     console.print()
-    for picture in demo.pictures:
+    for picture in demo.images:
         console.print(f"picture: {picture}")
     for problem in demo.problems:
         console.print(f"[bold red]{problem}")

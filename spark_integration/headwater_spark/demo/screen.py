@@ -44,7 +44,11 @@ class Screen:
     ) -> None:
         """The date running on screen until the producing thread ends."""
         total = sum(len(feed) for feed in year.feeds)
-        columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.fields[say]}"))
+        columns = (
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[say]}"),
+        )
         with Progress(*columns, console=self.console) as progress:
             task = progress.add_task("1 January 2013", total=total, say="")
             while running.is_alive():

@@ -1,0 +1,28 @@
+"""`make demo`: a year of real flights through log, Spark and Delta, ending with the proof."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from headwater.cli.main import run_command
+from headwater.system import SystemClock
+from headwater_spark.demo.run import DemoOptions, run_demo
+
+
+@click.command()
+@click.option("--out", default="demo-out", show_default=True, help="Folder for data and pictures.")
+@click.option("--seconds", default=60.0, show_default=True, help="How long the year takes.")
+@click.option("--port", default=19092, show_default=True, help="First port of the cluster.")
+@click.option("--keep", is_flag=True, help="Leave the cluster up at the end, until Ctrl-C.")
+def demo(out: str, seconds: float, port: int, keep: bool) -> int:
+    """Run the demo; exit 1 when anything differs."""
+    reader = Path(__file__).with_name("plain_reader.py")
+    options = DemoOptions(Path(out).resolve(), seconds, keep, port, reader)
+    return run_demo(options, SystemClock())
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(demo))

@@ -19,7 +19,7 @@ from headwater_spark.cold_read import cold_batches
 from headwater_spark.history import ColdFiles
 from headwater_spark.planning import Split
 
-FETCH_BYTES = 4 * 1024 * 1024
+FETCH_BYTES = 2 * 1024 * 1024
 """Per fetch, and so about per Arrow batch: larger ones fall out of the CPU's caches."""
 IDLE_CLIENTS_MAX = 4
 

@@ -69,7 +69,9 @@ def checksum(values: pa.Array | pa.ChunkedArray) -> int:
 
 
 def _hashes(values: pa.Array | pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    return pd.util.hash_array(values.to_numpy(zero_copy_only=False), categorize=False)
+    objects = values.to_numpy(zero_copy_only=False)
+    hashes: np.ndarray[Any, np.dtype[np.uint64]] = pd.util.hash_array(objects, categorize=False)
+    return hashes
 
 
 def produce(bootstrap_servers: str, flights: pd.DataFrame, clock: Clock) -> Step:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
+from headwater.client.futures import SendFuture
 from headwater.clock import Clock
 from headwater_spark.demo.proof import Row
 from headwater_spark.demo.records import Feed
@@ -36,11 +35,11 @@ class Ledger:
         """Records sent and neither acknowledged nor failed."""
         return self.sent - len(self.acks) - len(self.failures)
 
-    def note(self, topic: str, identity: int, future: Future[Any]) -> None:
+    def note(self, topic: str, identity: int, future: SendFuture) -> None:
         """Follow one send to its end."""
         self.sent += 1
 
-        def settle(done: Future[Any]) -> None:
+        def settle(done: SendFuture) -> None:
             error = done.exception()
             if error is not None:
                 self.failures.append(f"{topic} {identity}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -55,7 +56,6 @@ SPARK_CONF = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "3",
     "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
 }
 BROKER_PROPERTIES = {"log.retention.check.interval.ms": "1000"}
 
@@ -69,6 +69,7 @@ class DemoOptions:
     keep: bool
     port: int
     plain_reader: Path
+    log4j: Path
 
 
 @dataclass
@@ -144,6 +145,8 @@ class Demo:
         finally:
             year.stopping.set()
             tiering.stopping.set()
+        if year.error is not None:
+            raise HeadwaterError(f"the year was not produced: {year.error!r}") from year.error
         self.problems += year.check()
         self.console.print(report.kills_table(year, ledger))
         delays = self.spark.read.format("delta").load(str(self.options.out / "delays"))
@@ -277,7 +280,9 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
         flights = flights_frame()
         feeds = [flights_feed(flights), weather_feed(weather_frame())]
     with screen.working(f"start Spark on {MASTER}"):
-        spark = session(MASTER, app_name="headwater-demo", conf=SPARK_CONF)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={options.log4j}"}
+        spark = session(MASTER, app_name="headwater-demo", conf=SPARK_CONF | quiet)
     try:
         with screen.working("start 3 brokers as Spark jobs"):
             cluster = Cluster.start(

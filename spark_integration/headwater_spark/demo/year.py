@@ -10,7 +10,6 @@ from heapq import merge
 
 from headwater import Producer
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError
 from headwater_spark.demo.ledger import Ledger
 from headwater_spark.demo.records import Feed
 
@@ -61,7 +60,7 @@ class Year:
             with Producer(bootstrap_servers, acks="all", linger_ms=5) as producer:
                 self._produce(producer)
                 producer.flush(FLUSH_TIMEOUT_S)
-        except HeadwaterError as e:
+        except Exception as e:  # noqa: BLE001 - the thread's shell: `check` tells it
             self.error = e
         self.ended_s = self.clock.monotonic()
 
@@ -90,11 +89,7 @@ class Year:
                 kill = next(due, None)
 
     def _in_order(self) -> Iterator[tuple[int, Feed, int]]:
-        streams = (
-            ((int(at), n, i) for i, at in enumerate(feed.timestamps_ms))
-            for n, feed in enumerate(self.feeds)
-        )
-        for at_ms, n, i in merge(*streams):
+        for at_ms, n, i in merge(*(_times(n, feed) for n, feed in enumerate(self.feeds))):
             yield at_ms, self.feeds[n], i
 
     def _strike(self, kill: Kill) -> None:
@@ -105,7 +100,7 @@ class Year:
 
     def check(self) -> list[str]:
         """What went wrong, in words; empty when the year is whole."""
-        problems = [] if self.error is None else [f"the producer stopped: {self.error}"]
+        problems = [] if self.error is None else [f"the producer stopped: {self.error!r}"]
         problems += [f"not acknowledged: {f}" for f in self.ledger.failures[:3]]
         if self.ledger.in_flight:
             problems.append(f"{self.ledger.in_flight} records were never answered")
@@ -115,6 +110,12 @@ class Year:
             elif kill.in_flight == 0:
                 problems.append(f"{kill.name}: no record was in flight at the kill")
         return problems
+
+
+def _times(number: int, feed: Feed) -> Iterator[tuple[int, int, int]]:
+    """(event time, feed number, row) in order."""
+    for i, at_ms in enumerate(feed.timestamps_ms.tolist()):
+        yield at_ms, number, i
 
 
 def midnight_ms(month: int, day: int) -> int:

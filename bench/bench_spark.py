@@ -20,8 +20,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from bench_kafka import create_topic
-from headwater_spark.spark_session import session
-from headwater_spark.tier_job import run_once
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -29,6 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater import Producer
+from headwater_spark.jars import delta_jars
+from headwater_spark.spark_session import session
 
 VALUE_BYTES = 100
 PARTITIONS = 4
@@ -142,7 +142,7 @@ def bench_tier(
         topic = f"tier-{i}"
         fill(headwater, topic, options.rows)
         start = time.monotonic()
-        found = run_once(spark, headwater.bootstrap, [topic]).rows
+        found, _ = tier_all(spark, headwater.bootstrap, topic, SystemClock())
         seconds = time.monotonic() - start
         if found != options.rows:
             raise RuntimeError(f"headwater tier wrote {found} rows, not {options.rows}")
@@ -205,7 +205,9 @@ def main() -> int:
     try:
         for peer in (kafka, headwater):
             peer.start()
-        spark = session("headwater-bench", master="local[2]", config={"spark.jars": jars})
+        delta = ",".join(str(path) for path in delta_jars())
+        conf = {"spark.jars": f"{delta},{jars}", "spark.ui.enabled": "false"}
+        spark = session("local[2]", app_name="headwater-bench", conf=conf)
         bench = bench_source if options.bench == "source" else bench_tier
         rows = bench(spark, kafka, headwater, options)
         spark.stop()

@@ -42,6 +42,7 @@ from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.server.control_grpc import ControlServer
 from headwater_broker.server.page_cache import PageCache
+from headwater_broker.transactions.producer_ids import ProducerIds
 from headwater_tier.remote_log import DeltaRemoteLog
 
 DISK_THREADS = 4
@@ -125,6 +126,7 @@ class Node:
                 controller=self.controller_calls,
                 authorizer=AllowAll(),
                 warmer=PageCache(self.loop, self.pool),
+                producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,
                 status=self.status.build,

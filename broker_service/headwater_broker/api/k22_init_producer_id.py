@@ -1,0 +1,44 @@
+"""InitProducerId: a fresh producer id and epoch 0 for idempotent producers (KIP-98, KIP-360).
+
+A producer that lost its place asks with its old id and simply gets a new one. Transactional ids
+have no coordinator here yet, so they are refused for good, in words, instead of letting the client
+look for a coordinator for ever. Version 6 (KIP-939) is unstable in Kafka 4.3: not advertised.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k22_init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(InitProducerIdRequest, InitProducerIdResponse, versions=(0, 5))
+async def init_producer_id(
+    ctx: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """A fresh id, from this broker's block."""
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, producer_id=-1, producer_epoch=-1
+        )
+    if not ctx.allowed(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster"):
+        return InitProducerIdResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
+        )
+    try:
+        producer_id = await ctx.broker.producer_ids.fresh()
+    except KafkaError as error:
+        return InitProducerIdResponse(
+            error_code=_as_told(error.code), producer_id=-1, producer_epoch=-1
+        )
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id)
+
+
+def _as_told(code: ErrorCode) -> ErrorCode:
+    """Clients retry COORDINATOR_LOAD_IN_PROGRESS at once, as Kafka answers a missing block."""
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code.retriable else code

@@ -27,6 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater import Producer
+from headwater.system import SystemClock
+from headwater_spark.demo.tiering import tier_all
 from headwater_spark.jars import delta_jars
 from headwater_spark.spark_session import session
 

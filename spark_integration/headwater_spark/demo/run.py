@@ -17,6 +17,7 @@ from rich.console import Console
 
 from headwater import Admin, NewTopic
 from headwater.clock import Clock
+from headwater.errors import HeadwaterError
 from headwater_spark.cluster import Cluster
 from headwater_spark.demo import (
     control,

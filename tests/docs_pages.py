@@ -1,0 +1,195 @@
+"""The parts of `docs/` that are made from the code, so that they cannot go stale.
+
+`make docs` (`python tests/docs_pages.py`) rewrites the blocks between `<!-- NAME:begin -->` and
+`<!-- NAME:end -->`; `tests/unit/docs` fails when a block is not what the code says.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from prometheus_client.core import HistogramMetricFamily, Metric
+
+from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
+from headwater.config.row import ConfigKey
+from headwater_broker.api.meters import Meters
+from headwater_broker.api.registry import load_handlers
+from headwater_broker.api.services import Services
+from headwater_broker.node.lag import LagProbe
+from headwater_broker.node.metrics import BrokerCollector
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+SOURCES = (
+    "platform/headwater",
+    "tiered_storage/headwater_tier",
+    "broker_service/headwater_broker",
+    "spark_integration/headwater_spark",
+    "spark_integration/pyspark_headwater",
+    "jobs",
+)
+
+
+def table(headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def api_versions() -> str:
+    """What ApiVersions answers."""
+    names = _api_names()
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for key, row in load_handlers().items():
+            served = f"{row.low} - {row.high}"
+            told = "" if row.advertised_low == row.low else f"advertised from {row.advertised_low}"
+            yield str(key), names[key], served, told
+
+    return table(("key", "API", "versions served", ""), rows())
+
+
+def _api_names() -> dict[int, str]:
+    return {
+        key: row.request.__name__.removesuffix("Request") for key, row in load_handlers().items()
+    }
+
+
+def topic_configs() -> str:
+    """Every topic key."""
+    headings = ("key", "type", "default", "broker's default from", "meaning")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for row in sorted(TOPIC_KEYS.values(), key=lambda r: r.name):
+            twin = f"`{row.broker_name}`" if row.broker_name else ""
+            yield f"`{row.name}`", _kind(row), _default(row), twin, row.doc
+
+    return table(headings, rows())
+
+
+def broker_configs() -> str:
+    """Every broker key that is not only the default of a topic key."""
+    twins = {row.broker_name for row in TOPIC_KEYS.values()}
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for row in sorted(BROKER_KEYS.values(), key=lambda r: r.name):
+            if row.name not in twins:
+                yield f"`{row.name}`", _kind(row), _default(row), row.doc
+
+    return table(("key", "type", "default", "meaning"), rows())
+
+
+def _kind(row: ConfigKey) -> str:
+    facts = [row.kind.value]
+    if row.unit:
+        facts.append(row.unit)
+    if row.choices:
+        facts.append("one of " + ", ".join(row.choices))
+    if row.minimum is not None:
+        facts.append(f"at least {row.minimum:g}")
+    return ", ".join(facts)
+
+
+def _default(row: ConfigKey) -> str:
+    if row.default is None:
+        return "unset"
+    text = row.render(row.default)
+    return f"`{text}`" if text else "empty"
+
+
+def metrics() -> str:
+    """Every metric family of a broker."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for family in sorted(_families(), key=lambda f: f.name):
+            yield f"`{_exported(family)}`", family.type, _labels(family), family.documentation
+
+    return table(("metric", "type", "labels", "meaning"), rows())
+
+
+def _exported(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _labels(family: Metric) -> str:
+    names = getattr(family, "_labelnames", ())
+    extra = ("le",) if isinstance(family, HistogramMetricFamily) else ()
+    return ", ".join((*names, *extra))
+
+
+class _Idle:
+    """Any number of an idle broker: 0, empty, or more of the same."""
+
+    def __getattr__(self, name: str) -> Any:
+        return {"partitions": {}}.get(name, 0)
+
+
+def _families() -> list[Metric]:
+    services = SimpleNamespace(
+        meters=Meters(),
+        replicas=_Idle(),
+        purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
+        sessions=(),
+        view=_Idle(),
+    )
+    lag = cast(LagProbe, _Idle())
+    return list(BrokerCollector(lambda: cast(Services, services), lag).collect())
+
+
+def modules() -> str:
+    """Every module with the first sentence of its docstring, folder by folder."""
+    parts = []
+    for source in SOURCES:
+        folders: dict[Path, list[Path]] = {}
+        for path in sorted((ROOT / source).rglob("*.py")):
+            if path.parent.name != "apis":
+                folders.setdefault(path.parent, []).append(path)
+        for folder, paths in folders.items():
+            lines = [f"| `{p.name}` | {_first_words(p)} |" for p in paths if p.stem != "__init__"]
+            head = _first_words(folder / "__init__.py") if (folder / "__init__.py").exists() else ""
+            if lines:
+                title = f"#### `{folder.relative_to(ROOT)}`\n\n{head}".rstrip()
+                parts.append("\n".join((title, "", "| module | what it is |", "|---|---|", *lines)))
+    return "\n\n".join(parts)
+
+
+def _first_words(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    first = text.split("\n\n")[0].replace("\n", " ")
+    return re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0].replace("|", "\\|")
+
+
+BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
+    "api-versions": ("clients.md", api_versions),
+    "topic-configs": ("configs.md", topic_configs),
+    "broker-configs": ("configs.md", broker_configs),
+    "metrics": ("metrics.md", metrics),
+    "modules": ("modules.md", modules),
+}
+
+
+def with_block(text: str, name: str, body: str) -> str:
+    """`text` with the block's contents replaced. Raises ValueError when it has no such block."""
+    pattern = re.compile(f"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.S)
+    if not pattern.search(text):
+        raise ValueError(f"no block {name}")
+    return pattern.sub(lambda found: f"{found[1]}\n{body}\n\n{found[2]}", text)
+
+
+def main() -> int:
+    """Rewrite every block."""
+    for name, (page, build) in BLOCKS.items():
+        path = DOCS / page
+        path.write_text(with_block(path.read_text(), name, build()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The pages of `docs/` say what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs_pages import BLOCKS, DOCS, ROOT, with_block
+from headwater_spark import options
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_generated_block_is_what_the_code_says(name: str) -> None:
+    page, build = BLOCKS[name]
+    text = (DOCS / page).read_text()
+    assert text == with_block(text, name, build()), f"docs/{page} is stale: run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("name", sorted({*options._SOURCE_NAMES, *options._SINK_NAMES}))
+def test_every_spark_option_is_documented(name: str) -> None:
+    assert f"`{name}`" in (DOCS / "spark.md").read_text()

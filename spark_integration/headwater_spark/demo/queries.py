@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater.clock import Clock
 from headwater_spark.demo.records import ALERT_DELAY_MIN, ALERTS, FLIGHTS, WEATHER
 
 FLIGHT_SCHEMA = (
@@ -21,6 +23,8 @@ WEATHER_SCHEMA = (
 # A day of the year passes in a sixth of a second, so a pause of seconds is weeks of lateness.
 WATERMARK = "60 days"
 TRIGGER = "4 seconds"
+START_TIMEOUT_S = 60.0
+STARTING = ("Initializing sources", "Initializing StreamExecution")
 ROUGH_WIND_MPH = 20
 POOR_VISIBILITY_MILES = 3
 
@@ -103,6 +107,23 @@ def start_alerts(spark: SparkSession, bootstrap_servers: str, out: Path) -> Stre
         .trigger(processingTime=TRIGGER)
         .start()
     )
+
+
+def start_all(
+    spark: SparkSession, bootstrap_servers: str, out: Path, clock: Clock
+) -> list[StreamingQuery]:
+    """The three queries, one after the other: each source has a Python planner of its own, and
+    Spark gives a planner ten seconds to start. Raises what a query dies of meanwhile."""
+    queries = []
+    for start in (start_alerts, start_statistics, start_join):
+        query = start(spark, bootstrap_servers, out)
+        queries.append(query)
+        end = clock.monotonic() + START_TIMEOUT_S
+        while query.status["message"] in STARTING and clock.monotonic() < end:
+            if not query.isActive:
+                query.awaitTermination(1)
+            threading.Event().wait(0.1)
+    return queries
 
 
 def finish(queries: list[StreamingQuery]) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pandas as pd
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from headwater import Admin, NewTopic
@@ -133,7 +132,8 @@ class Demo:
             Kill("executor", midnight_ms(10, 1), victims.kill_executor),
         ]
         year = Year(self.feeds, ledger, kills, self.options.seconds, self.clock)
-        running = self._start_queries()
+        with self.screen.working("start the streaming queries"):
+            running = queries.start_all(self.spark, self.servers, self.options.out, self.clock)
         tiering = Tiering(self.spark, self.servers, [FLIGHTS, WEATHER], self.clock)
         producing = threading.Thread(target=year.run, args=(self.servers,), name="demo-year")
         try:
@@ -150,14 +150,14 @@ class Demo:
             raise HeadwaterError(f"the year was not produced: {year.error!r}") from year.error
         self.problems += year.check()
         self.console.print(report.kills_table(year, ledger))
+        for refusal in tiering.refusals[-3:]:
+            self.console.print(
+                f"  a round of tiering was refused, the next took its rows: {refusal}"
+            )
         delays = self.spark.read.format("delta").load(str(self.options.out / "delays"))
         frame = delays.select("hour", "dep_delay", "is_rough").toPandas()
         self.images = pictures.draw_all(year, ledger, frame, self.options.out)
         return ledger
-
-    def _start_queries(self) -> list[StreamingQuery]:
-        start = (queries.start_join, queries.start_statistics, queries.start_alerts)
-        return [one(self.spark, self.servers, self.options.out) for one in start]
 
     # Phase 2
 

@@ -50,12 +50,12 @@ class Screen:
             TextColumn("{task.fields[say]}"),
         )
         with Progress(*columns, console=self.console) as progress:
-            task = progress.add_task("1 January 2013", total=total, say="")
+            task = progress.add_task("01 Jan 2013", total=total, say="")
             while running.is_alive():
                 running.join(REFRESH_S)
                 kills = "".join(f" | {k.name} killed" for k in year.kills if k.is_done)
-                say = f"{len(ledger.acks):>7,} acked, {ledger.in_flight:>4} in flight{kills}"
-                description = year.date if year.now_ms else "1 January 2013"
+                say = f"{len(ledger.acks):,} acked, {ledger.in_flight} in flight{kills}"
+                description = year.date if year.now_ms else "01 Jan 2013"
                 progress.update(
                     task, completed=len(ledger.acks), description=description, say=say + hint()
                 )

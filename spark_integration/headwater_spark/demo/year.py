@@ -52,7 +52,7 @@ class Year:
     @property
     def date(self) -> str:
         """The simulated day."""
-        return datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%d %B %Y")
+        return datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%d %b %Y")
 
     def run(self, bootstrap_servers: str) -> None:
         """Produce the whole year; errors are kept for `check`."""

@@ -121,16 +121,16 @@ class Membership:
 
     async def _register(self) -> None:
         """Create the node, or wait until an older session's node has gone."""
-        registration = self._describe()
-        path = znodes.broker_path(registration.broker_id)
+        broker_id = await self._own_id()
+        path = znodes.broker_path(broker_id)
         deadline = self._clock.monotonic() + self._wait_s
         changed = asyncio.Event()
         unwatch = self._store.watch(path, lambda _path: changed.set())
         try:
-            while not await self._try_register(path, registration):
+            while not await self._try_register(path):
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
-                    raise UsageError(await self._conflict(path, registration.broker_id))
+                    raise UsageError(await self._conflict(path, broker_id))
                 try:
                     await asyncio.wait_for(changed.wait(), min(left, 1.0))
                 except TimeoutError:
@@ -139,8 +139,17 @@ class Membership:
         finally:
             unwatch()
 
-    async def _try_register(self, path: str, registration: znodes.BrokerRegistration) -> bool:
+    async def _own_id(self) -> int:
+        """A description names the session, so right after an expiry there is none for a moment."""
+        while True:
+            try:
+                return self._describe().broker_id
+            except SessionExpiredError:
+                await asyncio.sleep(RETRY_DELAY_S)
+
+    async def _try_register(self, path: str) -> bool:
         try:
+            registration = self._describe()  # anew at each try: of the session that creates it
             cluster = await self._store.get(znodes.CLUSTER_ID)
             check = Check(znodes.CLUSTER_ID, cluster.version)
             await self._store.multi([check, Create(path, registration.encode(), ephemeral=True)])

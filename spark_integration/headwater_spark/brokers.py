@@ -6,22 +6,23 @@ each broker for its configuration, so that Kafka brokers, which have none, do as
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from headwater.client.addresses import parse_bootstrap
 from headwater.client.control import ControlClient
+from headwater.client.errors import kafka_error
+from headwater.client.machines.metadata import NO_LEADER
 from headwater.client.raw import (
     EARLIEST_LOCAL,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    RawClient,
 )
-from headwater.client.raw_connection import BlockingConnection
+from headwater.client.raw_cluster import Patience
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.control import ControlUnavailableError
-from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
+from headwater.system import SystemClock
 from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -41,11 +42,15 @@ from headwater.wire.control import (
     TierHintRequest,
 )
 from headwater_spark import options
+from headwater_spark.options import Timeouts
+from headwater_spark.raw_clients import USUAL, raw_client
 from headwater_tier.keys import topic_id_text
 
+logger = logging.getLogger(__name__)
+
 CLIENT_ID = "headwater-spark"
-CALL_TIMEOUT_S = 10.0
 HINT_TIMEOUT_MS = 1_000
+HINT_TIMEOUT_S = 2.0
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 OP_SET = 0
@@ -69,18 +74,16 @@ class Topic:
 class Brokers:
     """A cluster as seen from a planner or a driver. One thread at a time."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, timeouts: Timeouts = USUAL) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self._client = RawClient(bootstrap_servers, client_id=CLIENT_ID)
-        self._any: BlockingConnection | None = None
+        self._timeouts = timeouts
+        self._clock = SystemClock()
+        self._client = raw_client(bootstrap_servers, CLIENT_ID, timeouts)
         self._control_addresses: dict[int, str] = {}
 
     def close(self) -> None:
         """Close every connection."""
         self._client.close()
-        if self._any is not None:
-            self._any.close()
-            self._any = None
 
     def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
         """These topics (None: all) as they are now. Raises UsageError for one that is not there."""
@@ -125,18 +128,19 @@ class Brokers:
 
     def topic_configs(self, topic: str, keys: Iterable[str]) -> dict[str, str]:
         """The topic's values of these keys; keys that the broker does not know are left out."""
-        return self._configs(RESOURCE_TOPIC, topic, keys)
+        request = _describe(RESOURCE_TOPIC, topic, keys)
+        return _values(self._client.call_any(request, DescribeConfigsResponse, _check_described))
 
-    def broker_configs(self, broker_id: int, keys: Iterable[str]) -> dict[str, str]:
+    def broker_configs(
+        self, broker_id: int, keys: Iterable[str], timeout_s: float | None = None
+    ) -> dict[str, str]:
         """A broker's own values of these keys."""
-        address = self._broker_addresses().get(broker_id)
-        if address is None:
-            return {}
-        connection = _connect(*address)
-        try:
-            return _describe(connection, RESOURCE_BROKER, str(broker_id), keys)
-        finally:
-            connection.close()
+        request = _describe(RESOURCE_BROKER, str(broker_id), keys)
+        reply = self._client.call_broker(
+            broker_id, request, DescribeConfigsResponse, timeout_s=timeout_s
+        )
+        _check_described(reply)
+        return _values(reply)
 
     def set_topic_config(self, topic: str, key: str, value: str) -> None:
         """One config of a topic, as IncrementalAlterConfigs (KIP-339)."""
@@ -150,13 +154,14 @@ class Brokers:
             ),
             validate_only=False,
         )
-        reply = self._call(request, IncrementalAlterConfigsResponse)
-        answer = reply.responses[0]
-        if answer.error_code:
-            detail = answer.error_message or ""
-            raise KafkaError(
-                ErrorCode(answer.error_code), f"set {key}={value} on {topic}: {detail}"
-            )
+
+        def check(reply: IncrementalAlterConfigsResponse) -> None:
+            answer = reply.responses[0]
+            if answer.error_code:
+                detail = answer.error_message or ""
+                raise kafka_error(answer.error_code, f"set {key}={value} on {topic}: {detail}")
+
+        self._client.call_any(request, IncrementalAlterConfigsResponse, check)
 
     def offsets_at_bytes(
         self, wanted: Mapping[PartitionId, tuple[int, int]]
@@ -165,14 +170,28 @@ class Brokers:
 
         A call of Headwater's control plane. Raises UsageError with brokers that have none.
         """
-        topics = self.topics(sorted({topic for topic, _ in wanted}))
+        ends: dict[PartitionId, int] = {}
+        patience = Patience(self._clock, self._timeouts.retry_s, "offsets at bytes")
+        while left := {tp: row for tp, row in wanted.items() if tp not in ends}:
+            try:
+                self._offsets_at_bytes_once(left, ends)
+            except (ControlUnavailableError, KafkaError) as e:
+                self._control_addresses.clear()
+                patience.pause_after(_may_pass(e))
+        return {tp: end for tp, end in ends.items() if end >= 0}
+
+    def _offsets_at_bytes_once(
+        self, left: Mapping[PartitionId, tuple[int, int]], ends: dict[PartitionId, int]
+    ) -> None:
+        topics = self.topics(sorted({topic for topic, _ in left}))
         by_leader: dict[int, list[OffsetAtBytesItem]] = {}
-        for (topic, partition), (start, size) in wanted.items():
+        for (topic, partition), (start, size) in left.items():
             item = OffsetAtBytesItem(
                 topic=topic, partition=partition, start_offset=start, max_bytes=size
             )
             by_leader.setdefault(topics[topic].leaders[partition], []).append(item)
-        ends: dict[PartitionId, int] = {}
+        if NO_LEADER in by_leader:
+            raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, "a partition has no leader")
         for leader, items in by_leader.items():
             address = self.control_address(leader)
             if address is None:
@@ -181,88 +200,53 @@ class Brokers:
                 )
             with ControlClient(address) as control:
                 reply = control.call(OffsetAtBytesRequest(items=tuple(items)), OffsetAtBytesReply)
-            ends.update(
-                {(i.topic, i.partition): i.end_offset for i in reply.items if i.end_offset >= 0}
-            )
-        return ends
+            ends.update({(i.topic, i.partition): i.end_offset for i in reply.items})
 
     def hint(self, topic: Topic) -> None:
         """Tell the leaders that the table moved. They verify; a lost hint costs only time."""
-        for leader in sorted(set(topic.leaders)):
-            address = self.control_address(leader)
-            if address is None:
-                continue
+        for leader in sorted(set(topic.leaders) - {NO_LEADER}):
             try:
+                address = self.control_address(leader, HINT_TIMEOUT_S)
+                if address is None:
+                    continue
                 with ControlClient(address) as control:
                     request = TierHintRequest(topic_id=topic.uuid)
                     control.call(request, TierHintReply, HINT_TIMEOUT_MS)
-            except (ControlUnavailableError, KafkaError):
+            except (ControlUnavailableError, KafkaError, OSError) as e:
+                logger.info("no hint to broker %d: %s", leader, e)
                 self._control_addresses.pop(leader, None)
 
-    def control_address(self, broker_id: int) -> str | None:
+    def control_address(self, broker_id: int, timeout_s: float | None = None) -> str | None:
         """`host:port` of a broker's control plane; None for brokers without one."""
         if broker_id not in self._control_addresses:
-            found = self.broker_configs(broker_id, CONTROL_KEYS)
+            found = self.broker_configs(broker_id, CONTROL_KEYS, timeout_s)
             address = next((found[key] for key in CONTROL_KEYS if found.get(key)), "")
             self._control_addresses[broker_id] = address.removeprefix("CONTROL://")
         return self._control_addresses[broker_id] or None
 
-    def _configs(self, kind: int, name: str, keys: Iterable[str]) -> dict[str, str]:
-        wanted = tuple(keys)
-        try:
-            return _describe(self._connection(), kind, name, wanted)
-        except OSError:
-            self._forget()
-            return _describe(self._connection(), kind, name, wanted)
 
-    def _call(
-        self, request: IncrementalAlterConfigsRequest, reply: type[IncrementalAlterConfigsResponse]
-    ) -> IncrementalAlterConfigsResponse:
-        try:
-            return self._connection().call(request, reply)
-        except OSError:
-            self._forget()
-            return self._connection().call(request, reply)
-
-    def _forget(self) -> None:
-        if self._any is not None:
-            self._any.close()
-            self._any = None
-
-    def _connection(self) -> BlockingConnection:
-        """A connection to any broker: the first bootstrap server that answers."""
-        if self._any is None:
-            failures = []
-            for host, port in parse_bootstrap(self.bootstrap_servers):
-                try:
-                    self._any = _connect(host, port)
-                    break
-                except OSError as e:
-                    failures.append(f"{host}:{port}: {e}")
-            else:
-                raise ConnectionError("no bootstrap server answers: " + "; ".join(failures))
-        return self._any
-
-    def _broker_addresses(self) -> dict[int, tuple[str, int]]:
-        reply = self._connection().call(MetadataRequest(topics=()), MetadataResponse)
-        return {b.node_id: (b.host, b.port) for b in reply.brokers}
+def _may_pass(error: Exception) -> Exception:
+    """A control plane that does not answer is a lost connection."""
+    if isinstance(error, ControlUnavailableError):
+        return ConnectionError(str(error))
+    return error
 
 
-def _connect(host: str, port: int) -> BlockingConnection:
-    return BlockingConnection(host, port, client_id=CLIENT_ID, timeout_s=CALL_TIMEOUT_S)
-
-
-def _describe(
-    connection: BlockingConnection, kind: int, name: str, keys: Iterable[str]
-) -> dict[str, str]:
+def _describe(kind: int, name: str, keys: Iterable[str]) -> DescribeConfigsRequest:
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=tuple(keys)
     )
-    request = DescribeConfigsRequest(
+    return DescribeConfigsRequest(
         resources=(resource,), include_synonyms=False, include_documentation=False
     )
-    answer = connection.call(request, DescribeConfigsResponse).results[0]
+
+
+def _check_described(reply: DescribeConfigsResponse) -> None:
+    answer = reply.results[0]
     if answer.error_code:
         detail = answer.error_message or ""
-        raise KafkaError(ErrorCode(answer.error_code), f"configs of {name}: {detail}")
-    return {row.name: row.value for row in answer.configs if row.value is not None}
+        raise kafka_error(answer.error_code, f"configs of {answer.resource_name}: {detail}")
+
+
+def _values(reply: DescribeConfigsResponse) -> dict[str, str]:
+    return {row.name: row.value for row in reply.results[0].configs if row.value is not None}

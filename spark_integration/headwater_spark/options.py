@@ -61,6 +61,16 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long brokers may be silent. Picklable; travels to tasks."""
+
+    retry_s: float = 60.0
+    """Lost connections and errors that pass are tried again for so long without any success."""
+    request_s: float = 30.0
+    """For one request on one connection."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """Everything a reader needs. Picklable; travels to tasks."""
 
@@ -83,6 +93,7 @@ class SourceOptions:
     """Where log tables are, when the topic's config does not say."""
     storage_options: tuple[tuple[str, str], ...] = ()
     use_table: bool = True
+    timeouts: Timeouts = Timeouts()
 
     @property
     def limited(self) -> bool:
@@ -100,8 +111,11 @@ class SinkOptions:
     compression_type: str | None = None
     batch_bytes: int = 1 << 20
     delivery_timeout_ms: int = 120_000
+    timeouts: Timeouts = Timeouts()
 
 
+_RETRY_TIMEOUT = ("headwater.retry.timeout.ms", "kafka.default.api.timeout.ms")
+_REQUEST_TIMEOUT = "kafka.request.timeout.ms"
 _SERVERS = ("kafka.bootstrap.servers", "bootstrap.servers", "bootstrap_servers")
 _SOURCE_NAMES = (
     *_SERVERS,
@@ -125,6 +139,8 @@ _SOURCE_NAMES = (
     "kafka.group.id",
     "headwater.tables.uri",
     "headwater.use.table",
+    *_RETRY_TIMEOUT,
+    _REQUEST_TIMEOUT,
 )
 _SINK_NAMES = (
     *_SERVERS,
@@ -134,6 +150,8 @@ _SINK_NAMES = (
     "kafka.batch.size",
     "kafka.delivery.timeout.ms",
     "kafka.enable.idempotence",
+    *_RETRY_TIMEOUT,
+    _REQUEST_TIMEOUT,
 )
 _STORAGE_PREFIX = "headwater.storage."
 # Spark itself puts these beside a user's options.
@@ -232,6 +250,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         tables_uri=options.text("headwater.tables.uri"),
         storage_options=options.storage_options(),
         use_table=options.flag("headwater.use.table", True),
+        timeouts=_timeouts(options),
     )
 
 
@@ -249,6 +268,18 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         compression_type=None if compression == "none" else compression,
         batch_bytes=options.positive("kafka.batch.size") or 1 << 20,
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms") or 120_000,
+        timeouts=_timeouts(options),
+    )
+
+
+def _timeouts(options: _Reader) -> Timeouts:
+    usual = Timeouts()
+    given = [options.positive(name) for name in _RETRY_TIMEOUT]
+    retry_ms = next((ms for ms in given if ms is not None), None)
+    request_ms = options.positive(_REQUEST_TIMEOUT)
+    return Timeouts(
+        usual.retry_s if retry_ms is None else retry_ms / 1000,
+        usual.request_s if request_ms is None else request_ms / 1000,
     )
 
 

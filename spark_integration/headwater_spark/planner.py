@@ -55,7 +55,7 @@ class Planner:
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self.options = options
         self._clock = clock
-        self._brokers = Brokers(options.bootstrap_servers)
+        self._brokers = Brokers(options.bootstrap_servers, options.timeouts)
         self._history = History(self._brokers, options)
         self._behind_since: float | None = None
 

@@ -18,13 +18,15 @@ from headwater_spark import options
 from headwater_spark.cold_read import cold_batches
 from headwater_spark.history import ColdFiles
 from headwater_spark.planning import Split
+from headwater_spark.raw_clients import raw_client
 
 FETCH_BYTES = 2 * 1024 * 1024
 """Per fetch, and so about per Arrow batch: larger ones fall out of the CPU's caches."""
 IDLE_CLIENTS_MAX = 4
+CLIENT_ID = "headwater-spark-read"
 
 # Connections outlive a task: a worker process serves many, one after the other.
-_idle: dict[str, list[RawClient]] = {}
+_idle: dict[tuple[str, options.Timeouts], list[RawClient]] = {}
 
 
 class OffsetsLostError(HeadwaterError):
@@ -42,6 +44,7 @@ class ReadTask:
     schema: pa.Schema
     """Exactly what Spark expects; its names choose the columns."""
     files: ColdFiles | None = None
+    timeouts: options.Timeouts = options.Timeouts()
 
 
 def read(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -65,7 +68,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     columns = tuple(task.schema.names)
     start = split.start_offset
-    client = _take(task.bootstrap_servers)
+    client = _take(task)
     while start < split.end_offset:
         try:
             for chunk in client.stream_raw(
@@ -89,7 +92,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
                 yield from decoded.chunks
         except KafkaError as e:
             start = _after_loss(task, client, start, e)
-    _give(task.bootstrap_servers, client)
+    _give(task, client)
 
 
 def _after_loss(task: ReadTask, client: RawClient, start: int, error: KafkaError) -> int:
@@ -112,14 +115,16 @@ def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
     return cold_batches(task.split, task.files, tuple(task.schema.names))
 
 
-def _take(servers: str) -> RawClient:
-    idle = _idle.get(servers)
-    return idle.pop() if idle else RawClient(servers, client_id="headwater-spark-read")
+def _take(task: ReadTask) -> RawClient:
+    idle = _idle.get((task.bootstrap_servers, task.timeouts))
+    if idle:
+        return idle.pop()
+    return raw_client(task.bootstrap_servers, CLIENT_ID, task.timeouts)
 
 
-def _give(servers: str, client: RawClient) -> None:
-    """Only clients without a request under way come back; others are dropped with their task."""
-    idle = _idle.setdefault(servers, [])
+def _give(task: ReadTask, client: RawClient) -> None:
+    """Only clients of tasks that succeeded come back; others are dropped with their task."""
+    idle = _idle.setdefault((task.bootstrap_servers, task.timeouts), [])
     if len(idle) < IDLE_CLIENTS_MAX:
         idle.append(client)
     else:

@@ -107,6 +107,7 @@ class _TaskReads:
                 fail_on_data_loss=self.options.fail_on_data_loss,
                 schema=self.schema,
                 files=planned.files,
+                timeouts=self.options.timeouts,
             )
         )
 

@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from headwater.client.raw import READ_COMMITTED, RawClient, RawFetch
 from headwater.system import SystemClock, SystemEntropy
+from headwater_spark.raw_clients import raw_client
 from headwater_tier.files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
 
 FETCH_BYTES = 4 * 1024 * 1024
+CLIENT_ID = "headwater-tier"
 FACTS_SCHEMA = "facts BINARY"
 _ARROW_SCHEMA = pa.schema([pa.field("facts", pa.binary())])
 
@@ -65,7 +67,7 @@ def run_task(task: TierTask) -> FileFacts | None:
     """Write the task's file; None when its ranges hold no rows."""
     client = _clients.pop(task.bootstrap_servers, None)
     if client is None:
-        client = RawClient(task.bootstrap_servers, client_id="headwater-tier")
+        client = raw_client(task.bootstrap_servers, CLIENT_ID)
     fetch = StreamFetch(client, task.location.topic, task.ranges)
     facts = tier_range(
         fetch, task.ranges, task.location, clock=SystemClock(), entropy=SystemEntropy()

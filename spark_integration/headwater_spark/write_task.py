@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.raw import RawClient
+from headwater.client.raw import WITHOUT_ID, RawClient
 from headwater.clock import Clock
 from headwater.columnar.encode import EncodedBatch, encode_rows
 from headwater.columnar.schema import HEADERS
@@ -24,7 +24,7 @@ from headwater.errors import UsageError
 from headwater.records.batch import NO_SEQUENCE
 from headwater_spark.options import SinkOptions
 from headwater_spark.partitioner import choose
-from headwater_spark.producer_id import WITHOUT_ID, new_producer_id
+from headwater_spark.raw_clients import raw_client
 
 BUFFER_BYTES = 16 * 1024 * 1024
 """Rows are gathered to about this much before they are split by partition: larger batches."""
@@ -58,7 +58,7 @@ class TaskWriter:
     def __init__(self, options: SinkOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._meta = RawClient(options.bootstrap_servers, client_id=CLIENT_ID)
+        self._meta = raw_client(options.bootstrap_servers, CLIENT_ID, options.timeouts)
         self._partitions: dict[str, int] = {}
         self._senders: list[_Sender] = []
         self._producer: tuple[int, int] | None = None
@@ -139,7 +139,7 @@ class TaskWriter:
         headers: pa.Array | None,
     ) -> None:
         if self._producer is None:
-            self._producer = new_producer_id(self._options.bootstrap_servers, CLIENT_ID)
+            self._producer = self._meta.new_producer_id()
         sequence = self._sequences.get(target, 0)
         batches = encode_rows(
             key=key,
@@ -175,6 +175,7 @@ class TaskWriter:
             client = RawClient(
                 self._options.bootstrap_servers,
                 client_id=CLIENT_ID,
+                request_timeout_s=self._options.timeouts.request_s,
                 retry_timeout_s=self._options.delivery_timeout_ms / 1000,
             )
             self._senders.append(_Sender(ThreadPoolExecutor(1, "headwater-send"), client))

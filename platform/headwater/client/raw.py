@@ -5,26 +5,31 @@
             consume(chunk.records)
 
 No asyncio, no threads, no optional libraries. `stream_raw` keeps one fetch ahead and receives into
-two buffers by turns. Leader changes are followed; time is up after `retry_timeout_s` without any
-success. One thread at a time; picklable arguments only (open the client inside the task).
+two buffers by turns. Every call outlives the death of brokers (`raw_cluster`) for
+`retry_timeout_s` without any success. One thread at a time; picklable arguments only (open the
+client inside the task).
 """
 
 from __future__ import annotations
 
-import struct
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from headwater.client.addresses import parse_bootstrap
-from headwater.client.errors import KafkaTimeoutError, NoBrokersAvailableError, kafka_error
-from headwater.client.machines.metadata import MetadataCache, Topic, metadata_request
+from headwater.client.errors import kafka_error
+from headwater.client.machines.metadata import Topic
+from headwater.client.raw_cluster import RawCluster, is_retriable
 from headwater.client.raw_connection import BlockingConnection
+from headwater.client.raw_fetch import (
+    NAMES_FETCH_VERSION,
+    FetchStream,
+    RawFetch,
+    fetch_request,
+    next_offset_after,
+    parse_fetch,
+)
 from headwater.client.values import OffsetAndTimestamp
 from headwater.errors import ErrorCode, KafkaError
-from headwater.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from headwater.system import SystemClock
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -32,22 +37,32 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from headwater.wire.apis.k01_fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from headwater.wire.apis.k01_fetch import FetchRequest
 from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from headwater.wire.apis.k03_metadata import MetadataResponse
-from headwater.wire.catalog import decode_response
-from headwater.wire.schema import SchemaError
+from headwater.wire.apis.k22_init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from headwater.wire.schema import Message
+
+__all__ = [
+    "EARLIEST",
+    "EARLIEST_LOCAL",
+    "LATEST",
+    "LATEST_TIERED",
+    "MAX_TIMESTAMP",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "WITHOUT_ID",
+    "RawClient",
+    "RawFetch",
+    "next_offset_after",
+]
 
 EARLIEST = -2
 LATEST = -1
@@ -59,53 +74,20 @@ READ_COMMITTED = 1
 
 FETCH_BYTES_DEFAULT = 4 * 1024 * 1024
 FETCH_WAIT_MS_DEFAULT = 500
-RETRY_TIMEOUT_S = 30.0
-RETRY_BACKOFF_S = 0.1
+RETRY_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 30.0
-NAMES_FETCH_VERSION = 12
-"""The last Fetch version that carries topic names, not ids."""
+PRODUCE_TIMEOUT_MS = 20_000
+"""Below the request's own: the leader tells of missing replicas before the client gives up."""
 NAMES_PRODUCE_VERSION = 12
+WITHOUT_ID = (-1, -1)
+"""From brokers that give out no producer ids."""
 
-_BATCH_START = struct.Struct(">qi")
-_OFFSET_DELTA_AT = 23
-_INT32 = struct.Struct(">i")
-T = TypeVar("T")
-
-
-class RawFetch(NamedTuple):
-    """Whole batches as stored: the first may begin below the asked offset, the last end above.
-
-    `aborted` is [(producer_id, first_offset)] under READ_COMMITTED. `next_offset` is where to go
-    on: after the last whole batch, or the asked offset when there was none.
-    """
-
-    records: memoryview
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: list[tuple[int, int]]
-    next_offset: int
-
-
-def next_offset_after(records: memoryview, offset: int) -> tuple[int, int]:
-    """(offset after the last whole batch in `records`, its end byte); (`offset`, 0) if none."""
-    at, end, unpack = 0, len(records), _BATCH_START.unpack_from
-    last = -1
-    while end - at >= HEADER_BYTES:
-        _, length = unpack(records, at)
-        after = at + length + LOG_OVERHEAD_BYTES
-        if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > end:
-            break
-        last, at = at, after
-    if last < 0:
-        return offset, 0
-    base = unpack(records, last)[0]
-    delta = _INT32.unpack_from(records, last + _OFFSET_DELTA_AT)[0]
-    return max(offset, base + delta + 1), at
+PartitionId = tuple[str, int]
+R = TypeVar("R", bound=Message)
 
 
 class RawClient:
-    """A pool of blocking connections to the brokers of one cluster, and what is asked of them."""
+    """Blocking connections to the brokers of one cluster, and what is asked of them."""
 
     def __init__(
         self,
@@ -115,13 +97,13 @@ class RawClient:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
     ) -> None:
-        self._bootstrap = parse_bootstrap(bootstrap_servers)
-        self._client_id = client_id
-        self._request_timeout_s = request_timeout_s
-        self._retry_timeout_s = retry_timeout_s
-        self._clock = SystemClock()
-        self._cache = MetadataCache()
-        self._pool: dict[tuple[str, int], BlockingConnection] = {}
+        self._cluster = RawCluster(
+            bootstrap_servers,
+            SystemClock(),
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            retry_timeout_s=retry_timeout_s,
+        )
 
     def __enter__(self) -> RawClient:
         return self
@@ -136,49 +118,109 @@ class RawClient:
 
     def close(self) -> None:
         """Close every connection."""
-        for connection in self._pool.values():
-            connection.close()
-        self._pool.clear()
+        self._cluster.close()
 
     def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
         """Ask the cluster anew; these topics (None: all), by name.
 
         Raises UnknownTopicOrPartitionError for a named topic that does not exist.
         """
-        names = None if topics is None else list(topics)
-        self._refresh(names)
-        for name in names or ():
-            if name not in self._cache.topics:
-                code = self._cache.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                raise kafka_error(code, f"topic {name}")
-        wanted = self._cache.topics if names is None else names
-        return {name: self._cache.topics[name] for name in wanted}
+        return self._cluster.metadata(topics)
 
     @property
     def cluster_id(self) -> str | None:
         """The cluster's id once metadata has been asked for."""
-        return self._cache.cluster_id
+        return self._cluster.cache.cluster_id
+
+    def call_any(
+        self,
+        request: Message,
+        reply: type[R],
+        check: Callable[[R], None] = lambda _reply: None,
+        *,
+        cap: int | None = None,
+    ) -> R:
+        """Ask whichever broker answers. `check` raises the KafkaError that the reply holds, which
+        is what decides whether to ask again.
+        """
+
+        def ask(connection: BlockingConnection) -> R:
+            answer = connection.call(request, reply, cap=cap)
+            check(answer)
+            return answer
+
+        return self._cluster.with_any(type(request).__name__, ask)
+
+    def call_broker(
+        self, broker_id: int, request: Message, reply: type[R], *, timeout_s: float | None = None
+    ) -> R:
+        """Ask this very broker, for `timeout_s` at most if that is not the usual time."""
+        return self._cluster.with_broker(
+            f"{type(request).__name__} to broker {broker_id}",
+            broker_id,
+            lambda connection: connection.call(request, reply, timeout_s=timeout_s),
+            timeout_s,
+        )
+
+    def new_producer_id(self) -> tuple[int, int]:
+        """A fresh (producer id, epoch) (KIP-98); WITHOUT_ID from brokers that give out none."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+
+        def check(reply: InitProducerIdResponse) -> None:
+            if reply.error_code:
+                raise kafka_error(reply.error_code, "producer id")
+
+        try:
+            reply = self.call_any(request, InitProducerIdResponse, check, cap=5)
+        except KafkaError as e:
+            if e.code == ErrorCode.UNSUPPORTED_VERSION:
+                return WITHOUT_ID
+            raise
+        return reply.producer_id, reply.producer_epoch
 
     def list_offsets(
-        self,
-        wanted: dict[tuple[str, int], int],
-        isolation: int = READ_UNCOMMITTED,
-    ) -> dict[tuple[str, int], OffsetAndTimestamp]:
+        self, wanted: Mapping[PartitionId, int], isolation: int = READ_UNCOMMITTED
+    ) -> dict[PartitionId, OffsetAndTimestamp]:
         """For each (topic, partition): the offset at its timestamp, or EARLIEST, LATEST, ...
 
-        LATEST under READ_COMMITTED is the last stable offset. Offset -1: nothing that late.
+        LATEST under READ_COMMITTED is the last stable offset. Offset -1: nothing that late. One
+        request per leader; what fails for now is asked again by itself.
         """
-        out: dict[tuple[str, int], OffsetAndTimestamp] = {}
-        for (topic, partition), timestamp in wanted.items():
-            ask = partial(
-                _list_one,
-                topic=topic,
-                partition=partition,
-                timestamp=timestamp,
-                isolation=isolation,
-            )
-            out[topic, partition] = self._with_leader(topic, partition, ask)
-        return out
+        found: dict[PartitionId, OffsetAndTimestamp] = {}
+        patience = self._cluster.patience("list offsets")
+        while left := {tp: at for tp, at in wanted.items() if tp not in found}:
+            failure = self._list_once(left, isolation, found)
+            if failure is not None:
+                patience.pause_after(failure)
+                self._cluster.refresh_quietly(sorted({topic for topic, _ in left}))
+        return {tp: found[tp] for tp in wanted}
+
+    def _list_once(
+        self,
+        left: Mapping[PartitionId, int],
+        isolation: int,
+        found: dict[PartitionId, OffsetAndTimestamp],
+    ) -> Exception | None:
+        """Ask every leader once; the last failure that may pass, if any."""
+        failure: Exception | None = None
+        by_leader: dict[int, dict[PartitionId, int]] = {}
+        for tp, at in left.items():
+            try:
+                by_leader.setdefault(self._cluster.leader(*tp), {})[tp] = at
+            except KafkaError as e:
+                failure = _passing(e)
+        for leader, rows in by_leader.items():
+            try:
+                connection = self._cluster.connection(leader)
+            except (OSError, KafkaError) as e:
+                failure = _passing(e)
+                continue
+            try:
+                failure = _list_at(connection, rows, isolation, found) or failure
+            except OSError as e:
+                self._cluster.drop(connection)
+                failure = e
+        return failure
 
     def fetch_raw(
         self,
@@ -189,20 +231,19 @@ class RawClient:
         isolation: int = READ_UNCOMMITTED,
         *,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
-        min_bytes: int = 1,
     ) -> RawFetch:
         """One fetch from the leader. The records stay valid. Raises KafkaError, also
         OffsetOutOfRangeError.
         """
-        request = _fetch_request(topic, partition, offset, max_bytes, isolation, max_wait_ms)
+        request = fetch_request(topic, partition, offset, max_bytes, isolation, max_wait_ms)
 
         def ask(connection: BlockingConnection) -> RawFetch:
             version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
             correlation_id = connection.send(request, version)
             reply = connection.receive()
-            return _parse_fetch(reply, version, correlation_id, topic, partition, offset)
+            return parse_fetch(reply, version, correlation_id, topic, partition, offset)
 
-        return self._with_leader(topic, partition, ask)
+        return self._cluster.with_leader("fetch from", topic, partition, ask)
 
     def stream_raw(
         self,
@@ -214,38 +255,32 @@ class RawClient:
         max_bytes: int = FETCH_BYTES_DEFAULT,
         isolation: int = READ_UNCOMMITTED,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
-        idle_timeout_s: float = RETRY_TIMEOUT_S,
+        idle_timeout_s: float | None = None,
     ) -> Iterator[RawFetch]:
-        """Fetches of [start, end) in order, one kept ahead.
+        """Fetches of [start, end) in order, one kept ahead; goes on where it was at a new leader.
 
         **A chunk's records are valid until the next chunk is taken.** Raises KafkaTimeoutError when
-        nothing came for `idle_timeout_s` although `end` is not reached.
+        nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) although `end` is
+        not reached.
         """
-        offset = start
-        last_progress = self._clock.monotonic()
+        cluster, offset = self._cluster, start
+        patience = cluster.patience(f"fetch from {topic}-{partition}", idle_timeout_s)
         while offset < end:
-            leader = self._with_leader(topic, partition, self._check_out)
-            stream = _Stream(leader, topic, partition, max_bytes, isolation, max_wait_ms)
+            leader = cluster.with_leader("fetch from", topic, partition, cluster.check_out)
+            stream = FetchStream(leader, topic, partition, max_bytes, isolation, max_wait_ms)
             try:
                 for chunk in stream.chunks(offset, end):
                     if chunk.next_offset > offset:
                         offset = chunk.next_offset
-                        last_progress = self._clock.monotonic()
                         yield chunk
-                    elif self._clock.monotonic() - last_progress > idle_timeout_s:
-                        raise KafkaTimeoutError(
-                            f"{topic}-{partition} stays at offset {offset}, {end} was asked for"
-                        )
+                        patience.restart()
+                    else:
+                        patience.check(_stays(topic, partition, offset, end))
             except (OSError, KafkaError) as e:
-                if not _worth_retrying(e):
-                    raise
-                self._drop(leader)
-                if self._clock.monotonic() - last_progress > idle_timeout_s:
-                    raise
-                time.sleep(RETRY_BACKOFF_S)
-                self._refresh_quietly([topic])
+                patience.pause_after(e)
+                cluster.refresh_quietly([topic])
             finally:
-                self._give_back(leader, fit=not stream.is_pending)
+                cluster.give_back(leader, fit=not stream.is_pending)
 
     def produce_raw(
         self,
@@ -254,7 +289,7 @@ class RawClient:
         batches: bytes | bytearray | memoryview,
         acks: int = -1,
         *,
-        timeout_ms: int = 30_000,
+        timeout_ms: int = PRODUCE_TIMEOUT_MS,
         transactional_id: str | None = None,
     ) -> int:
         """Send one built batch to the leader; its base offset (-1 with acks=0).
@@ -281,213 +316,50 @@ class RawClient:
                 return -1
             reply = connection.call(request, ProduceResponse, cap=NAMES_PRODUCE_VERSION)
             answer = reply.responses[0].partition_responses[0]
+            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                return -1  # an earlier try got through; its offset is no longer remembered
             if answer.error_code:
                 detail = answer.error_message or f"produce to {topic}-{partition}"
                 raise kafka_error(answer.error_code, detail)
             return answer.base_offset
 
-        return self._with_leader(topic, partition, ask)
-
-    def _with_leader(self, topic: str, partition: int, ask: Callable[[BlockingConnection], T]) -> T:
-        """`ask` the leader; on errors a new leader may cure, refresh and ask again."""
-        deadline = self._clock.monotonic() + self._retry_timeout_s
-        while True:
-            connection: BlockingConnection | None = None
-            try:
-                connection = self._leader_connection(topic, partition)
-                return ask(connection)
-            except (OSError, KafkaError, SchemaError) as e:
-                if connection is not None and not isinstance(e, KafkaError):
-                    self._drop(connection)
-                if not _worth_retrying(e) or self._clock.monotonic() >= deadline:
-                    raise
-                time.sleep(RETRY_BACKOFF_S)
-                self._refresh_quietly([topic])
-
-    def _leader_connection(self, topic: str, partition: int) -> BlockingConnection:
-        if topic not in self._cache.topics:
-            self.metadata([topic])
-        entry = self._cache.partition(topic, partition)
-        if entry is None:
-            known = self._cache.topics.get(topic)
-            count = len(known.partitions) if known else 0
-            raise kafka_error(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{topic}-{partition}: the topic has {count} partitions",
-            )
-        broker = self._cache.brokers.get(entry.leader)
-        if broker is None:
-            raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
-        return self._connect(broker.host, broker.port)
-
-    def _connect(self, host: str, port: int) -> BlockingConnection:
-        connection = self._pool.get((host, port))
-        if connection is None:
-            connection = BlockingConnection(
-                host, port, client_id=self._client_id, timeout_s=self._request_timeout_s
-            )
-            self._pool[host, port] = connection
-        return connection
-
-    def _check_out(self, connection: BlockingConnection) -> BlockingConnection:
-        """Take it from the pool: a stream's replies must not meet those of other calls."""
-        del self._pool[connection.host, connection.port]
-        return connection
-
-    def _give_back(self, connection: BlockingConnection, *, fit: bool) -> None:
-        place = (connection.host, connection.port)
-        if fit and connection.is_open and place not in self._pool:
-            self._pool[place] = connection
-        else:
-            connection.close()
-
-    def _drop(self, connection: BlockingConnection) -> None:
-        connection.close()
-        self._pool = {k: c for k, c in self._pool.items() if c is not connection}
-
-    def _refresh_quietly(self, topics: list[str]) -> None:
-        try:
-            self._refresh(topics)
-        except (OSError, KafkaError):
-            return  # the caller retries until its deadline and then raises what it met
-
-    def _refresh(self, topics: list[str] | None) -> None:
-        known = [(b.host, b.port) for b in self._cache.brokers.values()]
-        failures = []
-        for host, port in [*known, *(a for a in self._bootstrap if a not in known)]:
-            connection: BlockingConnection | None = None
-            try:
-                connection = self._connect(host, port)
-                request = metadata_request(topics, auto_create=False)
-                self._cache.update(connection.call(request, MetadataResponse))
-                return
-            except (OSError, SchemaError) as e:
-                failures.append(f"{host}:{port}: {e}")
-                if connection is not None:
-                    self._drop(connection)
-        raise NoBrokersAvailableError("; ".join(failures))
+        return self._cluster.with_leader("produce to", topic, partition, ask)
 
 
-class _Stream:
-    """Fetches of one partition over one connection: the next is asked before the last is used."""
-
-    def __init__(
-        self,
-        connection: BlockingConnection,
-        topic: str,
-        partition: int,
-        max_bytes: int,
-        isolation: int,
-        max_wait_ms: int,
-    ) -> None:
-        self._connection = connection
-        self._topic = topic
-        self._partition = partition
-        self._max_bytes = max_bytes
-        self._isolation = isolation
-        self._max_wait_ms = max_wait_ms
-        self._version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
-        self.is_pending = False
-        """True while a reply is outstanding: the connection is then of no use to others."""
-
-    def _ask(self, offset: int) -> int:
-        request = _fetch_request(
-            self._topic,
-            self._partition,
-            offset,
-            self._max_bytes,
-            self._isolation,
-            self._max_wait_ms,
-        )
-        self.is_pending = True
-        return self._connection.send(request, self._version)
-
-    def chunks(self, offset: int, end: int) -> Iterator[RawFetch]:
-        """Until `end`; an empty chunk (nothing new yet) is given too."""
-        buffers = [bytearray(self._max_bytes + 4096), bytearray(self._max_bytes + 4096)]
-        turn = 0
-        correlation_id = self._ask(offset)
-        while True:
-            reply = self._connection.receive(buffers[turn])
-            self.is_pending = False
-            if isinstance(reply.obj, bytearray):
-                buffers[turn] = reply.obj
-            chunk = _parse_fetch(
-                reply, self._version, correlation_id, self._topic, self._partition, offset
-            )
-            offset = chunk.next_offset
-            if offset < end:
-                correlation_id = self._ask(offset)
-            yield chunk
-            if offset >= end:
-                return
-            turn = 1 - turn
+def _stays(topic: str, partition: int, offset: int, end: int) -> KafkaError:
+    story = f"{topic}-{partition} stays at offset {offset}, {end} was asked for"
+    return kafka_error(ErrorCode.OFFSET_NOT_AVAILABLE, story)
 
 
-def _fetch_request(
-    topic: str, partition: int, offset: int, max_bytes: int, isolation: int, max_wait_ms: int
-) -> FetchRequest:
-    row = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=isolation,
-        topics=(FetchTopic(topic=topic, partitions=(row,)),),
-    )
+def _passing(error: OSError | KafkaError) -> Exception:
+    """The error, if another try may help; raises it otherwise."""
+    if not is_retriable(error):
+        raise error
+    return error
 
 
-def _parse_fetch(
-    reply: memoryview, version: int, correlation_id: int, topic: str, partition: int, offset: int
-) -> RawFetch:
-    response = decode_response(FetchRequest, version, reply, correlation_id)
-    assert isinstance(response, FetchResponse)
-    if response.error_code:
-        raise kafka_error(response.error_code, f"fetch from {topic}-{partition}")
-    answer: PartitionData = response.responses[0].partitions[0]
-    if answer.error_code:
-        detail = (
-            f"fetch from {topic}-{partition} at offset {offset} "
-            f"(log starts at {answer.log_start_offset}, high watermark {answer.high_watermark})"
-        )
-        raise kafka_error(answer.error_code, detail)
-    records = memoryview(answer.records or b"")
-    next_offset, end = next_offset_after(records, offset)
-    aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
-    return RawFetch(
-        records[:end],
-        answer.high_watermark,
-        answer.last_stable_offset,
-        answer.log_start_offset,
-        aborted,
-        next_offset,
-    )
-
-
-def _list_one(
-    connection: BlockingConnection, topic: str, partition: int, timestamp: int, isolation: int
-) -> OffsetAndTimestamp:
-    row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+def _list_at(
+    connection: BlockingConnection,
+    rows: Mapping[PartitionId, int],
+    isolation: int,
+    found: dict[PartitionId, OffsetAndTimestamp],
+) -> Exception | None:
+    """One leader's answers into `found`; an error that may pass is returned, others raise."""
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in rows.items():
+        row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        by_topic.setdefault(topic, []).append(row)
     request = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation,
-        topics=(ListOffsetsTopic(name=topic, partitions=(row,)),),
+        topics=tuple(ListOffsetsTopic(name=t, partitions=tuple(p)) for t, p in by_topic.items()),
     )
-    reply = connection.call(request, ListOffsetsResponse)
-    answer = reply.topics[0].partitions[0]
-    if answer.error_code:
-        raise kafka_error(answer.error_code, f"offsets of {topic}-{partition}")
-    return OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
-
-
-def _worth_retrying(error: Exception) -> bool:
-    """A lost connection, or an error that a new leader or a little time cures.
-
-    An unknown topic is asked for again too (a broker may not have heard of it yet), but not one
-    that the client itself found missing in fresh metadata.
-    """
-    if isinstance(error, KafkaError):
-        unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        is_local = isinstance(error, KafkaTimeoutError) or (unknown and "topic" in error.detail)
-        return error.retriable and not is_local
-    return isinstance(error, OSError)
+    failure: Exception | None = None
+    for answers in connection.call(request, ListOffsetsResponse).topics:
+        for answer in answers.partitions:
+            tp = (answers.name, answer.partition_index)
+            if answer.error_code:
+                failure = _passing(kafka_error(answer.error_code, f"offsets of {tp[0]}-{tp[1]}"))
+                continue
+            found[tp] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
+    return failure

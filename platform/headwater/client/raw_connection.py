@@ -18,6 +18,8 @@ from headwater.wire.schema import Message
 REPLY_BYTES_MAX = 1 << 30
 RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 _SIZE = struct.Struct(">i")
+HANDSHAKE_TIMEOUT_S = 5.0
+"""A broker that hangs accepts connections (its kernel does) and answers nothing."""
 _HEAD_BYTES = 4
 
 R = TypeVar("R", bound=Message)
@@ -34,12 +36,13 @@ class BlockingConnection:
         self.is_open = True
         self._correlation_id = 0
         self._head = bytearray(_HEAD_BYTES)
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        self.socket = socket.create_connection((host, port), timeout=HANDSHAKE_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         try:
             self._negotiate()
+            self.socket.settimeout(timeout_s)
         except BaseException:
             self.close()
             raise
@@ -102,11 +105,22 @@ class BlockingConnection:
         self._fill(view)
         return view
 
-    def call(self, request: Message, reply_type: type[R], *, cap: int | None = None) -> R:
-        """Send one request and wait for its reply."""
+    def call(
+        self,
+        request: Message,
+        reply_type: type[R],
+        *,
+        cap: int | None = None,
+        timeout_s: float | None = None,
+    ) -> R:
+        """Send one request and wait for its reply, for `timeout_s` if that is less than usual."""
         version = self.version_for(type(request), cap)
         correlation_id = self.send(request, version)
+        usual = self.socket.gettimeout()
+        if timeout_s is not None:
+            self.socket.settimeout(timeout_s)
         raw = self.receive()
+        self.socket.settimeout(usual)
         return cast(R, decode_response(type(request), version, raw, correlation_id))
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ from headwater_spark.spark_session import session
 
 MASTER = "local-cluster[3,3,1500]"
 BROKERS = 3
-PARTITIONS = {FLIGHTS: 6, WEATHER: 3, ALERTS: 3, flatout.REPLAY: 6}
+PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, flatout.REPLAY: 3}
 TIERED = (FLIGHTS, WEATHER, flatout.REPLAY)
 LOCAL_GONE_TIMEOUT_S = 60.0
 SPARK_CONF = {

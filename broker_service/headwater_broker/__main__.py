@@ -11,6 +11,7 @@ import click
 from headwater.errors import HeadwaterError, UsageError
 from headwater_broker.node import process
 from headwater_broker.node.config import load
+from headwater_broker.node.lag import MeasuredLoop
 from headwater_broker.node.run import announce_on_stdout, run
 
 EXIT_FAILED = 1
@@ -25,11 +26,13 @@ def main(path: str | None, overrides: tuple[str, ...], log_level: str) -> None:
     """Run one Headwater broker until SIGTERM, or until stdin ends when a supervisor holds it."""
     if process.is_managed():
         process.die_with_parent()
+    process.ask_for_short_slices()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     lines = process.start_logging(log_level.upper())
     code = 0
     try:
-        asyncio.run(run(load(path, overrides), announce_on_stdout))
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(run(load(path, overrides), announce_on_stdout))
     except UsageError as error:
         code = _tell(EXIT_USAGE, error)
     except HeadwaterError as error:

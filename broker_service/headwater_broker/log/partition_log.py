@@ -47,6 +47,7 @@ _unpack_header = HEADER.unpack_from
 _place = struct.Struct(">qii").pack_into
 """base offset, batch length, leader epoch: one write in front of the CRC's reach."""
 _CLIENT = AppendOrigin.CLIENT
+ALL_BATCHES = 2**31
 _CLOSER_LOOK_MASK = CONTROL_MASK | TIMESTAMP_TYPE_MASK
 
 
@@ -185,37 +186,42 @@ class PartitionLog(LogState):
         if aborted is not None:
             self.active.txn_index.add(aborted)
 
-    def append_as_follower(self, view: memoryview) -> None:
+    def append_as_follower(self, view: memoryview, batches_max: int = ALL_BATCHES) -> int:
         """Append the leader's batches as they are; a cut-off last one is left out.
 
-        Raises KafkaError: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when they do not follow.
+        Returns how many bytes were taken: `batches_max` bounds one turn of the loop. Raises
+        KafkaError: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when they do not follow.
         """
         at, end, now_ms = 0, len(view), self.context.clock.now_ms()
-        while end - at >= HEADER_BYTES:
-            header = read_header(view, at)
-            size = header.size_bytes
+        while end - at >= HEADER_BYTES and batches_max > 0:
+            header = _unpack_header(view, at)
+            base, length, epoch, magic, crc, _, delta, _, timestamp, pid, *_ = header
+            size = length + LOG_OVERHEAD_BYTES
             if size < HEADER_BYTES:
-                raise corrupt(self._where(), f"batch length {header.batch_length}")
+                raise corrupt(self._where(), f"batch length {length}")
             if at + size > end:
                 break
             batch = view[at : at + size]
-            check_magic(header.magic, self._where())
-            if crc32c(batch[21:]) != header.crc:
-                raise corrupt(self._where(), f"CRC of the batch at {header.base_offset}")
-            if header.base_offset < self.log_end_offset or header.last_offset_delta < 0:
+            if magic != MAGIC_V2:
+                check_magic(magic, self._where())
+            if crc32c(batch[21:]) != crc:
+                raise corrupt(self._where(), f"CRC of the batch at {base}")
+            if base < self.log_end_offset or delta < 0:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self._where()}: the leader sent offset {header.base_offset}, "
+                    f"{self._where()}: the leader sent offset {base}, "
                     f"this log ends at {self.log_end_offset}",
                 )
-            if header.leader_epoch > self.epochs.latest:
-                self.assign_epoch_start(header.leader_epoch, header.base_offset)
-            self._write(batch, size, header.last_offset, header.max_timestamp, now_ms)
-            if header.producer_id >= 0:
-                self._learn(header, batch)
+            if epoch > self.epochs.latest:
+                self.assign_epoch_start(epoch, base)
+            self._write(batch, size, base + delta, timestamp, now_ms)
+            if pid >= 0:
+                self._learn(BatchHeader._make(header), batch)
             at += size
+            batches_max -= 1
         if self.log_end_offset - self.recovery_point >= self._flush_messages:
             self.fsync_now()
+        return at
 
     # -- read
 

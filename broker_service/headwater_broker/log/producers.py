@@ -262,6 +262,29 @@ class Producers:
             done for done in self._unreplicated if done.last_offset >= log_start_offset
         ]
 
+    def truncate_end(self, offset: int) -> bool:
+        """The log was cut at `offset`: forget the batches from there on.
+
+        False, and nothing changed, when the state before them is not known any more (none of a
+        producer's remembered batches is left) or is more than batches (transactions): the log has
+        to be replayed then.
+        """
+        if self._open or self._unreplicated:
+            return False
+        left: list[tuple[ProducerEntry, list[ProducerBatch]]] = []
+        for entry in self.entries.values():
+            if entry.coordinator_epoch != NO_EPOCH:
+                return False
+            if entry.last_offset >= offset:
+                kept = [batch for batch in entry.batches if batch.last_offset < offset]
+                if not kept:
+                    return False
+                left.append((entry, kept))
+        for entry, kept in left:
+            entry.batches = kept
+            entry.last_timestamp = kept[-1].timestamp
+        return True
+
     def replace(self, entries: Iterable[ProducerEntry]) -> None:
         """Take over a snapshot's entries."""
         self.entries = {entry.producer_id: entry for entry in entries}

@@ -277,7 +277,8 @@ def truncate_to(log: LogState, offset: int) -> None:
     if log.epochs.changed:
         log.save_epochs()
     log.snapshots.remove_above(end)
-    log.producers = producers_at(log, end)
+    if not log.producers.truncate_end(end):
+        log.producers = producers_at(log, end)
 
 
 def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:

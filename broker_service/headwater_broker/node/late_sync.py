@@ -2,9 +2,11 @@
 
 On the loop, a small file is written and renamed in the page cache at once, so that it survives
 the death of the process, and its fsync runs in a disk thread, so that no request waits for it
-(Kafka does the same with leader epochs and partition metadata: KAFKA-15046). What a power failure
-could undo in between is no more than what it can undo of the log itself, which is not fsynced per
-append either. In any other thread, and once `settle` was called, every call is durable at return.
+(Kafka does the same with leader epochs and partition metadata: KAFKA-15046). The fsyncs of
+`GATHER_S` run together: each one makes the file system commit its journal, and whoever creates a
+file meanwhile waits for that. What a power failure could undo in between is no more than what it
+can undo of the log itself, which is not fsynced per append either. In any other thread, and once
+`settle` was called, every call is durable at return.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from headwater.system_files import SystemFiles
+
+GATHER_S = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +31,17 @@ class LateSyncFiles(SystemFiles):
         self._pool = pool
         self._loop_thread = threading.get_ident()
         self._settled = False
+        self._lock = threading.Lock()
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+        self._job: Future[None] | None = None
 
     def settle(self) -> None:
-        """From now on nothing is late: the broker is stopping."""
+        """From now on nothing is late: the broker is stopping. Waits for what is."""
         self._settled = True
+        job = self._job
+        if job is not None:
+            job.result()
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a small file; durable soon."""
@@ -37,18 +49,22 @@ class LateSyncFiles(SystemFiles):
             super().write_atomic(path, data)
             return
         folder = os.path.dirname(path)
-        os.makedirs(folder, exist_ok=True)
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            fd = os.open(temporary, flags, 0o644)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            self._sync_soon(None, os.path.dirname(folder))
+            fd = os.open(temporary, flags, 0o644)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
             os.rename(temporary, path)
-        except BaseException:
+        finally:
             os.close(fd)
-            raise
-        self._pool.submit(_sync_and_close, fd, path, folder)
+        self._sync_soon(path, folder)
 
     def rename(self, source: str, target: str) -> None:
         """Rename; durable soon."""
@@ -56,30 +72,39 @@ class LateSyncFiles(SystemFiles):
             super().rename(source, target)
             return
         os.rename(source, target)
-        self._pool.submit(_sync_folder, os.path.dirname(target))
+        self._sync_soon(None, os.path.dirname(target))
 
     def _is_late(self) -> bool:
         return not self._settled and threading.get_ident() == self._loop_thread
 
+    def _sync_soon(self, path: str | None, folder: str) -> None:
+        with self._lock:
+            is_first = not self._folders
+            self._folders.add(folder)
+            if path is not None:
+                self._files.add(path)
+        if is_first:
+            self._job = self._pool.submit(self._sync)
 
-def _sync_and_close(fd: int, path: str, folder: str) -> None:
+    def _sync(self) -> None:
+        time.sleep(GATHER_S)
+        with self._lock:
+            files, self._files = self._files, set()
+            folders, self._folders = self._folders, set()
+        for path in sorted(files):
+            _sync(path, os.O_RDONLY)
+        for folder in sorted(folders):
+            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: str, flags: int) -> None:
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # it was renamed away or removed meanwhile
     try:
         os.fsync(fd)
     except OSError as error:
         logger.error("fsync of %s failed: %s", path, error)
-    finally:
-        os.close(fd)
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return  # the folder itself was renamed away or removed meanwhile
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        logger.error("fsync of folder %s failed: %s", folder, error)
     finally:
         os.close(fd)

@@ -39,6 +39,11 @@ _log = logging.getLogger(__name__)
 
 CPU_SLICE_S = 0.001
 """After so much work on one reply the loop gets a turn."""
+BATCHES_PER_TURN = 128
+"""Small batches appended in one turn of the loop: about a millisecond."""
+REPLY_BYTES_MAX = 2 * 1024 * 1024
+"""What one fetch asks for at most, whatever replica.fetch.response.max.bytes allows beyond it: a
+larger reply costs the loop milliseconds for its memory alone, and brings nothing per byte."""
 ANSWER_GRACE_S = 10.0
 """How much longer than the parking time a reply may take before the connection is given up."""
 
@@ -246,7 +251,7 @@ class Fetcher:
             broker_epoch=self._ports.broker_epoch(),
             max_wait_ms=wait_ms,
             min_bytes=limits.fetch_min_bytes,
-            max_bytes=limits.fetch_response_max_bytes,
+            max_bytes=min(limits.fetch_response_max_bytes, REPLY_BYTES_MAX),
             session_id=plan.session_id,
             session_epoch=plan.session_epoch,
         )
@@ -299,8 +304,7 @@ class Fetcher:
         what = reaction(error, diverges=row.diverging is not None)
         try:
             if what is Reaction.APPEND:
-                partition.append_as_follower(row.records, row.high_watermark, row.log_start_offset)
-                following.failures = 0
+                await self._append(following, row)
             elif what is Reaction.TRUNCATE:
                 self._hold(following, "divergence", rarely=False)
                 if self._truncate(partition, row):
@@ -314,6 +318,19 @@ class Fetcher:
             _log.warning("following broker %d: %s", self.leader_id, refused)
             partition.check_storage(refused)
             self._hold(following, refused.code.name, rarely=False)
+
+    async def _append(self, following: Following, row: Fetched) -> None:
+        """A megabyte may hold thousands of batches: the loop has its turn between some of them."""
+        partition, records = following.partition, row.records
+        while following.is_current:
+            taken = partition.append_as_follower(
+                records, row.high_watermark, row.log_start_offset, BATCHES_PER_TURN
+            )
+            records = records[taken:]
+            if not taken or not len(records):
+                following.failures = 0
+                return
+            await asyncio.sleep(0)
 
     def _truncate(self, partition: Partition, row: Fetched) -> bool:
         """Cut where the logs part. False when that changed nothing: do not ask again at once."""

@@ -26,7 +26,7 @@ from headwater.wire.control import (
     IsrMember,
     PartitionState,
 )
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.partition_log import ALL_BATCHES, PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
 from headwater_broker.replication import isr as rules
 from headwater_broker.replication import refusals
@@ -449,12 +449,18 @@ class Partition:
     # -- followers' own side
 
     def append_as_follower(
-        self, view: memoryview, leader_high_watermark: int, leader_log_start: int
-    ) -> None:
-        """Append what the leader sent (perhaps nothing) and follow its marks."""
+        self,
+        view: memoryview,
+        leader_high_watermark: int,
+        leader_log_start: int,
+        batches_max: int = ALL_BATCHES,
+    ) -> int:
+        """Append what the leader sent (perhaps nothing) and follow its marks.
+
+        Returns how many bytes were taken: at most `batches_max` batches in one turn of the loop.
+        """
         log = self.log
-        if len(view):
-            log.append_as_follower(view)
+        taken = log.append_as_follower(view, batches_max) if len(view) else 0
         mark = follower_high_watermark(
             self.high_watermark, leader_high_watermark, log.log_end_offset
         )
@@ -465,6 +471,7 @@ class Partition:
             self.high_watermark = mark
             if self.on_hw is not None:
                 self.on_hw(self)
+        return taken
 
     def truncate_to(self, offset: int) -> None:
         """Cut a divergent suffix (follower only)."""

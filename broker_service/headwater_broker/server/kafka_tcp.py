@@ -30,7 +30,7 @@ BUFFER_BUSY_BYTES = 4 * 1024 * 1024
 BUFFER_GROWTH = 4
 TURN_UNITS = 128
 """Work of one connection in one loop turn: a frame is one unit, plus one per `UNIT_BYTES`."""
-UNIT_BYTES = 16 * 1024
+UNIT_BYTES = 8 * 1024
 HEADER_BYTES_MIN = 10
 """API key, version, correlation id, length of the client id."""
 

@@ -8,7 +8,7 @@ waiter that completes is only marked; gauges drop the marked ones as they meet t
 when they are the majority (Kafka's purge interval, without its scan of every key).
 
 Wakes are coalesced: a number that moves marks its gauge, and one drain per loop turn checks the
-marked ones, at most `WAKES_PER_TURN` waiters in a turn, so that no burst stalls the loop.
+marked ones, for `TURN_S` or `WAKES_PER_TURN` waiters in a turn, so that no burst stalls the loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from operator import itemgetter
 TICK_MS = 5
 """Deadlines are rounded up to this."""
 WAKES_PER_TURN = 128
-"""How many waiters one loop turn may answer: under 2 ms of work."""
+"""How many waiters one loop turn may answer."""
+WAKES_PER_LOOK = 16
+"""So many are answered between two looks at the clock."""
+TURN_S = 0.002
+"""How long one loop turn may answer waiters: replies that carry errors cost more than others."""
 SWEEP_MIN = 1000
 """A gauge with fewer entries than this is never swept (Kafka: purge.interval.requests)."""
 
@@ -154,21 +158,25 @@ class Purgatory:
     def _drain(self) -> None:
         budget = WAKES_PER_TURN
         marked = self._marked
+        until = self._loop.time() + TURN_S
         while marked and budget > 0:
             gauge = marked.popleft()
-            woken = gauge.wake(budget)
-            budget -= woken
-            if budget <= 0:
+            woken = gauge.wake(WAKES_PER_LOOK)
+            budget -= woken or 1
+            if woken >= WAKES_PER_LOOK:
                 marked.append(gauge)  # perhaps more is due: look again, after the others
             else:
                 gauge.marked = False
+            if self._loop.time() > until:
+                break
         self._draining = bool(marked)
         if marked:
             self._loop.call_soon(self._drain)
 
     def _expire_bucket(self, tick: int) -> None:
         bucket = self._buckets[tick]
-        for waiter in list(islice(bucket, WAKES_PER_TURN)):
+        until = self._loop.time() + TURN_S
+        for count, waiter in enumerate(list(islice(bucket, WAKES_PER_TURN)), 1):
             del bucket[waiter]
             self.parked -= 1
             if not waiter.done:
@@ -176,6 +184,8 @@ class Purgatory:
                 waiter._bucket = None
                 self.expired_total += 1
                 waiter.expire()
+            if count % WAKES_PER_LOOK == 0 and self._loop.time() > until:
+                break
         if bucket:
             self._loop.call_soon(self._expire_bucket, tick)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -60,14 +61,17 @@ class FakeLog:
         self._add(bytes(view))
         return AppendResult(base, self.log_end_offset - 1, -1, self.log_start_offset, False)
 
-    def append_as_follower(self, view: memoryview) -> None:
+    def append_as_follower(self, view: memoryview, batches_max: int = 2**31) -> int:
         if self.broken:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Input/output error")
-        for at, head in batch.iter_headers(view):
+        taken = 0
+        for at, head in islice(batch.iter_headers(view), batches_max):
             assert head.base_offset == self.log_end_offset, "offset mismatch"
             if head.leader_epoch > self.epochs.latest:
                 self.epochs.assign(head.leader_epoch, head.base_offset)
             self._add(bytes(view[at : at + head.size_bytes]))
+            taken = at + head.size_bytes
+        return taken
 
     def _add(self, data: bytes) -> None:
         self.batches.append(data)

@@ -142,11 +142,11 @@ def _missing(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorC
     may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
     if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    _create(ctx.broker, name, str(ctx.principal.name))
+    create_on_demand(ctx.broker, name, str(ctx.principal.name))
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _create(services: Services, name: str, principal: str) -> None:
+def create_on_demand(services: Services, name: str, principal: str) -> None:
     """Ask the controller, once per topic at a time; the client asks for the metadata again."""
     services.background.once(
         ("create", name), lambda: _create_now(services, name, f"User:{principal}")

@@ -20,6 +20,7 @@ from headwater_broker.api.warming import Warmer
 from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.view import ClusterView
+from headwater_broker.groups.service import GroupService
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.waiting.purgatory import Purgatory
 
@@ -47,7 +48,7 @@ class Services:
     replicas: ReplicaManager
     view: ClusterView
     controller: ControllerCalls
-    groups: Any
+    groups: GroupService
     producer_ids: Any
     authorizer: Authorizer
     purgatories: Purgatories

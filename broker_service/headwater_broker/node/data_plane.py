@@ -23,6 +23,7 @@ from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.view import ClusterView
 from headwater_broker.node.config import NodeConfig
+from headwater_broker.node.coordinators import build_groups
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.server.listener import Listener
 from headwater_broker.waiting.purgatory import Purgatory
@@ -51,6 +52,7 @@ def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Service
     """One value for all handlers; the purgatories' wake-ups are wired to the replicas."""
     produce, fetch = Purgatory(parts.loop), Purgatory(parts.loop)
     watches = Watches(produce, fetch)
+    purgatories = Purgatories(produce, fetch, watches)
     parts.replicas.set_wakers(on_hw=None, on_append=None, on_leadership=watches.leadership_moved)
     api = api_config(config)
     return Services(
@@ -61,10 +63,12 @@ def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Service
         replicas=parts.replicas,
         view=parts.view,
         controller=parts.controller,
-        groups=parts.groups,
+        groups=build_groups(
+            config.values, parts.replicas, purgatories, parts.view, parts.clock, parts.entropy
+        ),
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
-        purgatories=Purgatories(produce, fetch, watches),
+        purgatories=purgatories,
         sessions=FetchSessionCache(api.fetch_session_slots, parts.clock, parts.entropy),
         meters=Meters(),
         warmer=parts.warmer,

@@ -187,6 +187,7 @@ class Life:
             self._refreshing.cancel()
         for listener in node.listeners:
             await listener.close()
+        await node.services.groups.close()
         await node.services.background.close()
         await node.remote_log.close()
         await node.replicas.close()

@@ -1,0 +1,30 @@
+"""What the handlers of groups share: the rights they ask for, and names of topics by id."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater_broker.api.services import RequestContext
+
+NAMES_BY_ID_SINCE = 10
+"""OffsetCommit and OffsetFetch name topics by id from this version on (KIP-848)."""
+
+
+def require_group(ctx: RequestContext, operation: Operation, group_id: str) -> None:
+    """Raises KafkaError(GROUP_AUTHORIZATION_FAILED)."""
+    if not ctx.allowed(operation, ResourceType.GROUP, group_id):
+        raise KafkaError(
+            ErrorCode.GROUP_AUTHORIZATION_FAILED, f"no {operation.name} on group {group_id}"
+        )
+
+
+def topic_name(ctx: RequestContext, name: str, topic_id: UUID) -> str:
+    """The topic as named by this request's version. Raises KafkaError(UNKNOWN_TOPIC_ID)."""
+    if ctx.api_version < NAMES_BY_ID_SINCE:
+        return name
+    known = ctx.broker.view.topic_by_id.get(topic_id)
+    if known is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {topic_id} is not known here")
+    return known.name

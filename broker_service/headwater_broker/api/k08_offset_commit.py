@@ -1,0 +1,94 @@
+"""OffsetCommit: durable in `__consumer_offsets` when it is answered.
+
+Unknown topics and missing rights are told per partition; the others commit. Version 10 names topics
+by id (KIP-848).
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headwater_broker.api.group_rights import require_group, topic_name
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+from headwater_broker.groups.offsets import Commit
+from headwater_broker.groups.shard import Committing
+
+
+@handles(OffsetCommitRequest, OffsetCommitResponse)
+async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """One code per partition."""
+    names: list[str] = []
+    refused: list[ErrorCode] = []
+    rows: list[Commit] = []
+    for topic in request.topics:
+        name, code = _check(ctx, topic)
+        names.append(name)
+        refused.append(code)
+        if code is ErrorCode.NONE:
+            rows += [
+                Commit(
+                    name,
+                    p.partition_index,
+                    p.committed_offset,
+                    p.committed_leader_epoch,
+                    p.committed_metadata or "",
+                )
+                for p in topic.partitions
+                if ctx.broker.view.partition(name, p.partition_index) is not None
+            ]
+    codes = {}
+    failed = ErrorCode.NONE
+    try:
+        require_group(ctx, Operation.READ, request.group_id)
+        if rows:
+            codes = await ctx.broker.groups.commit(_asked(request, tuple(rows)))
+    except KafkaError as error:
+        failed = error.code
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=failed or code or codes.get((name, p.partition_index), unknown),
+                    )
+                    for p in topic.partitions
+                ),
+            )
+            for topic, name, code in zip(request.topics, names, refused, strict=True)
+        )
+    )
+
+
+def _check(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> tuple[str, ErrorCode]:
+    try:
+        name = topic_name(ctx, topic.name, topic.topic_id)
+    except KafkaError as error:
+        return "", error.code
+    if not ctx.allowed(Operation.READ, ResourceType.TOPIC, name):
+        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if name not in ctx.broker.view.topics:
+        return name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return name, ErrorCode.NONE
+
+
+def _asked(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> Committing:
+    return Committing(
+        group_id=request.group_id,
+        generation=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        retention_ms=request.retention_time_ms,
+        rows=rows,
+    )

@@ -1,0 +1,153 @@
+"""OffsetFetch: committed offsets, of one group (to v7) or of several (KIP-709).
+
+A partition without a commit has offset -1 and no error. Version 10 names topics by id (KIP-848);
+member epochs (v9) belong to that KIP's groups, which are not served yet: classic members send none.
+`require_stable` (KIP-447) is met always: without transactions no offset is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from headwater_broker.api.group_rights import NAMES_BY_ID_SINCE, require_group, topic_name
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+from headwater_broker.groups.offsets import Committed
+
+GROUPS_SINCE = 8
+TOP_LEVEL_ERROR_SINCE = 2
+
+
+@handles(OffsetFetchRequest, OffsetFetchResponse)
+async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Each group by itself; the shapes differ by version only."""
+    if ctx.api_version >= GROUPS_SINCE:
+        found = [await _group(ctx, group) for group in request.groups]
+        return OffsetFetchResponse(groups=tuple(found))
+    topics = request.topics
+    asked = OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else tuple(
+            OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes)
+            for t in topics
+        ),
+    )
+    group = await _group(ctx, asked)
+    rows = group.topics
+    if group.error_code and ctx.api_version < TOP_LEVEL_ERROR_SINCE:
+        rows = tuple(_failed(t, ErrorCode(group.error_code)) for t in asked.topics or ())
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=t.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=p.partition_index,
+                        committed_offset=p.committed_offset,
+                        committed_leader_epoch=p.committed_leader_epoch,
+                        metadata=p.metadata,
+                        error_code=p.error_code,
+                    )
+                    for p in t.partitions
+                ),
+            )
+            for t in rows
+        ),
+    )
+
+
+async def _group(ctx: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    try:
+        require_group(ctx, Operation.DESCRIBE, asked.group_id)
+        if asked.topics is None:
+            rows = await _all(ctx, asked.group_id)
+        else:
+            rows = await _some(ctx, asked.group_id, asked.topics)
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(rows))
+
+
+async def _all(ctx: RequestContext, group_id: str) -> list[OffsetFetchResponseTopics]:
+    found = await ctx.broker.groups.fetch(group_id, None)
+    by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
+    for (topic, partition), row in found.items():
+        if ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            by_topic.setdefault(topic, []).append(_row(partition, row))
+    rows = []
+    for topic, partitions in by_topic.items():
+        known = ctx.broker.view.topics.get(topic)
+        if known is None and ctx.api_version >= NAMES_BY_ID_SINCE:
+            continue  # it has no id any more
+        made = OffsetFetchResponseTopics(name=topic, partitions=tuple(partitions))
+        if known is not None:
+            made = OffsetFetchResponseTopics(
+                name=topic, topic_id=known.topic_id, partitions=tuple(partitions)
+            )
+        rows.append(made)
+    return rows
+
+
+async def _some(
+    ctx: RequestContext, group_id: str, topics: Iterable[OffsetFetchRequestTopics]
+) -> list[OffsetFetchResponseTopics]:
+    names: dict[int, str] = {}
+    rows: dict[int, OffsetFetchResponseTopics] = {}
+    topics = tuple(topics)
+    for at, topic in enumerate(topics):
+        try:
+            name = topic_name(ctx, topic.name, topic.topic_id)
+        except KafkaError as error:
+            rows[at] = _failed(topic, error.code)
+            continue
+        if ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            names[at] = name
+        else:
+            rows[at] = _failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    wanted = tuple((names[at], p) for at in names for p in topics[at].partition_indexes)
+    found = await ctx.broker.groups.fetch(group_id, wanted)
+    for at, name in names.items():
+        rows[at] = OffsetFetchResponseTopics(
+            name=topics[at].name,
+            topic_id=topics[at].topic_id,
+            partitions=tuple(_row(p, found[(name, p)]) for p in topics[at].partition_indexes),
+        )
+    return [rows[at] for at in range(len(topics))]
+
+
+def _row(partition: int, row: Committed) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=row.offset,
+        committed_leader_epoch=row.leader_epoch,
+        metadata=row.metadata,
+    )
+
+
+def _failed(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            OffsetFetchResponsePartitions(
+                partition_index=p, committed_offset=-1, metadata="", error_code=code
+            )
+            for p in topic.partition_indexes
+        ),
+    )

@@ -1,0 +1,83 @@
+"""FindCoordinator: which broker leads the partition that a group belongs to.
+
+The internal topic is created when the first group is looked for. Version 4 asks for several keys at
+once (KIP-699). Transactional ids and share groups have no coordinator here yet: they are refused
+for good, so that clients do not look for ever.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k10_find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from headwater_broker.api.endpoints import Endpoint, endpoints
+from headwater_broker.api.forwarding import await_view, have_leaders
+from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, create_on_demand
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+GROUP_KEY = 0
+BATCH_SINCE = 4
+CREATE_WAIT_MS = 3_000
+"""How long the very first look-up waits for the internal topic; then the client asks again."""
+
+
+@handles(FindCoordinatorRequest, FindCoordinatorResponse)
+async def find_coordinator(
+    ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """One answer per key."""
+    if ctx.api_version >= BATCH_SINCE:
+        rows = [await _find(ctx, request.key_type, key) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=tuple(rows))
+    row = await _find(ctx, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=row.error_code,
+        error_message=row.error_message,
+        node_id=row.node_id,
+        host=row.host,
+        port=row.port,
+    )
+
+
+async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
+    try:
+        found = await _endpoint(ctx, key_type, key)
+    except KafkaError as error:
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=error.code,
+            error_message=error.detail or None,
+        )
+    return Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port)
+
+
+async def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
+    services = ctx.broker
+    if key_type != GROUP_KEY:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"no coordinators of key type {key_type}, only of groups"
+        )
+    if not ctx.allowed(Operation.DESCRIBE, ResourceType.GROUP, key):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"no DESCRIBE on group {key}")
+    if OFFSETS_TOPIC not in services.view.topics and services.view.is_complete:
+        create_on_demand(services, OFFSETS_TOPIC, str(ctx.principal.name))
+        wanted = [(OFFSETS_TOPIC, services.config.offsets_partitions)]
+        await await_view(services, lambda: have_leaders(services, wanted), CREATE_WAIT_MS)
+    partition = services.groups.partition_of(key)
+    state = services.view.partition(OFFSETS_TOPIC, partition)
+    leader_id = -1 if state is None else state.leader_id
+    found = endpoints(services, ctx.listener, (leader_id,))
+    if not found:
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"{OFFSETS_TOPIC}-{partition} has no live leader now",
+        )
+    return found[0]

@@ -1,0 +1,48 @@
+"""JoinGroup: classic members; answered when the rebalance completes.
+
+From version 4 on a new dynamic member is first told its id and joins again with it (KIP-394);
+version 0 has no rebalance time-out of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headwater.errors import KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+from headwater_broker.groups.membership import Joining, refused_join
+
+KNOWN_ID_SINCE = 4
+NULL_PROTOCOL_SINCE = 7
+
+
+@handles(JoinGroupRequest, JoinGroupResponse)
+async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    """Wait for the others."""
+    timeout_ms = request.rebalance_timeout_ms
+    try:
+        require_group(ctx, Operation.READ, request.group_id)
+        reply = await ctx.broker.groups.join(
+            Joining(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                client_id=ctx.client_id or "",
+                client_host=f"/{ctx.client_host}",
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=request.session_timeout_ms if timeout_ms < 0 else timeout_ms,
+                protocol_type=request.protocol_type,
+                protocols=tuple((p.name, bytes(p.metadata)) for p in request.protocols),
+                fresh_id="",
+                needs_known_id=ctx.api_version >= KNOWN_ID_SINCE,
+            )
+        )
+    except KafkaError as error:
+        reply = refused_join(error.code, request.member_id)
+    if reply.protocol_name is None and ctx.api_version < NULL_PROTOCOL_SINCE:
+        reply = replace(reply, protocol_name="")
+    return reply

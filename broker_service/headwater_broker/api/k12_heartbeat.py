@@ -1,0 +1,23 @@
+"""Heartbeat: a member lives; it learns here that a rebalance has begun."""
+
+from __future__ import annotations
+
+from headwater.errors import KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(HeartbeatRequest, HeartbeatResponse)
+async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """One code."""
+    try:
+        require_group(ctx, Operation.READ, request.group_id)
+        code = await ctx.broker.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+    except KafkaError as error:
+        code = error.code
+    return HeartbeatResponse(error_code=code)

@@ -1,0 +1,21 @@
+"""SyncGroup: the leader brings the assignment, every member gets its part once it is durable."""
+
+from __future__ import annotations
+
+from headwater.errors import KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(SyncGroupRequest, SyncGroupResponse)
+async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    """Wait for the leader."""
+    try:
+        require_group(ctx, Operation.READ, request.group_id)
+        reply: SyncGroupResponse = await ctx.broker.groups.sync(request)
+    except KafkaError as error:
+        reply = SyncGroupResponse(error_code=error.code)
+    return reply

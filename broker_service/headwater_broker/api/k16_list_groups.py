@@ -1,0 +1,24 @@
+"""ListGroups: the groups whose coordinator this broker is, by state (KIP-518) and type."""
+
+from __future__ import annotations
+
+from headwater.errors import KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from headwater_broker.api.forwarding import may_on_cluster
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(ListGroupsRequest, ListGroupsResponse)
+async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Who may not describe the cluster sees the groups that it may describe."""
+    states = frozenset(name.lower() for name in request.states_filter)
+    types = frozenset(name.lower() for name in request.types_filter)
+    try:
+        rows = await ctx.broker.groups.list_groups(states, types)
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
+    if not may_on_cluster(ctx, Operation.DESCRIBE):
+        rows = [r for r in rows if ctx.allowed(Operation.DESCRIBE, ResourceType.GROUP, r.group_id)]
+    return ListGroupsResponse(groups=tuple(rows))

@@ -1,0 +1,52 @@
+"""OffsetDelete: forget committed offsets of topics that no member of the group reads (KIP-496)."""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(OffsetDeleteRequest, OffsetDeleteResponse)
+async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """One code per partition, or one for all."""
+    denied = {
+        t.name
+        for t in request.topics
+        if not ctx.allowed(Operation.READ, ResourceType.TOPIC, t.name)
+    }
+    wanted = tuple(
+        (t.name, p.partition_index)
+        for t in request.topics
+        if t.name not in denied
+        for p in t.partitions
+    )
+    try:
+        require_group(ctx, Operation.DELETE, request.group_id)
+        codes = await ctx.broker.groups.delete_offsets(request.group_id, wanted)
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetDeleteResponse(
+        topics=tuple(
+            OffsetDeleteResponseTopic(
+                name=t.name,
+                partitions=tuple(
+                    OffsetDeleteResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=codes.get((t.name, p.partition_index), refused),
+                    )
+                    for p in t.partitions
+                ),
+            )
+            for t in request.topics
+        )
+    )

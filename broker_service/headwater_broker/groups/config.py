@@ -1,0 +1,24 @@
+"""The settings of group coordinators, with Kafka's names in the comments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEW_MEMBER_TIMEOUT_MS = 300_000
+"""A member that joins for the first time is kept this long while its join is parked, as it does
+not heartbeat meanwhile."""
+EXPIRY_GROUPS_PER_TICK = 200
+"""How many groups one tick looks through for expired offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """What the machine must know."""
+
+    min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
+    max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
+    initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    max_size: int = 2**31 - 1  # group.max.size
+    offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
+    offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
+    offsets_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms

@@ -1,0 +1,168 @@
+"""The group coordinators of this broker, as the API handlers use them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis.k11_join_group import JoinGroupResponse
+from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
+from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from headwater.wire.apis.k15_describe_groups import DescribedGroup
+from headwater.wire.apis.k16_list_groups import ListedGroup
+from headwater_broker.coordination.appender import Appender
+from headwater_broker.coordination.decision import Decision, Now, Token
+from headwater_broker.coordination.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
+from headwater_broker.groups.config import GroupConfig
+from headwater_broker.groups.group import TopicPartition
+from headwater_broker.groups.hashing import partition_of
+from headwater_broker.groups.membership import Joining
+from headwater_broker.groups.offsets import Committed
+from headwater_broker.groups.shard import Committing, GroupShard
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+Codes = dict[TopicPartition, ErrorCode]
+GroupOffsets = dict[TopicPartition, Committed]
+
+
+class GroupService:
+    """Routes each request to the shard of its group. All methods raise KafkaError:
+    NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, and their own.
+    """
+
+    def __init__(
+        self,
+        appender: Appender,
+        clock: Clock,
+        entropy: Entropy,
+        partition_count: Callable[[], int],
+        config: GroupConfig,
+        *,
+        write_timeout_ms: int = WRITE_TIMEOUT_MS,
+    ) -> None:
+        """`partition_count()` is how many partitions `__consumer_offsets` has; 0: not made yet."""
+        self._entropy = entropy
+        self._partition_count = partition_count
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            OFFSETS_TOPIC,
+            lambda _partition: GroupShard(config),
+            appender,
+            clock,
+            write_timeout_ms=write_timeout_ms,
+        )
+
+    def partition_of(self, group_id: str) -> int:
+        """Where a group lives. Raises COORDINATOR_NOT_AVAILABLE before the topic is made."""
+        count = self._partition_count()
+        if count <= 0:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not made yet"
+            )
+        return partition_of(group_id, count)
+
+    async def close(self) -> None:
+        """Forget every shard."""
+        await self.runtime.close()
+
+    async def _run(
+        self, group_id: str, command: Callable[[GroupShard, Now, Token], Decision]
+    ) -> Any:
+        return await self.runtime.run(self.partition_of(group_id), command)
+
+    # -- membership
+
+    async def join(self, ask: Joining) -> JoinGroupResponse:
+        """Waits until the rebalance completes. `fresh_id` is filled in here."""
+        if not ask.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        prefix = ask.client_id if ask.instance_id is None else ask.instance_id
+        named = replace(ask, fresh_id=f"{prefix}-{self._entropy.uuid()}")
+        reply = await self._run(ask.group_id, lambda s, now, t: s.join(named, now, t))
+        return cast(JoinGroupResponse, reply)
+
+    async def sync(self, ask: SyncGroupRequest) -> SyncGroupResponse:
+        """Waits until the leader's assignment is durable."""
+        reply = await self._run(ask.group_id, lambda s, now, t: s.sync(ask, now, t))
+        return cast(SyncGroupResponse, reply)
+
+    async def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """NONE or REBALANCE_IN_PROGRESS."""
+        reply = await self._run(
+            group_id,
+            lambda s, now, t: s.heartbeat(group_id, member_id, instance_id, generation, now, t),
+        )
+        return cast(ErrorCode, reply)
+
+    async def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
+        """One row per member."""
+        reply = await self._run(group_id, lambda s, now, t: s.leave(group_id, members, now, t))
+        return cast(list[MemberResponse], reply)
+
+    # -- offsets
+
+    async def commit(self, ask: Committing) -> Codes:
+        """Durable when it returns."""
+        reply = await self._run(ask.group_id, lambda s, now, t: s.commit(ask, now, t))
+        return cast(Codes, reply)
+
+    async def fetch(self, group_id: str, wanted: tuple[TopicPartition, ...] | None) -> GroupOffsets:
+        """The wanted partitions' offsets; None: all."""
+        asks = ((group_id, wanted),)
+        reply = await self._run(group_id, lambda s, now, t: s.fetch(asks, now, t))
+        return cast(dict[str, GroupOffsets], reply)[group_id]
+
+    async def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> Codes:
+        """Also raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        reply = await self._run(
+            group_id, lambda s, now, t: s.delete_offsets(group_id, wanted, now, t)
+        )
+        return cast(Codes, reply)
+
+    async def topics_deleted(self, topics: frozenset[str]) -> None:
+        """Remove the offsets of deleted topics from every shard here. Raises the first error, after
+        every shard was asked.
+        """
+        results = await asyncio.gather(
+            *(
+                self.runtime.run(partition, lambda s, now, t: s.topics_deleted(topics, now, t))
+                for partition in self.runtime.partitions
+            ),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    # -- administration
+
+    async def describe(self, group_id: str) -> DescribedGroup:
+        """State, members, assignments."""
+        reply = await self._run(group_id, lambda s, now, t: s.describe(group_id, now, t))
+        return cast(DescribedGroup, reply)
+
+    async def list_groups(self, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
+        """The groups of every shard here. Raises COORDINATOR_LOAD_IN_PROGRESS, as a part of the
+        list would look like the whole of it.
+        """
+        if self.runtime.is_loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded")
+        rows: list[ListedGroup] = []
+        for partition in self.runtime.partitions:
+            reply = await self.runtime.run(
+                partition, lambda s, now, t: s.list_groups(states, types, now, t)
+            )
+            rows += cast(list[ListedGroup], reply)
+        return rows
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """NONE, NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND."""
+        reply = await self._run(group_id, lambda s, now, t: s.delete_groups((group_id,), now, t))
+        return cast(dict[str, ErrorCode], reply)[group_id]

@@ -60,8 +60,6 @@ class Services:
     config: ApiConfig
     tiered_end: Callable[[str, int], int | None]
     """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
-    status: Callable[[], dict[str, Any]]
-    """The status page's document."""
 
     def tiered_topic(self, topic: str, topic_id: UUID) -> TieredTopic:
         """Where a topic's history lives: `<base>/<topic>-<id as Kafka writes it>`."""

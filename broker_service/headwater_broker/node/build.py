@@ -36,11 +36,13 @@ from headwater_broker.node.late_sync import LateSyncFiles
 from headwater_broker.node.metrics import MetricsText
 from headwater_broker.node.peers import DeadPeers
 from headwater_broker.node.status import StatusDocument
+from headwater_broker.node.status_pages import PageParts, StatusPages
 from headwater_broker.node.tiering import TieredEnds
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.server.control_grpc import ControlServer
+from headwater_broker.server.http_status import HttpStatusServer
 from headwater_broker.server.page_cache import PageCache
 from headwater_broker.transactions.producer_ids import ProducerIds
 from headwater_tier.remote_log import DeltaRemoteLog
@@ -108,6 +110,7 @@ class Node:
             for address in config.listeners
         ]
         self.control = self._control_server(loop, stop)
+        self.status_server = None if config.status is None else self._status_server()
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
@@ -129,7 +132,6 @@ class Node:
                 producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,
-                status=self.status.build,
             ),
         )
 
@@ -216,7 +218,7 @@ class Node:
                 view=self.view,
                 replicas=self.replicas,
                 tiered=self.tiered,
-                status=self.status.build,
+                status=self.status.text,
                 is_ready=lambda: self.is_ready,
                 stop=stop,
             )
@@ -227,6 +229,22 @@ class Node:
         }
         address = self.config.control
         return ControlServer(table, loop, host=address.host, port=address.port)
+
+    def _status_server(self) -> HttpStatusServer:
+        pages = StatusPages(
+            PageParts(
+                broker_id=self.config.broker_id,
+                clock=self.clock,
+                view=self.view,
+                comings=self.status.comings,
+                control=self.control_calls,
+                document=self.status.text,
+                metrics=self.metrics,
+                is_ready=lambda: self.is_ready,
+                pool=self.pool,
+            )
+        )
+        return HttpStatusServer(pages.routes())
 
     def _registration(self, cluster_id: str) -> BrokerRegistration:
         """What `/brokers/ids/N` says of us now."""

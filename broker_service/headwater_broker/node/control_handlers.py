@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -41,7 +40,7 @@ class ControlParts:
     view: ClusterView
     replicas: ReplicaManager
     tiered: TieredEnds
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[], Awaitable[str]]
     is_ready: Callable[[], bool]
     stop: Callable[[str], None]
 
@@ -99,7 +98,7 @@ class ControlHandlers:
         return StatusReply(
             ready=self._parts.is_ready(),
             broker_id=self._parts.broker_id,
-            document=json.dumps(self._parts.status(), separators=(",", ":")),
+            document=await self._parts.status(),
         )
 
     async def _drain(self, request: DrainRequest) -> DrainReply:

@@ -45,7 +45,6 @@ class Parts:
     producer_ids: Any = None
     remote_log: RemoteLog | None = None
     tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
-    status: Callable[[], dict[str, Any]] = dict
 
 
 def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Services:
@@ -76,7 +75,6 @@ def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Service
         remote_log=parts.remote_log,
         config=api,
         tiered_end=parts.tiered_end,
-        status=parts.status,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -17,6 +19,7 @@ from headwater_broker.api.meters import LATENCY_BOUNDS_MS, ApiMeter
 from headwater_broker.api.registry import rows
 from headwater_broker.api.services import Services
 from headwater_broker.node.lag import LagProbe
+from headwater_broker.node.own_process import rss_bytes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,6 +38,9 @@ class BrokerCollector(Collector):
         yield from self._requests(services)
         yield from self._partitions(services)
         yield from self._node(services)
+        yield GaugeMetricFamily(
+            "process_resident_memory_bytes", "Resident memory of the broker.", value=rss_bytes()
+        )
 
     def describe(self) -> list[Metric]:
         """Nothing ahead of time: registering must not collect."""
@@ -88,6 +94,31 @@ class BrokerCollector(Collector):
         for name, text, value in rows_:
             yield GaugeMetricFamily(f"headwater_{name}", text, value=value)
 
+    def _loop_gauges(self) -> tuple[tuple[str, str, float], ...]:
+        lag = self._lag
+        return (
+            (
+                "loop_delay_seconds",
+                "Worst delay of a timer within a minute, the wait for a core included.",
+                lag.recent_worst_s,
+            ),
+            (
+                "loop_delay_worst_seconds",
+                "Worst delay of a timer since start, the wait for a core included.",
+                lag.worst_s,
+            ),
+            (
+                "loop_turn_seconds",
+                "Longest turn of the event loop within a minute, without the wait for a core.",
+                lag.recent_turn_s,
+            ),
+            (
+                "loop_turn_longest_seconds",
+                "Longest turn of the event loop since start, without the wait for a core.",
+                lag.longest_turn_s,
+            ),
+        )
+
     def _node(self, services: Services) -> Iterator[Metric]:
         meters, parked = services.meters, services.purgatories
         gauges = (
@@ -95,16 +126,7 @@ class BrokerCollector(Collector):
             ("parked_produce", "Produce requests that wait.", parked.produce.parked),
             ("parked_fetch", "Fetch requests that wait.", parked.fetch.parked),
             ("fetch_sessions", "Fetch sessions.", len(services.sessions)),
-            (
-                "loop_delay_seconds",
-                "Worst delay of the event loop within a minute.",
-                self._lag.recent_worst_s,
-            ),
-            (
-                "loop_delay_worst_seconds",
-                "Worst delay of the event loop since start.",
-                self._lag.worst_s,
-            ),
+            *self._loop_gauges(),
             (
                 "controller_id",
                 "The controller as this broker sees it.",
@@ -122,7 +144,7 @@ class BrokerCollector(Collector):
             ),
             ("remote_read_errors", "Reads of tiered offsets that failed.", meters.remote_errors),
             ("produce_expired", "Produce requests that timed out.", parked.produce.expired_total),
-            ("loop_late", "Loop delays above 20 ms.", self._lag.late_total),
+            ("loop_late", "Turns of the event loop above 20 ms.", self._lag.late_total),
         )
         for name, text, value in counters:
             yield CounterMetricFamily(f"headwater_{name}", text, value=value)
@@ -137,6 +159,17 @@ def _buckets(meter: ApiMeter) -> list[tuple[str, float]]:
     return found
 
 
+class _Collected:
+    """Families that were collected already, as `generate_latest` wants them."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        """All of them."""
+        return self._families
+
+
 class MetricsText:
     """The registry of one broker and its text form."""
 
@@ -144,6 +177,15 @@ class MetricsText:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(BrokerCollector(services, lag))
 
-    def render(self) -> bytes:
-        """Prometheus text, as /metrics serves it (CONTENT_TYPE)."""
-        return generate_latest(self.registry)
+    async def collect(self) -> list[Metric]:
+        """Read the counters; the loop has its turn after each family."""
+        families = []
+        for family in self.registry.collect():
+            families.append(family)
+            await asyncio.sleep(0)
+        return families
+
+    @staticmethod
+    def format(families: list[Metric]) -> bytes:
+        """Prometheus text, as /metrics serves it (CONTENT_TYPE). Any thread."""
+        return generate_latest(cast(CollectorRegistry, _Collected(families)))

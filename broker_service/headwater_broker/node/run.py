@@ -27,6 +27,9 @@ DRAIN_TIMEOUT_MS = 10_000
 DRAIN_PAUSE_S = 0.2
 TIERED_REFRESH_S = 10.0
 FILES_REMOVED_EVERY_S = 1.0
+RATES_EVERY_S = 1.0
+BROKERS_SEEN_EVERY_S = 0.1
+"""How exactly the status page knows when a broker went."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +79,12 @@ class Life:
         node = self._node
         for listener, address in zip(node.listeners, node.config.listeners, strict=True):
             await listener.bind(address.host, address.port)
+        await self._bind_status()
         node.logs.load_all()
         self._is_loaded = True
         node.control.start()
+        if node.status_server is not None:
+            await node.status_server.serve()
         await node.membership.start()
         await node.controller.start()
         await self._first_view(stopping)
@@ -90,6 +96,12 @@ class Life:
         self._tell()
         process.settle()
         node.lag.start()
+
+    async def _bind_status(self) -> None:
+        node = self._node
+        if node.status_server is not None and node.config.status is not None:
+            address = node.config.status
+            node.status.status_port = await node.status_server.bind(address.host, address.port)
 
     async def _first_view(self, stopping: asyncio.Future[str]) -> None:
         """Wait until the controller has told us of the cluster: before that we know nothing."""
@@ -153,6 +165,8 @@ class Life:
             v.integer("log.flush.start.offset.checkpoint.interval.ms") / 1000,
             node.logs.checkpoint_log_starts,
         )
+        every("rates", RATES_EVERY_S, node.status.sample)
+        every("brokers seen", BROKERS_SEEN_EVERY_S, node.status.look)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
 
     def _refresh_tiered(self) -> None:
@@ -188,6 +202,8 @@ class Life:
         for listener in node.listeners:
             await listener.close()
         await node.services.groups.close()
+        if node.status_server is not None:
+            await node.status_server.close()
         await node.services.background.close()
         await node.remote_log.close()
         await node.replicas.close()

@@ -178,12 +178,11 @@ class ReplicaManager:
             if partition is not None and partition.log is log:
                 partition.fail_storage(folder)
 
-    def describe(self) -> dict[str, Any]:
-        """For the status page."""
+    def describe_fetching(self) -> dict[str, Any]:
+        """For the status page, beside the partitions' own rows (`describe_partition`)."""
         return {
             "controller_epoch": self.controller_epoch,
             "fetchers": self._fetchers.describe(),
-            "partitions": [_describe(p) for _, p in sorted(self.partitions.items())],
         }
 
     async def close(self) -> None:
@@ -383,7 +382,8 @@ def _refusal(state: PartitionState, what: Decision, hosted: Partition | None) ->
     )
 
 
-def _describe(partition: Partition) -> dict[str, Any]:
+def describe_partition(partition: Partition) -> dict[str, Any]:
+    """One replica's row of the status document."""
     log = partition.log
     return {
         "topic": partition.topic,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs_pages import BLOCKS, DOCS, ROOT, with_block
+from headwater_broker.api.registry import load_handlers
 from headwater_spark import options
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
@@ -29,3 +30,15 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("name", sorted({*options._SOURCE_NAMES, *options._SINK_NAMES}))
 def test_every_spark_option_is_documented(name: str) -> None:
     assert f"`{name}`" in (DOCS / "spark.md").read_text()
+
+
+def test_what_is_said_to_be_missing_is_missing() -> None:
+    """`<!-- until:JoinGroup -->` marks a line that is true only until that API is served."""
+    served = {row.request.__name__.removesuffix("Request") for row in load_handlers().values()}
+    stale = [
+        f"{page.name}: {name} is served now: rewrite the line marked until:{name}"
+        for page in PAGES
+        for name in re.findall(r"<!-- until:(\w+) -->", page.read_text())
+        if name in served
+    ]
+    assert stale == []

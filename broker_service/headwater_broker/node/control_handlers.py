@@ -66,10 +66,10 @@ class ControlHandlers:
         return {key: cast(ControlHandler, handler) for key, handler in rows.items()}
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        return self._parts.replicas.apply_leader_and_isr(request)
+        return await self._parts.replicas.take_leader_and_isr(request)
 
     async def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
-        return self._parts.replicas.stop_replica(request)
+        return await self._parts.replicas.take_stop_replica(request)
 
     async def _replica_state(self, request: ReplicaStateRequest) -> ReplicaStateReply:
         return self._parts.replicas.replica_state(request)

@@ -82,6 +82,7 @@ class Life:
         await self._bind_status()
         node.logs.load_all()
         self._is_loaded = True
+        process.settle()
         node.control.start()
         if node.status_server is not None:
             await node.status_server.serve()
@@ -93,9 +94,9 @@ class Life:
         self._start_ticks()
         node.is_ready = True
         node.store.on_session(self._session_changed)
-        self._tell()
-        process.settle()
+        process.freeze()
         node.lag.start()
+        self._tell()
 
     async def _bind_status(self) -> None:
         node = self._node
@@ -201,9 +202,9 @@ class Life:
             self._refreshing.cancel()
         for listener in node.listeners:
             await listener.close()
-        await node.services.groups.close()
         if node.status_server is not None:
             await node.status_server.close()
+        await node.services.groups.close()
         await node.services.background.close()
         await node.remote_log.close()
         await node.replicas.close()

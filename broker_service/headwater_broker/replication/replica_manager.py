@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -70,6 +72,7 @@ class ReplicaManager:
             broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition
         )
         self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker)
+        self._in_order = asyncio.Lock()
 
     # -- looking up
 
@@ -103,8 +106,33 @@ class ReplicaManager:
 
     # -- control requests
 
+    async def take_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
+        """Become leader or follower as the controller says, with a turn of the loop after each
+        partition: opening hundreds of logs stalls nobody.
+
+        Control requests are taken one after the other, in the order they came.
+        """
+        async with self._in_order:
+            with closing(self._steps(request)) as steps:
+                while True:
+                    try:
+                        next(steps)
+                    except StopIteration as end:
+                        return _reply(end)
+                    await asyncio.sleep(0)
+
     def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        """Become leader or follower as the controller says."""
+        """The same in one turn of the loop."""
+        steps = self._steps(request)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return _reply(end)
+
+    def _steps(self, request: LeaderAndIsrRequest) -> Generator[None, None, LeaderAndIsrReply]:
+        """Partition by partition. What was applied is followed and told even when the caller
+        gives up between two of them: the controller sends the rest again."""
         refused = self._fence(request.controller_epoch, request.broker_epoch)
         if refused is not ErrorCode.NONE:
             return LeaderAndIsrReply(error_code=refused)
@@ -114,15 +142,22 @@ class ReplicaManager:
         results = []
         changed: list[Partition] = []
         following: list[Partition] = []
-        for state in request.partitions:
-            result = self._apply_safely(state, changed, following)
-            results.append(result)
-        if request.full:
-            self._stop_unnamed(request, changed)
-        self._fetchers.follow(following)
-        self._fetchers.drop_idle()
-        self._tell(changed)
+        try:
+            for state in request.partitions:
+                results.append(self._apply_safely(state, changed, following))
+                yield
+            if request.full:
+                self._stop_unnamed(request, changed)
+        finally:
+            self._fetchers.follow(following)
+            self._fetchers.drop_idle()
+            self._tell(changed)
         return LeaderAndIsrReply(error_code=ErrorCode.NONE, partitions=tuple(results))
+
+    async def take_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
+        """`stop_replica`, after the control requests that came before."""
+        async with self._in_order:
+            return self.stop_replica(request)
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
         """Stop hosting; with `delete`, remove the log too (also one not hosted: the topic was
@@ -360,6 +395,11 @@ class ReplicaManager:
         for partition in changed:
             for listener in self.leadership_listeners:
                 listener(partition)
+
+
+def _reply(end: StopIteration) -> LeaderAndIsrReply:
+    reply: LeaderAndIsrReply = end.value
+    return reply
 
 
 def _as_hosted(partition: Partition) -> Hosted:

@@ -69,6 +69,8 @@ class Topic:
     partitions: int
     is_internal: bool
     leaders: tuple[int, ...]
+    replicas: tuple[int, ...] = ()
+    """Brokers that host some of it."""
 
 
 class Brokers:
@@ -103,6 +105,7 @@ class Brokers:
                 partitions=len(topic.partitions),
                 is_internal=topic.is_internal,
                 leaders=tuple(p.leader for p in topic.partitions),
+                replicas=tuple(sorted({b for p in topic.partitions for b in p.replicas})),
             )
             for name, topic in found.items()
         }
@@ -203,18 +206,20 @@ class Brokers:
             ends.update({(i.topic, i.partition): i.end_offset for i in reply.items})
 
     def hint(self, topic: Topic) -> None:
-        """Tell the leaders that the table moved. They verify; a lost hint costs only time."""
-        for leader in sorted(set(topic.leaders) - {NO_LEADER}):
+        """Tell leaders and followers that the table moved. They verify; a lost hint costs only
+        time. (Followers drop their local segments by their own reading of the table.)
+        """
+        for broker in sorted({*topic.leaders, *topic.replicas} - {NO_LEADER}):
             try:
-                address = self.control_address(leader, HINT_TIMEOUT_S)
+                address = self.control_address(broker, HINT_TIMEOUT_S)
                 if address is None:
                     continue
                 with ControlClient(address) as control:
                     request = TierHintRequest(topic_id=topic.uuid)
                     control.call(request, TierHintReply, HINT_TIMEOUT_MS)
             except (ControlUnavailableError, KafkaError, OSError) as e:
-                logger.info("no hint to broker %d: %s", leader, e)
-                self._control_addresses.pop(leader, None)
+                logger.info("no hint to broker %d: %s", broker, e)
+                self._control_addresses.pop(broker, None)
 
     def control_address(self, broker_id: int, timeout_s: float | None = None) -> str | None:
         """`host:port` of a broker's control plane; None for brokers without one."""

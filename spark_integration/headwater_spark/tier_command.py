@@ -15,6 +15,7 @@ from headwater.system import SystemClock
 from headwater_spark.spark_session import session
 from headwater_spark.tier_job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
+from headwater_tier.upkeep_command import compact_table, repair_table, vacuum_table
 
 MASTER_DEFAULT = "local[*]"
 INTERVAL_DEFAULT_S = 1.0
@@ -24,6 +25,11 @@ FAILURE_PAUSE_S = 5.0
 @click.group()
 def tier() -> None:
     """Move closed history into Delta tables."""
+
+
+tier.add_command(repair_table)
+tier.add_command(compact_table)
+tier.add_command(vacuum_table)
 
 
 @tier.command()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -21,7 +21,9 @@ from headwater_spark import options
 from headwater_spark.brokers import Brokers, Topic
 from headwater_spark.history import ENABLE_KEY, locate
 from headwater_spark.tier_task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
-from headwater_tier.commit import commit_facts, ensure_table
+from headwater_spark.tier_upkeep import TableUpkeep
+from headwater_tier.commit import commit_facts
+from headwater_tier.delta import LogTable
 from headwater_tier.plan import (
     FileFacts,
     Outcome,
@@ -81,6 +83,7 @@ class TopicTier:
         self.location = locate(
             self._brokers, self.topic, tables_uri=tables_uri, storage_options=storage_options
         )
+        self._upkeep = TableUpkeep(spark, self._brokers, clock, self.location)
 
     def enable(self) -> bool:
         """Set `remote.storage.enable` on the topic where it is missing; True when it was.
@@ -96,10 +99,17 @@ class TopicTier:
     def round(self) -> Round:
         """Tier what is committed now. Raises when the table or the brokers refuse."""
         self._follow_topic()
-        ends = ensure_table(self.location, self.topic.partitions)
-        ranges = self._plan(ends)
-        if not ranges:
-            return Round(self.topic.name, 0, 0, 0, 0, None)
+        snapshot = LogTable.create(self.location, self.topic.partitions).snapshot
+        log_starts, ranges = self._plan(snapshot.ends)
+        done = self._tier(ranges) if ranges else Round(self.topic.name, 0, 0, 0, 0, None)
+        self._upkeep.round(self.topic, snapshot, log_starts)
+        return done
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._brokers.close()
+
+    def _tier(self, ranges: Sequence[TierRange]) -> Round:
         offsets = sum(r.end_offset - r.start_offset for r in ranges)
         facts = self._run(ranges)
         result = commit_facts(self.location, ranges, facts, clock=self._clock)
@@ -109,10 +119,6 @@ class TopicTier:
         self._brokers.hint(self.topic)
         rows, size = sum(f.rows for f in facts), sum(f.size_bytes for f in facts)
         return Round(self.topic.name, rows, len(facts), size, offsets, result.version)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._brokers.close()
 
     def _follow_topic(self) -> None:
         """More partitions and other leaders are followed; another topic of that name is not."""
@@ -124,7 +130,8 @@ class TopicTier:
             )
         self.topic = found
 
-    def _plan(self, ends: dict[int, int]) -> tuple[TierRange, ...]:
+    def _plan(self, ends: Mapping[int, int]) -> tuple[dict[int, int], tuple[TierRange, ...]]:
+        """The leaders' log starts, and what to tier."""
         partitions = [(self.topic.name, p) for p in range(self.topic.partitions)]
         earliest = self._brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
         stable = self._brokers.list_offsets(
@@ -132,7 +139,8 @@ class TopicTier:
         )
         bounds = {tp[1]: PartitionBounds(earliest[tp], stable[tp]) for tp in partitions}
         most = math.ceil(ROUND_OFFSETS_MAX / max(1, len(partitions)))
-        return plan_ranges(ends, bounds, offsets_max=most)
+        starts = {tp[1]: start for tp, start in earliest.items()}
+        return starts, plan_ranges(ends, bounds, offsets_max=most)
 
     def _run(self, ranges: Sequence[TierRange]) -> list[FileFacts]:
         tasks = [

@@ -19,7 +19,7 @@ from uuid import UUID
 from headwater.columnar import encode
 from headwater.columnar.encode import arrow_to_batches
 from headwater.errors import HeadwaterError
-from headwater_tier.delta import TableAccessError
+from headwater_tier.delta import TableAccessError, table_exists
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import OffsetNotTieredError, Stretch, TableReader
 
@@ -59,6 +59,9 @@ class Worker:
         raise HeadwaterError(f"unknown request {request['do']!r}")
 
     def _ranges(self, location: TableLocation) -> dict[str, list[int]]:
+        if not table_exists(location):  # nothing is tiered yet, or it is gone: the broker knows
+            self._readers.pop(location, None)
+            return {}
         snapshot = self._refreshed(location).snapshot
         return {str(p): [snapshot.starts.get(p, 0), end] for p, end in snapshot.ends.items()}
 

@@ -286,7 +286,9 @@ class FetchJob(Waiter):
             fd = os.open(part.path, os.O_RDONLY)
         except (RemoteLogError, OSError) as error:
             where = f"{partition.topic}-{partition.partition} at {read.item.fetch_offset}"
-            read.fail(ErrorCode.KAFKA_STORAGE_ERROR, f"{where}: {error}")
+            # As Kafka answers a failed remote read: librdkafka retries KAFKA_STORAGE_ERROR for
+            # ever without a word, and this must be seen.
+            read.fail(ErrorCode.UNKNOWN_SERVER_ERROR, f"{where}: {error}")
             self._peer.services.meters.remote_errors += 1
             logger.warning("cannot read the table of %s: %s", where, error)
             return

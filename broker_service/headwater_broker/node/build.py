@@ -25,7 +25,7 @@ from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.membership import Membership
 from headwater_broker.cluster.store_zk import ZooKeeperStore
-from headwater_broker.cluster.view import ClusterView
+from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.cluster.znodes import BrokerRegistration
 from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import NodeConfig
@@ -98,6 +98,8 @@ class Node:
             store, lambda: self.view, partial(close_session, config.zookeeper)
         )
         self.replicas = self._replicas(cluster_id, entropy)
+        self.replicas.leadership_listeners.append(self.tiered.led)
+        self.view.on_change.append(self._take_configs)
         self.logs.high_watermarks = self.replicas.high_watermark_of
         self.logs.on_offline = self.replicas.directory_failed
         self.status = StatusDocument(
@@ -111,6 +113,13 @@ class Node:
         ]
         self.control = self._control_server(loop, stop)
         self.status_server = None if config.status is None else self._status_server()
+
+    def _take_configs(self, change: ViewChange) -> None:
+        """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
+        for topic in change.configs:
+            known = self.view.topics.get(topic)
+            if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
+                self.replicas.update_topic_configs(topic, known.configs)
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""

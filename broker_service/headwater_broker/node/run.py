@@ -206,6 +206,7 @@ class Life:
             await node.status_server.close()
         await node.services.groups.close()
         await node.services.background.close()
+        await node.tiered.close()
         await node.remote_log.close()
         await node.replicas.close()
         await node.dead_peers.close()

@@ -63,6 +63,7 @@ class Partition:
         "_role",
         "_short",
         "_sole",
+        "held",
         "high_watermark",
         "is_leader",
         "isr",
@@ -120,6 +121,7 @@ class Partition:
         self._role: LeaderRole | None = None
         self._sole = False
         self._short = False
+        self.held = False
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -135,12 +137,11 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendResult:
         """Append as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all, before
-        anything is written), KAFKA_STORAGE_ERROR, and what the log refuses.
-        """
+        anything is written), KAFKA_STORAGE_ERROR, and what the log refuses."""
         if not self.is_leader:
             raise refusals.not_leader(self, self._broker_id)
-        if self._short and acks == ACKS_ALL:
-            raise refusals.not_enough_replicas(self)
+        if self._short and (acks == ACKS_ALL or self.held):
+            raise refusals.held(self) if self.held else refusals.not_enough_replicas(self)
         log = self.log
         try:
             result = log.append_as_leader(view, self.leader_epoch, now_ms, origin=origin)
@@ -425,7 +426,7 @@ class Partition:
     def _stop_leading(self) -> None:
         self.is_leader = False
         self._role = None
-        self._sole = self._short = False
+        self._sole = self._short = self.held = False
 
     def _install(
         self,
@@ -442,7 +443,7 @@ class Partition:
 
     def _install_bounds(self, role: LeaderRole) -> None:
         self._sole = role.sole
-        self._short = rules.below_min_isr(
+        self._short = self.held or rules.below_min_isr(
             len(self.isr), self.min_insync_replicas, len(self.replicas)
         )
 
@@ -479,12 +480,12 @@ class Partition:
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def restart_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop everything and begin again at `offset` (follower, or a leader behind its table).
-
-        `log_start_offset`: where the tiered history before `offset` begins, when there is any.
-        """
+        """Drop everything and begin again at `offset` (follower, or a leader behind its table);
+        tiered history before it begins at `log_start_offset`."""
         self.log.truncate_fully_and_start_at(offset, log_start_offset)
         self.high_watermark = offset
+        if self.is_leader:
+            self.log.assign_epoch_start(self.leader_epoch, offset)
 
     def _advance(self) -> None:
         role = self._role

@@ -52,6 +52,13 @@ def not_enough_replicas(partition: Replica) -> KafkaError:
     )
 
 
+def held(partition: Replica) -> KafkaError:
+    """A new leader without the others: where its table ends is not known yet. Soon it is."""
+    return _error(
+        partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "waits to learn where its Delta table ends"
+    )
+
+
 def other_epoch(partition: Replica, told: int) -> KafkaError:
     """The sender knows another leader epoch (KIP-320)."""
     own = partition.leader_epoch

@@ -293,6 +293,15 @@ class ReplicaManager:
             # Offsets that are in the table are never given out again.
             partition.restart_at(tiered, partition.log.log_start_offset)
         partition.become_leader(state, partition.log.config.min_insync_replicas)
+        if partition.log.config.remote_storage and not state.is_new and len(partition.isr) == 1:
+            # Perhaps an unclean election: what was learned of the table before may be too old.
+            self.hold(partition, held=True)
+
+    @staticmethod
+    def hold(partition: Partition, *, held: bool) -> None:
+        """Append nothing until it is known where the table ends: no offset is given out twice."""
+        partition.held = held
+        partition.set_min_insync_replicas(partition.min_insync_replicas)
 
     def _host(self, state: PartitionState) -> Partition:
         """Open or create the log. An older topic of the same name gives way."""

@@ -1,0 +1,125 @@
+"""Where the log start of a tiered partition belongs: retention.ms and retention.bytes.
+
+Applied to ranges (row groups) from the oldest on, never by `DELETE WHERE timestamp <`: timestamps
+are not monotonic, and offsets must stay a prefix away from the log start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater_tier.delta import LiveFile, Snapshot, TableAccessError, filesystem
+from headwater_tier.plan import TableLocation
+from headwater_tier.reader import index_groups
+
+NO_LIMIT = -1
+YOUNG = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A topic's retention; -1 is no limit."""
+
+    retention_ms: int = NO_LIMIT
+    retention_bytes: int = NO_LIMIT
+
+    @property
+    def unlimited(self) -> bool:
+        """True when nothing ever goes."""
+        return self.retention_ms == NO_LIMIT and self.retention_bytes == NO_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """One row group of one partition. `newest_ms`: its largest timestamp, or when the file was
+    written where records carry none."""
+
+    partition: int
+    min_offset: int
+    max_offset: int
+    newest_ms: int
+    size_bytes: int
+
+
+class RangeIndex:
+    """The ranges of a table's live files; each footer is read once."""
+
+    def __init__(self, location: TableLocation) -> None:
+        self._location = location
+        self._by_file: dict[str, tuple[Range, ...]] = {}
+
+    def ranges(self, snapshot: Snapshot) -> list[Range]:
+        """All of a version. Raises TableAccessError."""
+        known = self._by_file
+        self._by_file = {
+            f.path: known.get(f.path) or tuple(_ranges(self._location, f)) for f in snapshot.files
+        }
+        return [found for ranges in self._by_file.values() for found in ranges]
+
+
+def due_starts(
+    ranges: Sequence[Range], starts: Mapping[int, int], limits: Limits, now_ms: int
+) -> dict[int, int]:
+    """The starts that limits ask for, of partitions where that is higher. Pure.
+
+    A range goes when its newest record is older than retention.ms, or when what follows it alone
+    has retention.bytes. The walk stops at the first that stays.
+    """
+    due = {}
+    by_partition: dict[int, list[Range]] = {}
+    for found in ranges:
+        if found.max_offset >= starts.get(found.partition, 0):
+            by_partition.setdefault(found.partition, []).append(found)
+    for partition, mine in by_partition.items():
+        mine.sort(key=lambda r: (r.min_offset, r.max_offset))
+        left = sum(r.size_bytes for r in mine)
+        start = starts.get(partition, 0)
+        for found in mine:
+            left -= found.size_bytes
+            is_old = limits.retention_ms != NO_LIMIT and (
+                now_ms - found.newest_ms > limits.retention_ms
+            )
+            is_excess = limits.retention_bytes != NO_LIMIT and left >= limits.retention_bytes
+            if not is_old and not is_excess:
+                break
+            start = max(start, found.max_offset + 1)
+        if start > starts.get(partition, 0):
+            due[partition] = start
+    return due
+
+
+def _ranges(location: TableLocation, live: LiveFile) -> Iterator[Range]:
+    try:
+        with filesystem(location).open_input_file(live.path) as source:
+            footer = pq.read_metadata(source)
+    except (OSError, pa.ArrowException) as error:
+        raise TableAccessError(f"{location.uri}/{live.path} cannot be read: {error}") from error
+    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
+    at_timestamp = names.index("timestamp")
+    for group in index_groups(live.path, footer):
+        data = footer.row_group(group.index)
+        newest_ms = _newest_ms(data.column(at_timestamp).statistics, live.modified_ms)
+        size_bytes = sum(data.column(i).total_compressed_size for i in range(data.num_columns))
+        if group.min_partition != group.max_partition:
+            newest_ms = YOUNG  # a foreign, mixed one: it holds back its partitions
+        yield from (
+            Range(partition, group.min_offset, group.max_offset, newest_ms, size_bytes)
+            for partition in _partitions(group.min_partition, group.max_partition)
+        )
+
+
+def _partitions(low: int, high: int) -> range:
+    return range(low, min(high, low + (1 << 16)) + 1)
+
+
+def _newest_ms(statistics: Any, written_ms: int) -> int:
+    """Of a column chunk of timestamps in microseconds; one that overflowed is stored as null."""
+    if statistics is None or not statistics.has_min_max or statistics.null_count:
+        return YOUNG
+    newest = int(statistics.max_raw) // 1000  # physical: datetime could not hold all of them
+    return newest if newest >= 0 else written_ms

@@ -118,6 +118,8 @@ class CoordinatorRuntime(Generic[S]):
         self._appender = appender
         self._clock = clock
         self._write_timeout_ms = write_timeout_ms
+        self.on_loaded: Callable[[int], None] | None = None
+        """Called with each partition whose shard has become ready."""
         self._hosted: dict[int, _Hosted[S]] = {}
         self._next_token = 0
 
@@ -144,6 +146,15 @@ class CoordinatorRuntime(Generic[S]):
     def partitions(self) -> list[int]:
         """The partitions whose shard is loaded."""
         return sorted(p for p, hosted in self._hosted.items() if hosted.is_active)
+
+    def is_ready(self, partition: int) -> bool:
+        """True when the shard is here and loaded."""
+        hosted = self._hosted.get(partition)
+        return hosted is not None and hosted.is_active
+
+    def is_hosted(self, partition: int) -> bool:
+        """True when the shard is here, loaded or loading."""
+        return partition in self._hosted
 
     @property
     def is_loading(self) -> bool:
@@ -349,6 +360,8 @@ class CoordinatorRuntime(Generic[S]):
                     self._arm(hosted)
                     took_ms = (self._clock.monotonic() - started) * 1000
                     logger.info("%s: loaded %d records in %.0f ms", where, count, took_ms)
+                    if self.on_loaded is not None:
+                        self.on_loaded(hosted.partition)
                 return
             await asyncio.sleep(LOAD_RETRY_S)
             hosted.shard = self._make_shard(hosted.partition)

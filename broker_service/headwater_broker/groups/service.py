@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
@@ -26,9 +26,23 @@ from headwater_broker.groups.offsets import Committed
 from headwater_broker.groups.shard import Committing, GroupShard
 
 OFFSETS_TOPIC = "__consumer_offsets"
+ARRIVAL_WAIT_S = 1.0
+"""How long a request may wait for a shard that is about to be ready."""
 
 Codes = dict[TopicPartition, ErrorCode]
 GroupOffsets = dict[TopicPartition, Committed]
+
+
+class Placement(Protocol):
+    """What this broker knows of `__consumer_offsets`."""
+
+    def partition_count(self) -> int:
+        """How many partitions it has; 0: none are known."""
+        ...
+
+    def leads(self, partition: int) -> bool:
+        """True when the controller has named this broker as the leader."""
+        ...
 
 
 class GroupService:
@@ -41,14 +55,15 @@ class GroupService:
         appender: Appender,
         clock: Clock,
         entropy: Entropy,
-        partition_count: Callable[[], int],
+        placement: Placement,
         config: GroupConfig,
         *,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
     ) -> None:
-        """`partition_count()` is how many partitions `__consumer_offsets` has; 0: not made yet."""
+        self._clock = clock
         self._entropy = entropy
-        self._partition_count = partition_count
+        self._placement = placement
+        self._arrivals: set[asyncio.Future[None]] = set()
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
             lambda _partition: GroupShard(config),
@@ -56,10 +71,11 @@ class GroupService:
             clock,
             write_timeout_ms=write_timeout_ms,
         )
+        self.runtime.on_loaded = lambda _partition: self.stir()
 
     def partition_of(self, group_id: str) -> int:
         """Where a group lives. Raises COORDINATOR_NOT_AVAILABLE before the topic is made."""
-        count = self._partition_count()
+        count = self._placement.partition_count()
         if count <= 0:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not made yet"
@@ -73,7 +89,41 @@ class GroupService:
     async def _run(
         self, group_id: str, command: Callable[[GroupShard, Now, Token], Decision]
     ) -> Any:
+        await self._arrived(group_id)
         return await self.runtime.run(self.partition_of(group_id), command)
+
+    def stir(self) -> None:
+        """Placement or a shard has changed: whoever waits for a shard looks again."""
+        arrivals, self._arrivals = self._arrivals, set()
+        for arrival in arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
+
+    async def _arrived(self, group_id: str) -> None:
+        """Wait a little for a shard that is about to be here.
+
+        A client that was just told of this broker may come before the controller's word, or while
+        the shard loads; an error would cost it a back-off of up to seconds.
+        """
+        deadline = 0.0
+        while self._is_coming(group_id):
+            now = self._clock.monotonic()
+            deadline = deadline or now + ARRIVAL_WAIT_S
+            if now >= deadline:
+                return
+            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._arrivals.add(arrival)
+            await asyncio.wait((arrival,), timeout=deadline - now)
+            self._arrivals.discard(arrival)
+
+    def _is_coming(self, group_id: str) -> bool:
+        count = self._placement.partition_count()
+        if count <= 0:
+            return True
+        partition = partition_of(group_id, count)
+        if self.runtime.is_ready(partition):
+            return False
+        return self.runtime.is_hosted(partition) or self._placement.leads(partition)
 
     # -- membership
 

@@ -129,6 +129,24 @@ class _Committed(Waiter):
             self.reached.set_exception(error)
 
 
+class ViewPlacement:
+    """Implements `groups.service.Placement` by the controller's word."""
+
+    def __init__(self, view: ClusterView, broker_id: int) -> None:
+        self._view = view
+        self._broker_id = broker_id
+
+    def partition_count(self) -> int:
+        """As the port says."""
+        topic = self._view.topics.get(OFFSETS_TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
+    def leads(self, partition: int) -> bool:
+        """As the port says."""
+        state = self._view.partition(OFFSETS_TOPIC, partition)
+        return state is not None and state.leader_id == self._broker_id
+
+
 def group_config(v: Values) -> GroupConfig:
     """The settings of group coordinators."""
     return GroupConfig(
@@ -152,15 +170,11 @@ def build_groups(
 ) -> GroupService:
     """The group coordinators, told of leadership and of deleted topics from now on."""
 
-    def partition_count() -> int:
-        topic = view.topics.get(OFFSETS_TOPIC)
-        return 0 if topic is None else len(topic.partitions)
-
     groups = GroupService(
         ReplicaAppender(OFFSETS_TOPIC, replicas, purgatories, clock),
         clock,
         entropy,
-        partition_count,
+        ViewPlacement(view, replicas.broker_id),
         group_config(values),
     )
 
@@ -175,6 +189,7 @@ def build_groups(
     removals: set[asyncio.Task[None]] = set()
 
     def view_changed(change: ViewChange) -> None:
+        groups.stir()
         if change.deleted and groups.runtime.partitions:
             work = _remove_offsets(groups, change.deleted)
             task = asyncio.get_running_loop().create_task(work)

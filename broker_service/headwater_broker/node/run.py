@@ -166,6 +166,7 @@ class Life:
             v.integer("log.flush.start.offset.checkpoint.interval.ms") / 1000,
             node.logs.checkpoint_log_starts,
         )
+        node.status.look()  # a broker that dies within the first interval is missed otherwise
         every("rates", RATES_EVERY_S, node.status.sample)
         every("brokers seen", BROKERS_SEEN_EVERY_S, node.status.look)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)

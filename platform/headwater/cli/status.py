@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from rich.text import Text
 from headwater.cli.options import dir_option, echo_json, json_option
 from headwater.cli.status_view import (
     Answer,
+    BrokerEvent,
     BrokerRow,
     PartitionRow,
     Rates,
@@ -37,6 +39,7 @@ SAMPLE_S = 0.4
 """Between the two looks that a single `status` takes, so that it can show rates."""
 BAR_CELLS = 16
 EXIT_UNHEALTHY = 1
+EVENTS_SHOWN = 4
 
 
 @click.command()
@@ -137,11 +140,25 @@ def render(view: StatusView, moved: Rates, cluster: ClusterFile, *, internal: bo
     """The tables of one view."""
     head = Text(f"cluster {view.cluster_id}\nbootstrap servers {cluster.bootstrap_servers}")
     rows = [p for p in view.partitions if internal or not p.topic.startswith("__")]
-    return Group(head, _broker_table(view.brokers, moved), _partition_table(rows, moved))
+    tables = (_broker_table(view.brokers, moved), _partition_table(rows, moved))
+    return Group(head, *tables, *_last_events(view.events))
+
+
+def _last_events(events: tuple[BrokerEvent, ...]) -> list[Text]:
+    """The last kills and restarts, newest first; nothing when there were none."""
+    lines = []
+    for event in reversed(events[-EVENTS_SHOWN:]):
+        at = datetime.fromtimestamp(event.at_ms / 1000).astimezone().strftime("%H:%M:%S")
+        away = f" after {event.away_ms / 1000:.1f} s" if event.away_ms >= 0 else ""
+        style = "red" if event.kind == "gone" else "green"
+        lines.append(Text(f"{at} broker {event.broker_id} {event.kind}{away}", style))
+    return lines
 
 
 def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
-    headings = "broker, address, state, >leaders, >replicas, >on disk, >in/s, >out/s, >loop"
+    headings = (
+        "broker, address, state, >leaders, >replicas, >on disk, >memory, >in/s, >out/s, >loop"
+    )
     shown = table("brokers (* controller)", headings)
     for b in brokers:
         state = Text("ready", "green") if b.ready else Text(b.problem or "starting", "red")
@@ -152,6 +169,7 @@ def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
             str(b.leaders),
             str(b.replicas),
             _bytes(b.size_bytes),
+            _bytes(b.rss_bytes),
             _bytes(moved.bytes_in.get(b.broker_id, 0)),
             _bytes(moved.bytes_out.get(b.broker_id, 0)),
             f"{b.loop_delay_ms:.1f} ms",

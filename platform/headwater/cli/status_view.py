@@ -7,7 +7,7 @@ the truth of a partition; the followers' rows give their lag.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 FORMAT = 1
@@ -69,7 +69,19 @@ class BrokerRow:
     bytes_out_total: int = 0
     loop_delay_ms: float = 0.0
     """The event loop's worst delay of late."""
+    rss_bytes: int = 0
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEvent:
+    """A broker was seen to go (`gone`) or to come back (`back`)."""
+
+    broker_id: int
+    kind: str
+    at_ms: int
+    away_ms: int = -1
+    """How long it was away, with `back`; -1 when nobody saw it go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,8 @@ class StatusView:
     cluster_id: str
     brokers: tuple[BrokerRow, ...]
     partitions: tuple[PartitionRow, ...]
+    events: tuple[BrokerEvent, ...] = ()
+    """Kills and restarts that any broker saw, oldest first."""
 
     @property
     def healthy(self) -> bool:
@@ -114,7 +128,7 @@ def build_view(answers: Sequence[Answer], cluster_id: str, taken_s: float) -> St
     controller = _controller_id(answers)
     partitions = _partitions(answers)
     brokers = tuple(_broker(answer, controller) for answer in answers)
-    return StatusView(taken_s, cluster_id, brokers, partitions)
+    return StatusView(taken_s, cluster_id, brokers, partitions, _events(answers))
 
 
 def rates(before: StatusView | None, now: StatusView) -> Rates:
@@ -154,11 +168,13 @@ def as_document(view: StatusView, moved: Rates) -> dict[str, Any]:
                 "bytes_in_per_s": round(moved.bytes_in.get(b.broker_id, 0.0), 1),
                 "bytes_out_per_s": round(moved.bytes_out.get(b.broker_id, 0.0), 1),
                 "loop_delay_ms": b.loop_delay_ms,
+                "rss_bytes": b.rss_bytes,
                 "problem": b.problem,
             }
             for b in view.brokers
         ],
         "partitions": [_partition_document(p, moved) for p in view.partitions],
+        "events": [asdict(event) for event in view.events],
     }
 
 
@@ -204,8 +220,21 @@ def _broker(answer: Answer, controller_id: int) -> BrokerRow:
         bytes_in_total=moved.get("bytes_in_total", 0),
         bytes_out_total=moved.get("bytes_out_total", 0),
         loop_delay_ms=document.get("loop_delay_ms", {}).get("recent_worst", 0.0),
+        rss_bytes=document.get("rss_bytes", 0),
         problem=answer.problem,
     )
+
+
+def _events(answers: Sequence[Answer]) -> tuple[BrokerEvent, ...]:
+    """Each broker tells what it saw; of the same event the earliest sight counts."""
+    first: dict[tuple[int, str, int], BrokerEvent] = {}
+    for answer in answers:
+        for row in answer.document.get("events", ()):
+            key = (row["broker_id"], row["kind"], row["broker_epoch"])
+            if key not in first or row["at_ms"] < first[key].at_ms:
+                event = BrokerEvent(row["broker_id"], row["kind"], row["at_ms"], row["away_ms"])
+                first[key] = event
+    return tuple(sorted(first.values(), key=lambda e: e.at_ms))
 
 
 def _hosted(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -119,3 +119,16 @@ def test_views_render_and_serialise() -> None:
     assert render(shown, moved, cluster, internal=False).renderables
     assert as_document(shown, moved)["partitions"][0]["lag"] == {"1": 30}
     assert "25% Delta" in bar(shown.partitions[0]).plain
+
+
+def test_kills_and_memory_are_told_once_by_the_earliest_sight() -> None:
+    def answer(broker: int, at_ms: int) -> Answer:
+        gone = {"broker_id": 2, "kind": "gone", "broker_epoch": 7, "at_ms": at_ms, "away_ms": -1}
+        document = {"rss_bytes": 60_000_000, "events": [gone]}
+        return Answer(broker, "h:1", ready=True, document=document)
+
+    shown = build_view([answer(0, 2000), answer(1, 1900)], "abc", 1.0)
+    assert [(e.broker_id, e.kind, e.at_ms) for e in shown.events] == [(2, "gone", 1900)]
+    told = as_document(shown, rates(None, shown))
+    assert told["events"][0]["at_ms"] == 1900
+    assert told["brokers"][0]["rss_bytes"] == 60_000_000

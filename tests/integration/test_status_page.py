@@ -1,0 +1,148 @@
+"""The status port of real brokers: documents, metrics, and the page in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import Producer
+from integration.cluster import LocalCluster
+from integration.headless_browser import dump_dom, find_browser, screenshot
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 3000
+PAGE_MS = 4000
+IDLE_RSS_MAX = 100_000_000
+
+
+def get(cluster: LocalCluster, path: str, broker_id: int = 0) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", cluster.spec.slot(broker_id).status_port, timeout=10
+    )
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def get_json(cluster: LocalCluster, path: str, broker_id: int = 0) -> Any:
+    status, text = get(cluster, path, broker_id)
+    assert status == 200, text
+    return json.loads(text)
+
+
+def produce(cluster: LocalCluster, topic: str) -> None:
+    with Producer(cluster.bootstrap) as producer:
+        for number in range(RECORDS):
+            producer.send(topic, b"v" * 100, key=str(number).encode())
+
+
+class Rows(HTMLParser):
+    """The table rows of brokers and partitions: their text, and the widths of their bars."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, list[str]] = {}
+        self.widths: dict[str, list[float]] = {}
+        self.texts: list[str] = []
+        self._row = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "tr":
+            broker, partition = given.get("data-broker"), given.get("data-partition")
+            self._row = f"broker {broker}" if broker is not None else partition or ""
+            self.rows.setdefault(self._row, [])
+        width = re.search(r"width: ([\d.]+)%", given.get("style") or "")
+        if tag == "i" and width:
+            self.widths.setdefault(self._row, []).append(float(width[1]))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "tr":
+            self._row = ""
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+        if self._row:
+            self.rows[self._row].append(data)
+
+
+def look(cluster: LocalCluster, profile: Path, broker_id: int = 0) -> Rows:
+    url = f"http://127.0.0.1:{cluster.spec.slot(broker_id).status_port}/"
+    rows = Rows()
+    rows.feed(dump_dom(url, profile, PAGE_MS))
+    return rows
+
+
+def test_documents_metrics_and_health(shared_cluster: LocalCluster) -> None:
+    topic = shared_cluster.create_topic("status-documents", partitions=2)
+    produce(shared_cluster, topic)
+    assert get_json(shared_cluster, "/health") == {"broker_id": 0, "ready": True}
+    own = get_json(shared_cluster, "/status.json", 1)
+    assert own["broker_id"] == 1 and own["ready"] and own["started_ms"] <= own["now_ms"]
+    assert 0 < own["rss_bytes"] < IDLE_RSS_MAX
+    cluster = get_json(shared_cluster, "/cluster.json")
+    assert [b["broker_id"] for b in cluster["brokers"]] == [0, 1, 2]
+    documents = [b["document"] for b in cluster["brokers"]]
+    assert sum(d["rates"]["records_in_total"] for d in documents) >= RECORDS
+    ends = [
+        row["high_watermark"]
+        for d in documents
+        for row in d["hosted"]["partitions"]
+        if row["topic"] == topic and row["is_leader"]
+    ]
+    assert len(ends) == 2 and sum(ends) == RECORDS
+    status, text = get(shared_cluster, "/metrics")
+    assert status == 200 and "\nprocess_resident_memory_bytes " in text
+    assert get(shared_cluster, "/nothing")[0] == 404
+
+
+def test_the_page_shows_brokers_and_bars(shared_cluster: LocalCluster, tmp_path: Path) -> None:
+    find_browser()
+    topic = shared_cluster.create_topic("status-page", partitions=3)
+    produce(shared_cluster, topic)
+    page = look(shared_cluster, tmp_path / "profile")
+    for slot in shared_cluster.spec.slots:
+        row = page.rows[f"broker {slot.broker_id}"]
+        assert slot.address in row and "alive" in row, row
+    for partition in range(3):
+        name = f"{topic}-{partition}"
+        assert "all hot" in page.rows[name]
+        assert page.widths[name] == [0.0, 0.0, 100.0, 0.0]  # nothing is tiered: hot, all of it
+    picture = tmp_path / "page.png"
+    url = f"http://127.0.0.1:{shared_cluster.spec.slot(0).status_port}/"
+    screenshot(url, tmp_path / "profile", PAGE_MS, picture)
+    assert picture.stat().st_size > 10_000
+
+
+def test_the_page_tells_of_a_kill(start_cluster: Any, tmp_path: Path) -> None:
+    find_browser()
+    cluster = start_cluster()
+    topic = cluster.create_topic("killed", partitions=1, replication_factor=3)
+    cluster.kill_broker(2)
+    cluster.wait_isr(topic, 2)
+    cluster.wait_until(
+        lambda: (
+            [b["alive"] for b in get_json(cluster, "/cluster.json")["brokers"]]
+            == [True, True, False]
+        ),
+        "broker 2 shown as dead",
+    )
+    page = look(cluster, tmp_path / "profile")
+    assert any(text.startswith("dead") for text in page.rows["broker 2"])
+    assert "broker 2 gone" in page.texts
+    assert "1 broker down" in page.texts
+    cluster.restart(2)
+    cluster.wait_isr(topic, 3)
+    page = look(cluster, tmp_path / "profile")
+    assert "alive" in page.rows["broker 2"]
+    assert any(text.startswith("broker 2 back after ") for text in page.texts)

@@ -8,6 +8,9 @@ costs the loop one wake-up per call and nothing while idle.)
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import grpc
@@ -32,6 +35,10 @@ class GrpcControlCalls:
     def __init__(self) -> None:
         self._channels: dict[str, grpc.Channel] = {}
         self._closed = False
+        # grpcio starts a thread for a channel that was idle, and waits until that runs: on a box
+        # with more work than cores this is long, so it is not the loop that waits.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="control-call")
+        self._starter.submit(int)
 
     async def call(
         self, address: str, request: Message, reply: type[Reply], timeout_ms: int
@@ -42,7 +49,8 @@ class GrpcControlCalls:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[None] = loop.create_future()
         send = self._channel(address).unary_unary(method_path(type(request)))
-        call = send.future(pack(request), timeout=timeout_ms / 1000)
+        start = partial(send.future, pack(request), timeout=timeout_ms / 1000)
+        call = await self._start(start, loop)
 
         def settle() -> None:
             if not answered.done():
@@ -62,9 +70,22 @@ class GrpcControlCalls:
             raise
         return _outcome(call, address, request, reply)
 
+    async def _start(
+        self, start: Callable[[], grpc.Future], loop: asyncio.AbstractEventLoop
+    ) -> grpc.Future:
+        starting = self._starter.submit(start)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(starting, loop=loop))
+        except asyncio.CancelledError:
+            starting.add_done_callback(_cancel_started)
+            raise
+        except ValueError as error:  # grpcio: the channel is closed
+            raise ControlUnavailableError(str(error)) from error
+
     async def close(self) -> None:
         """Close every channel; calls in flight fail with ControlUnavailableError."""
         self._closed = True
+        self._starter.shutdown(wait=False)
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
@@ -81,6 +102,11 @@ class GrpcControlCalls:
             channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
             self._channels[address] = channel
         return channel
+
+
+def _cancel_started(starting: Future[grpc.Future]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().cancel()
 
 
 def _outcome(call: grpc.Future, address: str, request: Message, reply: type[Reply]) -> Reply:

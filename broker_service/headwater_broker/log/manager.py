@@ -35,12 +35,43 @@ from headwater_broker.log.context import (
     Offload,
 )
 from headwater_broker.log.directory import DataDirectory, parse_folder_name
-from headwater_broker.log.loader import Loader, LoadRequest
+from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, int]
+
+
+class Creation:
+    """The files of a new log, made by `run`: in any thread, as it touches nothing else."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: DataDirectory,
+        key: Key,
+        topic_id: UUID,
+        metadata: bytes,
+        request: LoadRequest,
+    ) -> None:
+        self.directory = directory
+        self.key = key
+        self.topic_id = topic_id
+        self.request = request
+        self.loaded: LoadedLog | None = None
+        self.error: OSError | None = None
+        self._files = files
+        self._metadata = metadata
+
+    def run(self) -> None:
+        """Make the folder, its identity, its first segment; `error` holds what failed."""
+        try:
+            path = f"{self.request.folder}/{PARTITION_METADATA}"
+            self._files.write_atomic(path, self._metadata)
+            self.loaded = Loader(self._files, self.request).load()
+        except OSError as e:
+            self.error = e
 
 
 class LogManager:
@@ -155,20 +186,34 @@ class LogManager:
     def _open(
         self, directory: DataDirectory, key: Key, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
-        topic, partition = key
-        path = f"{directory.path}/{topic}-{partition}"
-        request = LoadRequest(
-            path,
+        request = self._request(directory, key, config)
+        loaded = Loader(self._files, request).load()
+        return self._made(directory, key, topic_id, request, loaded)
+
+    def _request(self, directory: DataDirectory, key: Key, config: LogConfig) -> LoadRequest:
+        return LoadRequest(
+            f"{directory.path}/{key[0]}-{key[1]}",
             config,
             directory.recovery_points.get(key, 0),
             directory.log_starts.get(key, 0),
             directory.is_clean,
             self._clock.now_ms(),
         )
-        loaded = Loader(self._files, request).load()
+
+    def _made(
+        self,
+        directory: DataDirectory,
+        key: Key,
+        topic_id: UUID,
+        request: LoadRequest,
+        loaded: LoadedLog,
+    ) -> PartitionLog:
+        topic, partition = key
+        identity = directory.directory_id
         return PartitionLog(
-            self._context, topic, topic_id, partition, path, directory.directory_id, config, loaded
-        )
+            self._context, topic, topic_id, partition, request.folder, identity, request.config,
+            loaded,
+        )  # fmt: skip
 
     def _set_aside(self, directory: DataDirectory, name: str, reason: str) -> None:
         """Rename a folder that must not be used, so that nothing is lost (`-stray`)."""
@@ -185,7 +230,19 @@ class LogManager:
     def get_or_create(
         self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
     ) -> PartitionLog:
-        """The replica's log. One of another topic id is set aside, never reused.
+        """`find_or_plan`, and the creation at once."""
+        found = self.find_or_plan(topic, topic_id, partition, config, is_new=is_new)
+        if isinstance(found, Creation):
+            found.run()
+            return self.adopt(found)
+        return found
+
+    def find_or_plan(
+        self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
+    ) -> PartitionLog | Creation:
+        """The replica's log, or how to make it: `run` that anywhere, then `adopt` it.
+
+        A log of another topic id is set aside, never reused.
 
         A replica that is not new may live in a folder that is offline now: then
         KAFKA_STORAGE_ERROR, rather than an empty log that could win an election.
@@ -207,16 +264,22 @@ class LogManager:
                 f"{topic}-{partition}: not found, and {self.offline_directories} are offline",
             )
         directory = self._emptiest()
-        path = f"{directory.path}/{topic}-{partition}"
-        try:
-            metadata = encode_partition_metadata(topic_id)
-            self._files.write_atomic(f"{path}/{PARTITION_METADATA}", metadata)
-            directory.forget(key)
-            self.logs[key] = self._open(directory, key, topic_id, config)
-        except OSError as e:
-            self._failed(path, e)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {e}") from e
-        return self.logs[key]
+        directory.forget(key)
+        metadata = encode_partition_metadata(topic_id)
+        request = self._request(directory, key, config)
+        return Creation(self._files, directory, key, topic_id, metadata, request)
+
+    def adopt(self, creation: Creation) -> PartitionLog:
+        """The log whose files `creation` has made. Raises KAFKA_STORAGE_ERROR when it could not."""
+        if creation.error is not None or creation.loaded is None:
+            error = creation.error or OSError("not made")
+            path = creation.request.folder
+            self._failed(path, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
+        log = self._made(creation.directory, creation.key, creation.topic_id, creation.request,
+                         creation.loaded)  # fmt: skip
+        self.logs[creation.key] = log
+        return log
 
     def _emptiest(self) -> DataDirectory:
         """The folder with the fewest logs (B1-186)."""

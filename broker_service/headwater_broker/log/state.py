@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -94,12 +96,17 @@ class LogState:
 
     def save_epochs(self) -> None:
         """Write leader-epoch-checkpoint."""
-        data = encode_epochs(self.epochs.entries)
+        write = self.epochs_writer()
         try:
-            self.context.files.write_atomic(f"{self.path}/{LEADER_EPOCHS}", data)
+            write()
         except OSError as e:
             raise self.storage_error(e) from e
+
+    def epochs_writer(self) -> Callable[[], None]:
+        """Writes leader-epoch-checkpoint as it is now; in any thread. May raise OSError."""
+        data = encode_epochs(self.epochs.entries)
         self.epochs.changed = False
+        return partial(self.context.files.write_atomic, f"{self.path}/{LEADER_EPOCHS}", data)
 
     def storage_error(self, error: OSError) -> KafkaError:
         """Tell the manager (which takes the directory offline); the error to answer with."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import sleep
 
 from headwater.client.connection import open_connection
 from headwater.clock import Clock
@@ -48,6 +49,8 @@ from headwater_broker.transactions.producer_ids import ProducerIds
 from headwater_tier.remote_log import DeltaRemoteLog
 
 DISK_THREADS = 4
+THREAD_START_S = 0.01
+"""How long each thread of the pool is kept busy at first, so that the next one is made, too."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CACHE_FOLDER = "remote-log-cache"
 
@@ -72,6 +75,8 @@ class Node:
         self.clock = clock
         self.is_ready = False
         self.pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
+            self.pool.submit(sleep, THREAD_START_S)
         self.files = LateSyncFiles(self.pool)
         self.lag = LagProbe(loop)
         self.control_calls = GrpcControlCalls()
@@ -211,8 +216,12 @@ class Node:
             log_config=self.logs.log_config,
             on_peer_gone=self.dead_peers.gone,
             tiered_end=self.tiered.end,
+            off_loop=self._off_loop,
         )
         return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
+
+    async def _off_loop(self, job: Callable[[], None]) -> None:
+        await self.loop.run_in_executor(self.pool, self.files.run_late, job)
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"

@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from headwater.system_files import SystemFiles
 
-GATHER_S = 0.05
+GATHER_S = 0.3
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ class LateSyncFiles(SystemFiles):
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._loop_thread = threading.get_ident()
-        self._settled = False
+        self._settled = threading.Event()
+        self._here = threading.local()
         self._lock = threading.Lock()
         self._files: set[str] = set()
         self._folders: set[str] = set()
@@ -38,10 +39,18 @@ class LateSyncFiles(SystemFiles):
 
     def settle(self) -> None:
         """From now on nothing is late: the broker is stopping. Waits for what is."""
-        self._settled = True
+        self._settled.set()
         job = self._job
         if job is not None:
             job.result()
+
+    def run_late(self, job: Callable[[], None]) -> None:
+        """Run a job of the loop in this thread: what it writes is durable soon, too."""
+        self._here.is_late = True
+        try:
+            job()
+        finally:
+            self._here.is_late = False
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a small file; durable soon."""
@@ -49,7 +58,8 @@ class LateSyncFiles(SystemFiles):
             super().write_atomic(path, data)
             return
         folder = os.path.dirname(path)
-        temporary = path + ".tmp"
+        is_here = threading.get_ident() == self._loop_thread
+        temporary = path + (".tmp" if is_here else ".late.tmp")  # both may replace it at once
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
             fd = os.open(temporary, flags, 0o644)
@@ -75,7 +85,9 @@ class LateSyncFiles(SystemFiles):
         self._sync_soon(None, os.path.dirname(target))
 
     def _is_late(self) -> bool:
-        return not self._settled and threading.get_ident() == self._loop_thread
+        if self._settled.is_set():
+            return False
+        return threading.get_ident() == self._loop_thread or getattr(self._here, "is_late", False)
 
     def _sync_soon(self, path: str | None, folder: str) -> None:
         with self._lock:
@@ -87,7 +99,7 @@ class LateSyncFiles(SystemFiles):
             self._job = self._pool.submit(self._sync)
 
     def _sync(self) -> None:
-        time.sleep(GATHER_S)
+        self._settled.wait(GATHER_S)
         with self._lock:
             files, self._files = self._files, set()
             folders, self._folders = self._folders, set()

@@ -23,8 +23,12 @@ SLICE_NS = 300_000
 """Scheduling slice that the broker asks for; Linux gives 3 ms otherwise."""
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
-GC_THRESHOLDS = (50_000, 20, 100)
-"""Collections of the oldest generation scan the whole heap: rare, and after `gc.freeze` short."""
+GC_THRESHOLDS = (2_000, 5, 1_000_000)
+"""A young collection looks at 2,000 objects (under a millisecond), a middle one at 10,000. The old
+generation is left to `Collector`: after a burst it may hold a hundred thousand parked requests."""
+OLD_OBJECTS_MAX = 5_000
+"""An old generation up to this size is collected within 5 ms."""
+TICKS_UNTIL_FORCED = 360
 LOG_QUEUE_MAX = 10_000
 STDIN_CHUNK_BYTES = 4096
 
@@ -99,6 +103,24 @@ def settle() -> None:
 def freeze() -> None:
     """Once more after start, for what was made since."""
     gc.freeze()
+
+
+class Collector:
+    """Collects cycles in the old generation when it is small; a large one waits for its turn.
+
+    Cycles are rare here (an exception with its frames), so that memory grows slowly meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._put_off = 0
+
+    def tick(self) -> None:
+        """Call every few seconds."""
+        self._put_off += 1
+        is_small = len(gc.get_objects(generation=2)) <= OLD_OBJECTS_MAX
+        if is_small or self._put_off > TICKS_UNTIL_FORCED:
+            self._put_off = 0
+            gc.collect()
 
 
 class _DroppingHandler(logging.handlers.QueueHandler):

@@ -28,6 +28,7 @@ DRAIN_PAUSE_S = 0.2
 TIERED_REFRESH_S = 10.0
 FILES_REMOVED_EVERY_S = 1.0
 RATES_EVERY_S = 1.0
+COLLECT_EVERY_S = 10.0
 BROKERS_SEEN_EVERY_S = 0.1
 """How exactly the status page knows when a broker went."""
 
@@ -166,6 +167,7 @@ class Life:
             v.integer("log.flush.start.offset.checkpoint.interval.ms") / 1000,
             node.logs.checkpoint_log_starts,
         )
+        every("garbage", COLLECT_EVERY_S, process.Collector().tick)
         node.status.look()  # a broker that dies within the first interval is missed otherwise
         every("rates", RATES_EVERY_S, node.status.sample)
         every("brokers seen", BROKERS_SEEN_EVERY_S, node.status.look)

@@ -322,7 +322,7 @@ class Fetcher:
     async def _append(self, following: Following, row: Fetched) -> None:
         """A megabyte may hold thousands of batches: the loop has its turn between some of them."""
         partition, records = following.partition, row.records
-        while following.is_current:
+        while following.is_current and self._following.get(following.key) is following:
             taken = partition.append_as_follower(
                 records, row.high_watermark, row.log_start_offset, BATCHES_PER_TURN
             )

@@ -13,6 +13,11 @@ from headwater.wire.control import AlterPartitionReply, AlterPartitionRequest, L
 from headwater_broker.log.config import LogConfig
 
 
+async def at_once(job: Callable[[], None]) -> None:
+    """Run `job` here and now: where nothing waits for a disk (memory doubles)."""
+    job()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationPorts:
     """What replication needs of the outside; the composition root hands it in."""
@@ -36,3 +41,5 @@ class ReplicationPorts:
     """(broker id): its connection ended and its port refuses: its process is dead."""
     tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
     """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+    off_loop: Callable[[Callable[[], None]], Awaitable[None]] = at_once
+    """Run a job that creates or replaces files where it does not hold the loop up."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +22,7 @@ from headwater.wire.control import (
     StopReplicaRequest,
     TopicState,
 )
-from headwater_broker.log.manager import LogManager
+from headwater_broker.log.manager import Creation, LogManager
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.replication.alter_partition import IsrChanges
 from headwater_broker.replication.fetchers import Fetchers
@@ -31,6 +30,7 @@ from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Notify, Partition
 from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.recovery import replica_state
+from headwater_broker.replication.steps import Steps, begin_epoch, run_in_turns, run_now
 from headwater_broker.replication.transitions import Decision, Hosted, decide
 
 _log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class ReplicaManager:
         )
         self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker)
         self._in_order = asyncio.Lock()
+        self._taking: set[asyncio.Task[LeaderAndIsrReply]] = set()
 
     # -- looking up
 
@@ -112,27 +113,24 @@ class ReplicaManager:
 
         Control requests are taken one after the other, in the order they came.
         """
+        # To its end even when the caller gives up: what a thread is creating must be taken over.
+        task = asyncio.get_running_loop().create_task(self._take(request))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+        return await asyncio.shield(task)
+
+    async def _take(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         async with self._in_order:
-            with closing(self._steps(request)) as steps:
-                while True:
-                    try:
-                        next(steps)
-                    except StopIteration as end:
-                        return _reply(end)
-                    await asyncio.sleep(0)
+            return await run_in_turns(self._steps(request), self._ports.off_loop)
 
     def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         """The same in one turn of the loop."""
-        steps = self._steps(request)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return _reply(end)
+        return run_now(self._steps(request))
 
-    def _steps(self, request: LeaderAndIsrRequest) -> Generator[None, None, LeaderAndIsrReply]:
-        """Partition by partition. What was applied is followed and told even when the caller
-        gives up between two of them: the controller sends the rest again."""
+    def _steps(self, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrReply]:
+        """Partition by partition: gives jobs for the disk, to be done before it goes on, and None
+        where the loop may have a turn. What was applied is followed and told even when this ends
+        between two partitions: the controller sends the rest again."""
         refused = self._fence(request.controller_epoch, request.broker_epoch)
         if refused is not ErrorCode.NONE:
             return LeaderAndIsrReply(error_code=refused)
@@ -144,8 +142,9 @@ class ReplicaManager:
         following: list[Partition] = []
         try:
             for state in request.partitions:
-                results.append(self._apply_safely(state, changed, following))
-                yield
+                result = yield from self._apply_safely(state, changed, following)
+                results.append(result)
+                yield None
             if request.full:
                 self._stop_unnamed(request, changed)
         finally:
@@ -222,6 +221,9 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Stop fetchers and pending ISR changes; logs stay open (LogManager closes them)."""
+        for task in list(self._taking):
+            task.cancel()
+        await asyncio.gather(*self._taking, return_exceptions=True)
         await self._fetchers.close()
         await self._isr_changes.close()
 
@@ -241,10 +243,10 @@ class ReplicaManager:
 
     def _apply_safely(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> PartitionError:
+    ) -> Steps[PartitionError]:
         error, partition = ErrorCode.NONE, None
         try:
-            partition = self._apply(state, changed, following)
+            partition = yield from self._apply(state, changed, following)
         except KafkaError as refused:
             _log.warning("LeaderAndIsr: %s", refused)
             error = refused.code
@@ -260,7 +262,7 @@ class ReplicaManager:
 
     def _apply(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> Partition | None:
+    ) -> Steps[Partition | None]:
         hosted = self.by_id.get((state.topic_id, state.partition))
         what = decide(
             None if hosted is None else _as_hosted(hosted),
@@ -274,11 +276,11 @@ class ReplicaManager:
             return None
         if what in (Decision.FAILED, Decision.STALE):
             raise _refusal(state, what, hosted)
-        partition = hosted or self._host(state)
+        partition = hosted or (yield from self._host(state))
         if what is Decision.UPDATE:
             partition.update_state(state)
         elif what is Decision.LEAD:
-            self._lead(partition, state)
+            yield from self._lead(partition, state)
             changed.append(partition)
         elif what is Decision.FOLLOW:
             partition.become_follower(state)
@@ -286,12 +288,14 @@ class ReplicaManager:
             changed.append(partition)
         return partition
 
-    def _lead(self, partition: Partition, state: PartitionState) -> None:
+    def _lead(self, partition: Partition, state: PartitionState) -> Steps[None]:
         self._fetchers.unfollow(partition)
         tiered = self._ports.tiered_end(partition.topic, partition.partition)
         if tiered is not None and partition.log.log_end_offset < tiered:
             # Offsets that are in the table are never given out again.
             partition.restart_at(tiered, partition.log.log_start_offset)
+        if not partition.is_leader:  # nobody appends meanwhile
+            yield from begin_epoch(partition.log, state.leader_epoch)
         partition.become_leader(state, partition.log.config.min_insync_replicas)
         if partition.log.config.remote_storage and not state.is_new and len(partition.isr) == 1:
             # Perhaps an unclean election: what was learned of the table before may be too old.
@@ -303,7 +307,7 @@ class ReplicaManager:
         partition.held = held
         partition.set_min_insync_replicas(partition.min_insync_replicas)
 
-    def _host(self, state: PartitionState) -> Partition:
+    def _host(self, state: PartitionState) -> Steps[Partition]:
         """Open or create the log. An older topic of the same name gives way."""
         key = (state.topic, state.partition)
         older = self.partitions.get(key)
@@ -322,9 +326,13 @@ class ReplicaManager:
                 "but no log directory of this broker holds that replica",
             )
         config = self._ports.log_config(self._overrides.get(state.topic, {}))
-        log = self._logs.get_or_create(
+        log = self._logs.find_or_plan(
             state.topic, state.topic_id, state.partition, config, is_new=state.is_new
         )
+        if isinstance(log, Creation):
+            yield log.run
+            log = self._logs.adopt(log)
+            log.update_config(self._ports.log_config(self._overrides.get(state.topic, {})))
         if state.leader_epoch < log.latest_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
@@ -404,11 +412,6 @@ class ReplicaManager:
         for partition in changed:
             for listener in self.leadership_listeners:
                 listener(partition)
-
-
-def _reply(end: StopIteration) -> LeaderAndIsrReply:
-    reply: LeaderAndIsrReply = end.value
-    return reply
 
 
 def _as_hosted(partition: Partition) -> Hosted:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from headwater.local import cluster_file
+
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "peers"
 KAFKA_VERSION = "4.3.0"
@@ -262,7 +264,9 @@ class HeadwaterPeer:
         self._run("up", "--brokers", str(self.brokers), "--port", str(port))
         status = json.loads(self._run("status", "--json"))
         self.bootstrap = status["bootstrap_servers"]
-        self.pids = [int(b["pid"]) for b in status["brokers"]]
+        known = cluster_file.load(self.folder)
+        assert known is not None
+        self.pids = [p.pid for p in known.processes if p.name.startswith("broker")]
         return self
 
     @property

@@ -24,7 +24,7 @@ from integration.spark_sessions import spark_session
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS = 4
+PARTITIONS = 2
 SETTLE_S = 1.5
 WAIT_S = 60
 

@@ -17,6 +17,7 @@ _HOMES = {
     "register": "headwater_spark.registration",
     "session": "headwater_spark.spark_session",
     "table": "headwater_spark.union_read",
+    "tier": "headwater_spark.tier_job",
 }
 
 

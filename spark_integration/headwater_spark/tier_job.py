@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
+from headwater.system import SystemClock
 from headwater_spark import options
 from headwater_spark.brokers import Brokers, Topic
 from headwater_spark.history import ENABLE_KEY, locate
@@ -155,6 +156,39 @@ class TopicTier:
             .collect()
         )
         return [unpack(row.facts) for row in rows]
+
+
+def tier(
+    spark: SparkSession,
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    tables_uri: str | None = None,
+    storage_options: dict[str, str] | None = None,
+) -> Round:
+    """Tier what is committed and not yet in the table, until nothing is left; the sum of it.
+
+    As `headwater tier run`: sets remote.storage.enable on a topic that lacks it.
+    """
+    given = tuple(sorted((storage_options or {}).items()))
+    worker = TopicTier(
+        spark, topic, bootstrap_servers, SystemClock(), tables_uri=tables_uri, storage_options=given
+    )
+    try:
+        worker.enable()
+        total = Round(topic, 0, 0, 0, 0, None)
+        while not (done := worker.round()).idle:
+            total = Round(
+                topic,
+                total.rows + done.rows,
+                total.files + done.files,
+                total.bytes_written + done.bytes_written,
+                total.offsets + done.offsets,
+                done.version if done.version is not None else total.version,
+            )
+        return total
+    finally:
+        worker.close()
 
 
 class TopicReplacedError(UsageError):

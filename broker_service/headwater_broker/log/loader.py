@@ -41,7 +41,6 @@ from headwater_broker.log.segment import (
 logger = logging.getLogger(__name__)
 
 SCAN_CHUNK_BYTES = 1 << 20
-UNKNOWN_OFFSET = -1
 
 
 @dataclass(slots=True)
@@ -89,11 +88,9 @@ class Loader:
         request = self._request
         self._clear_leftovers()
         self._open_segments()
-        first = self._segments[0].base_offset if self._segments else UNKNOWN_OFFSET
-        log_start = request.log_start_offset
-        if not request.config.remote_storage:
-            log_start = max(log_start, first)
-        log_start = max(log_start, 0)
+        # Below the first segment may lie tiered history; whether tiering is on is not known yet
+        # (upkeep.forget_untiered, once it is).
+        log_start = max(request.log_start_offset, 0)
         if self._segments and self._end < log_start:
             self._note(f"log ends at {self._end}, below its start {log_start}; starts anew there")
             for segment in self._segments:

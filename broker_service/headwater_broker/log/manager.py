@@ -37,6 +37,7 @@ from headwater_broker.log.context import (
 from headwater_broker.log.directory import DataDirectory, parse_folder_name
 from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.upkeep import forget_untiered
 
 logger = logging.getLogger(__name__)
 
@@ -251,6 +252,7 @@ class LogManager:
         log = self.logs.get(key)
         if log is not None and log.topic_id == topic_id:
             log.update_config(config)
+            forget_untiered(log)
             return log
         if log is not None:
             self._drop(log)
@@ -373,7 +375,7 @@ class LogManager:
             LOG_STARTS,
             lambda log: (
                 log.log_start_offset
-                if log.config.remote_storage or log.log_start_offset > log.bases[0]
+                if log.config.remote_storage or log.log_start_offset != log.bases[0]
                 else None
             ),
         )

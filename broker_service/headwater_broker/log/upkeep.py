@@ -235,6 +235,12 @@ def move_log_start(log: LogState, offset: int) -> None:
         log.save_epochs()
 
 
+def forget_untiered(log: LogState) -> None:
+    """Without tiering the log starts at its first segment: a loaded one that did not know."""
+    if not log.config.remote_storage and log.log_start_offset < log.bases[0]:
+        move_log_start(log, log.bases[0])
+
+
 def delete_records_before(log: LogState, offset: int) -> None:
     """Move the log start up; down is no error and does nothing."""
     if offset > log.log_end_offset:

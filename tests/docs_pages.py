@@ -18,6 +18,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
 from headwater.config.row import ConfigKey
+from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater_broker.api.meters import Meters
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.services import Services
@@ -104,6 +105,21 @@ def _default(row: ConfigKey) -> str:
     return f"`{text}`" if text else "empty"
 
 
+def unread_configs() -> str:
+    """Keys whose names stand in no module but the rows that declare them."""
+    texts = [
+        path.read_text()
+        for source in SOURCES
+        for path in (ROOT / source).rglob("*.py")
+        if not path.name.startswith("rows_")
+    ]
+    code = "\n".join(texts)
+    coarse = {name for pairs in DEPRECATED_UNITS.values() for name, _ in pairs}
+    twins = {row.broker_name for row in TOPIC_KEYS.values()}
+    names = sorted((BROKER_KEYS.keys() - twins - coarse) | TOPIC_KEYS.keys())
+    return ", ".join(f"`{name}`" for name in names if f'"{name}"' not in code) + "."
+
+
 def metrics() -> str:
     """Every metric family of a broker."""
 
@@ -170,6 +186,7 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "api-versions": ("clients.md", api_versions),
     "topic-configs": ("configs.md", topic_configs),
     "broker-configs": ("configs.md", broker_configs),
+    "unread-configs": ("configs.md", unread_configs),
     "metrics": ("metrics.md", metrics),
     "modules": ("modules.md", modules),
 }

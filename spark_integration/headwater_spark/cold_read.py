@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.columnar.schema import arrow_schema
-from headwater_spark.history import ColdFiles
+from headwater_spark.cold_files import ColdFiles
 from headwater_spark.planning import Split
 from headwater_tier.delta import TableAccessError, filesystem
 from headwater_tier.reader import RowGroup, index_groups

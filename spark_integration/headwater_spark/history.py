@@ -6,15 +6,13 @@ are rewritten. Files are named at planning time, so that a read meets one versio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
 from headwater.errors import HeadwaterError
 from headwater_spark.brokers import Brokers, Topic
+from headwater_spark.cold_files import ColdFiles, cold_files
 from headwater_spark.options import SourceOptions
-from headwater_spark.planning import Split
-from headwater_tier.delta import LiveFile, LogTable, Snapshot, table_exists
+from headwater_tier.delta import LogTable, table_exists
 from headwater_tier.keys import table_uri, topic_id_from_text
 from headwater_tier.plan import TableLocation
 
@@ -25,32 +23,6 @@ BROKER_URI_KEY = "headwater.tables.uri"
 
 class TableUnknownError(HeadwaterError):
     """Nothing says where the topic's log table is, or shall be."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColdFiles:
-    """The live files of one version, and what they hold. Picklable."""
-
-    location: TableLocation
-    version: int
-    ranges: Mapping[int, tuple[int, int]]
-    """Partition -> [start, end) that is tiered."""
-    files: tuple[LiveFile, ...]
-
-    def range_of(self, partition: int) -> tuple[int, int]:
-        """The partition's tiered range; an empty one when it has none."""
-        return self.ranges.get(partition, (0, 0))
-
-    def overlapping(self, split: Split) -> ColdFiles:
-        """Only the files that may hold rows of the split."""
-        files = tuple(f for f in self.files if _may_hold(f, split))
-        return ColdFiles(self.location, self.version, {}, files)
-
-
-def cold_files(location: TableLocation, snapshot: Snapshot) -> ColdFiles:
-    """A checked snapshot as tasks need it."""
-    ranges = {p: (snapshot.starts.get(p, 0), end) for p, end in snapshot.ends.items()}
-    return ColdFiles(location, snapshot.version, ranges, snapshot.files)
 
 
 def locate(
@@ -119,14 +91,3 @@ class History:
             known = (topic_id, LogTable(location), location)
             self._tables[topic] = known
         return cold_files(known[2], known[1].refresh())
-
-
-def _may_hold(file: LiveFile, split: Split) -> bool:
-    """False only when the file's statistics exclude the split."""
-    low, high = file.min_partition, file.max_partition
-    if low is not None and high is not None and not low <= split.partition <= high:
-        return False
-    first, last = file.min_offset, file.max_offset
-    if first is None or last is None:
-        return True
-    return first < split.end_offset and last >= split.start_offset

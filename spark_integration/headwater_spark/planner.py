@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.brokers import Brokers, Topic
-from headwater_spark.history import ColdFiles, History
+from headwater_spark.cold_files import ColdFiles
+from headwater_spark.history import History
 from headwater_spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from headwater_spark.planning import (
     COLD_OFFSETS_MIN,

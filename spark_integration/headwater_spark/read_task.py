@@ -15,8 +15,8 @@ from headwater.client.raw import READ_COMMITTED, READ_UNCOMMITTED, RawClient
 from headwater.columnar.decode import decode_batches
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
+from headwater_spark.cold_files import ColdFiles
 from headwater_spark.cold_read import cold_batches
-from headwater_spark.history import ColdFiles
 from headwater_spark.planning import Split
 from headwater_spark.raw_clients import raw_client
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from types import FrameType
 from typing import Any
 
 import click
@@ -90,12 +93,36 @@ def run(
             if topic_tier.enable() and not as_json:
                 click.echo(f"{topic_tier.topic.name}: set remote.storage.enable=true")
         if continuous:
-            run_for_ever(tiers, interval_s, tell, threading.Event())
+            with asked_to_stop() as stop:
+                run_for_ever(tiers, interval_s, tell, stop)
+            return 0
         for topic_tier in tiers:
             drain(topic_tier, tell)
         return 0
     finally:
         spark.stop()
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; a second one interrupts at once.
+
+    Spark's own SIGINT handler would cancel the round's job and waste what it has written.
+    """
+    stop = threading.Event()
+
+    def asked(_signum: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        click.echo("stopping after this round", err=True)
+
+    former = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def drain(topic_tier: TopicTier, tell: Callable[[Round], None]) -> None:
@@ -121,6 +148,8 @@ def run_for_ever(
     while not stop.wait(pause):
         pause = interval_s
         for topic_tier in tiers:
+            if stop.is_set():
+                break
             try:
                 done = topic_tier.round()
             except (TableStateError, TopicReplacedError):

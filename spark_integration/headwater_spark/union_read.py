@@ -14,8 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headwater_spark import options
 from headwater_spark.brokers import Brokers
+from headwater_spark.cold_files import ColdFiles, cold_files
 from headwater_spark.columns import HEADERS_DDL, KAFKA_DDL
-from headwater_spark.history import ColdFiles, cold_files, locate
+from headwater_spark.history import locate
 from headwater_spark.positions import offsets_to_json
 from headwater_tier.delta import LogTable, table_exists
 

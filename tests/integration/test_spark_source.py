@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 import headwater_spark
-from headwater import Admin, Producer
-from headwater.client.values import NewTopic
+from headwater import Admin, Consumer, Producer
+from headwater.client.values import NewTopic, TopicPartition
 from headwater.system import SystemClock
 from headwater_spark.tier_command import drain
 from headwater_spark.tier_job import Round, TopicTier
@@ -194,6 +195,34 @@ def test_an_idle_stream_makes_no_batches_and_lag_is_zero(topic: Topic) -> None:
     assert topic.spark.table("idle_stream").count() == 20
 
 
+def test_limits_by_bytes_and_progress_as_group_offsets(topic: Topic) -> None:
+    for start in range(0, 200, 50):  # a batch of records each: limits hold between batches
+        topic.produce(start, start + 50)
+    listener = headwater_spark.commit_progress(topic.spark, topic.servers, "spark-lag")
+    query = (
+        topic.stream(startingOffsets="earliest", maxBytesPerTrigger="2000")
+        .writeStream.format("memory")
+        .queryName("limited_by_bytes")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(WAIT_S)
+    rows = [p["numInputRows"] for p in query.recentProgress]
+    assert sum(rows) == 200 and max(rows) < 200
+    with Consumer(bootstrap_servers=topic.servers, group_id="spark-lag") as consumer:
+        partitions = [TopicPartition(topic.name, p) for p in range(3)]
+        LocalCluster.wait_until(
+            lambda: sum(at.offset for at in consumer.committed(*partitions).values()) == 200,
+            "group offsets",
+        )
+    listener.stop()
+
+
+def test_executors_have_what_tasks_need(spark: Any) -> None:
+    report = headwater_spark.check(spark)
+    assert report.ok and report.executors
+
+
 def test_the_sink_writes_rows_where_they_belong(topic: Topic) -> None:
     rows = [(str(i), f"v{i}", [("h", b"x")] if i % 2 else None, i % 3) for i in range(200)]
     ddl = "key STRING, value STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>,"
@@ -273,18 +302,30 @@ def test_the_source_reads_long_history_from_the_table(
     assert offsets_doubled(rows) == 0
 
 
-def test_the_command_line_tiers(topic: Topic) -> None:
+def test_the_command_line_tiers_until_it_is_told_to_stop(topic: Topic) -> None:
     topic.produce(0, 40)
-    command = [sys.executable, "-m", "headwater.cli.main", "tier", "run", topic.name, "--json"]
-    command += ["--bootstrap-server", topic.servers, "--master", "local[1]"]
     code = "import sys; from headwater.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command[3:]], capture_output=True, text=True, check=True
-    )
-    decoder, text, rounds = json.JSONDecoder(), done.stdout, []
-    while "{" in text:
-        text = text[text.index("{") :]
-        found, end = decoder.raw_decode(text)
-        rounds.append(found)
-        text = text[end:]
-    assert [r["rows"] for r in rounds] == [40, 0]
+    options = ["--continuous", "--interval", "0.2", "--json", "--master", "local[1]"]
+    options += ["--bootstrap-server", topic.servers]
+    command = [sys.executable, "-c", code, "tier", "run", topic.name, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        rounds = rounds_told(process)
+        assert next(rounds)["rows"] == 40
+        topic.produce(40, 50)
+        assert next(rounds)["rows"] == 10
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+    assert values(topic.table()) == expected(0, 50)
+
+
+def rounds_told(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """The JSON documents on its standard output, which may span lines, as they come."""
+    text = ""
+    assert process.stdout is not None
+    for line in process.stdout:
+        text += line
+        try:
+            yield json.loads(text)
+        except ValueError:
+            continue
+        text = ""

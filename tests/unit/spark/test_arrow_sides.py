@@ -11,9 +11,9 @@ import pytest
 
 from headwater.columnar.schema import KAFKA_SCHEMA, LOG_TABLE_SCHEMA
 from headwater.errors import UsageError
+from headwater_spark.cold_files import ColdFiles
 from headwater_spark.cold_read import cold_batches, in_order
 from headwater_spark.columns import checked_schema
-from headwater_spark.history import ColdFiles
 from headwater_spark.partitioner import by_key, choose
 from headwater_spark.planning import Split
 from headwater_spark.tier_job import TASK_OFFSETS_MIN, task_ranges

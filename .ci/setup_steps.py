@@ -110,7 +110,7 @@ def install_packages(shown):
 
 
 def warm_spark(shown):
-    """Java is checked; Delta's jars come into .cache/jars."""
+    """Java is checked; Delta's jars come into .cache/jars, Kafka's tools into .cache/peers."""
     check = "from headwater.local.java import find_java; print(find_java())"
     java = subprocess.run(
         [str(PYTHON), "-c", check], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -119,6 +119,8 @@ def warm_spark(shown):
         raise SetupError(java.stderr.strip().splitlines()[-1].split(": ", 1)[-1])
     probe = [str(PYTHON), "-m", "headwater_spark.jars"]
     run(shown, [*probe, JARS], "Delta's jars could not be resolved")
+    peers = [PYTHON, ROOT / "bench" / "peers.py"]
+    run(shown, peers, "Kafka's own tools, which the tests run, could not be resolved")
     return "ready"
 
 

@@ -320,3 +320,9 @@ def bench_folder(name: str) -> Path:
     folder = parent / f"headwater-bench-{os.getpid()}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     return folder
+
+
+if __name__ == "__main__":
+    # `make setup`: so that tests and benches need no network later.
+    kafka_classpath()
+    print("Kafka's tools are there")

@@ -432,7 +432,7 @@ def read_console(
     start: Start = BEGINNING,
     when_ready: Callable[[], object] = _nothing,
 ) -> list[Seen]:
-    """Kafka's console consumer: text only; it cannot start at a timestamp or tell when it is ready."""
+    """Kafka's console consumer: text only; it starts at no timestamp and tells no readiness."""
     assert start.kind in {"beginning", "offset"}
     where = str(start.value) if start.kind == "offset" else "earliest"
     shown = ("print.key", "print.headers", "print.timestamp", "print.offset")

@@ -57,7 +57,9 @@ class Shard(Protocol):
     """The state behind one partition of an internal topic."""
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record, at load and after every append. Must not raise on unknown kinds."""
+        """Apply one record: after every append each, at load only the last one of each key (in
+        their order), as compaction leaves them. Must not raise on unknown kinds.
+        """
         ...
 
     def loaded(self, now: Now) -> None:

@@ -39,6 +39,8 @@ from headwater_broker.coordination.decision import (
 WRITE_TIMEOUT_MS = 5_000
 """Kafka: offsets.commit.timeout.ms."""
 LOAD_RETRY_S = 0.5
+REPLAYED_PER_TURN = 200
+"""Records replayed before the loop has its turn: some 10 ms."""
 BATCH_BYTES = 256 * 1024
 """Records of one decision beyond this go into a further batch."""
 
@@ -367,7 +369,11 @@ class CoordinatorRuntime(Generic[S]):
             hosted.shard = self._make_shard(hosted.partition)
 
     async def _replay_log(self, hosted: _Hosted[S]) -> int:
+        """Read to the log's end, then replay the last record of each key, as compaction would
+        have left it; how many records were read.
+        """
         offset = count = 0
+        latest: dict[bytes, bytes | None] = {}
         while self._is_current(hosted):
             data = await self._appender.read_from(hosted.partition, hosted.epoch, offset)
             if not data:
@@ -378,11 +384,18 @@ class CoordinatorRuntime(Generic[S]):
                 if not header.is_control:
                     for record in decode_batch(view, at, header, offset):
                         if record.key is not None:
-                            hosted.shard.replay(record.key, record.value)
+                            latest.pop(record.key, None)  # in the order of the last ones
+                            latest[record.key] = record.value
                             count += 1
-                offset = header.base_offset + header.last_offset_delta + 1
+                offset = header.next_offset
             hosted.last_applied = offset - 1
             await asyncio.sleep(0)
+        for number, (key, value) in enumerate(latest.items(), 1):
+            if not self._is_current(hosted):
+                break
+            hosted.shard.replay(key, value)
+            if number % REPLAYED_PER_TURN == 0:
+                await asyncio.sleep(0)
         return count
 
     def _reload(self, hosted: _Hosted[S], reason: str) -> None:

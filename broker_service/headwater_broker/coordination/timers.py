@@ -31,6 +31,10 @@ class Deadlines(Generic[K]):
         if known is None or known > at_ms:
             self._push(key, at_ms)
 
+    def is_set(self, key: K) -> bool:
+        """True when `key` will fire: also when it was set anew after it was popped."""
+        return key in self._at
+
     def cancel(self, key: K) -> None:
         """Forget `key`; it need not be set."""
         self._at.pop(key, None)

@@ -250,8 +250,10 @@ class Membership:
         if group.is_in(_S.COMPLETING):
             refusal = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             for member in group.members.values():
-                answer(out, member.sync, refusal)
-                member.sync = None
+                if member.sync is not None:
+                    out.reply(member.sync, refusal)
+                    member.sync = None
+                    self.touch(group, member, now)  # it could not heartbeat while it was parked
             group.pending_sync.clear()
             self._deadlines.cancel(TimerKey(Timer.SYNC, group.group_id))
         delay_ms = self._config.initial_rebalance_delay_ms
@@ -354,6 +356,7 @@ class Membership:
             if other.sync is not None:
                 assigned = self._assigned(group, given.get(other.member_id, b""))
                 out.confirm(other.sync, assigned)
+                self.touch(group, other, now)
 
     @staticmethod
     def _assigned(group: Group, assignment: bytes) -> SyncGroupResponse:
@@ -441,7 +444,8 @@ class Membership:
     def session_due(self, group: Group, member_id: str, now: Now, out: Decision) -> None:
         """A member was silent too long; one whose request is parked here is not silent."""
         member = group.members.get(member_id)
-        if member is None:
+        is_renewed = self._deadlines.is_set(TimerKey(Timer.SESSION, group.group_id, member_id))
+        if member is None or is_renewed:  # renewed by what else was due in the same tick
             return
         is_parked = member.join is not None or member.sync is not None
         if is_parked and not member.is_new:

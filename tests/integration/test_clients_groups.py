@@ -1,0 +1,368 @@
+"""Stock clients in groups: subscribe, rebalance, commit, resume, and the coordinator's death."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaException
+from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from kafka import KafkaConsumer
+
+from headwater import Consumer
+from headwater.client.values import TopicPartition
+from headwater_broker.groups.hashing import partition_of
+from headwater_broker.groups.service import OFFSETS_TOPIC
+from integration.cluster import LocalCluster
+from integration.conftest import next_base_port
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 4
+ROWS = 200
+WAIT_S = 40.0
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers, for this module alone: brokers die here."""
+    folder = tmp_path_factory.mktemp("groups")
+    properties = {"group.initial.rebalance.delay.ms": "0"}
+    with LocalCluster(folder, next_base_port(folder), properties=properties) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    """A topic with ROWS rows, over all partitions."""
+    name = cluster.create_topic(f"rows-{next(_names)}", PARTITIONS, 3)
+    fill(cluster, name)
+    return name
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{next(_names)}"
+
+
+def fill(cluster: LocalCluster, topic: str) -> None:
+    """ROWS more rows."""
+    producer = ConfluentProducer(
+        {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True}
+    )
+    for row in range(ROWS):
+        producer.produce(topic, str(row).encode(), partition=row % PARTITIONS)
+    assert producer.flush(WAIT_S) == 0
+
+
+class Confluent:
+    """confluent-kafka (librdkafka)."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, group: str, **options: Any) -> None:
+        settings = {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 10_000,
+            **options,
+        }
+        self.consumer = ConfluentConsumer(settings)
+        self.consumer.subscribe([topic])
+
+    def poll(self) -> int:
+        found = self.consumer.consume(100, 0.2)
+        return sum(1 for message in found if message.error() is None)
+
+    def owned(self) -> set[int]:
+        return {p.partition for p in self.consumer.assignment()}
+
+    def commit(self) -> None:
+        self.consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class KafkaPython:
+    """kafka-python."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, group: str) -> None:
+        self.consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+
+    def poll(self) -> int:
+        return sum(len(rows) for rows in self.consumer.poll(timeout_ms=200).values())
+
+    def owned(self) -> set[int]:
+        return {p.partition for p in self.consumer.assignment()}
+
+    def commit(self) -> None:
+        self.consumer.commit()
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class Sdk:
+    """Our own."""
+
+    def __init__(self, cluster: LocalCluster, topic: str, group: str) -> None:
+        self.consumer = Consumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+
+    def poll(self) -> int:
+        return sum(len(rows) for rows in self.consumer.poll(timeout_ms=200).values())
+
+    def owned(self) -> set[int]:
+        return {p.partition for p in self.consumer.assignment()}
+
+    def commit(self) -> None:
+        self.consumer.commit()
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+Make = Callable[[LocalCluster, str, str], Any]
+clients = pytest.mark.parametrize("make", [Confluent, KafkaPython, Sdk])
+
+
+def until(step: Callable[[], bool], what: str) -> None:
+    """Call `step`, which polls its consumers, until it holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not step():
+        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s"
+
+
+def read_all(consumer: Any, rows: int = ROWS) -> None:
+    """Exactly `rows` come, then nothing."""
+    count = 0
+
+    def step() -> bool:
+        nonlocal count
+        count += consumer.poll()
+        return count >= rows
+
+    until(step, f"{rows} rows")
+    count += consumer.poll()
+    assert count == rows
+
+
+@clients
+def test_two_members_share_and_the_one_left_takes_over(
+    cluster: LocalCluster, topic: str, group: str, make: Make
+) -> None:
+    first, second = make(cluster, topic, group), make(cluster, topic, group)
+
+    def shared() -> bool:
+        first.poll(), second.poll()
+        ours, theirs = first.owned(), second.owned()
+        return bool(ours and theirs) and ours | theirs == set(range(PARTITIONS))
+
+    until(shared, "both own partitions")
+    assert not first.owned() & second.owned()
+    with cluster.admin() as admin:
+        described = admin.describe_groups([group])[group]
+    assert described.state == "Stable"
+    assert len(described.members) == 2
+
+    second.close()
+
+    def alone() -> bool:
+        first.poll()
+        return first.owned() == set(range(PARTITIONS))
+
+    until(alone, "the one left owns all")
+    first.close()
+
+
+@clients
+def test_a_restarted_member_resumes_at_its_commit(
+    cluster: LocalCluster, topic: str, group: str, make: Make
+) -> None:
+    consumer = make(cluster, topic, group)
+    read_all(consumer)
+    consumer.commit()
+    consumer.close()
+    fill(cluster, topic)
+    again = make(cluster, topic, group)
+    read_all(again)
+    again.close()
+
+
+def test_aiokafka_shares_commits_and_resumes(cluster: LocalCluster, topic: str, group: str) -> None:
+    def made() -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+
+    async def poll(consumer: AIOKafkaConsumer) -> int:
+        return sum(len(rows) for rows in (await consumer.getmany(timeout_ms=200)).values())
+
+    async def read(consumer: AIOKafkaConsumer, rows: int) -> None:
+        count, deadline = 0, time.monotonic() + WAIT_S
+        while count < rows:
+            assert time.monotonic() < deadline
+            count += await poll(consumer)
+        assert count == rows
+
+    async def run() -> None:
+        first = made()
+        await first.start()
+        await read(first, ROWS)
+        await first.commit()
+        second = made()
+        await second.start()
+        deadline = time.monotonic() + WAIT_S
+        while not (first.assignment() and second.assignment()):
+            assert time.monotonic() < deadline
+            await asyncio.gather(poll(first), poll(second))
+        assert not first.assignment() & second.assignment()
+        await first.stop()
+        await second.stop()
+        fill(cluster, topic)
+        third = made()
+        await third.start()
+        await read(third, ROWS)
+        await third.stop()
+
+    asyncio.run(run())
+
+
+def test_cooperative_members_keep_what_they_own(
+    cluster: LocalCluster, topic: str, group: str
+) -> None:
+    sticky = {"partition.assignment.strategy": "cooperative-sticky"}
+    first = Confluent(cluster, topic, group, **sticky)
+    until(lambda: first.poll() >= 0 and len(first.owned()) == PARTITIONS, "one owns all")
+    second = Confluent(cluster, topic, group, **sticky)
+    least = PARTITIONS
+
+    def shared() -> bool:
+        nonlocal least
+        first.poll(), second.poll()
+        least = min(least, len(first.owned()))
+        return len(first.owned()) == len(second.owned()) == PARTITIONS // 2
+
+    until(shared, "two each")
+    assert least == PARTITIONS // 2  # never revoked all, as an eager rebalance does
+    first.close()
+    second.close()
+
+
+def test_a_static_member_returns_without_a_rebalance(
+    cluster: LocalCluster, topic: str, group: str
+) -> None:
+    first = Confluent(cluster, topic, group, **{"group.instance.id": "a"})
+    second = Confluent(cluster, topic, group, **{"group.instance.id": "b"})
+
+    def shared() -> bool:
+        first.poll(), second.poll()
+        return len(first.owned()) == len(second.owned()) == PARTITIONS // 2
+
+    until(shared, "two each")
+    held, others = first.owned(), second.owned()
+    first.close()  # a static member does not leave
+    first = Confluent(cluster, topic, group, **{"group.instance.id": "a"})
+
+    def back() -> bool:
+        second.poll()
+        return first.poll() >= 0 and bool(first.owned())
+
+    until(back, "the static member is back")
+    assert first.owned() == held
+    assert second.owned() == others
+    first.close()
+    second.close()
+
+
+def test_commits_survive_the_death_of_the_coordinators_broker(
+    cluster: LocalCluster, topic: str, group: str
+) -> None:
+    consumer = Confluent(cluster, topic, group)
+    read_all(consumer)
+    consumer.commit()
+    with cluster.admin() as admin:
+        count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
+    home = partition_of(group, count)
+    coordinator = cluster.leader_of(OFFSETS_TOPIC, home)
+    cluster.wait_isr(OFFSETS_TOPIC, 3, home)
+    cluster.kill_broker(coordinator)
+    try:
+        cluster.wait_until(
+            lambda: cluster.leader_of(OFFSETS_TOPIC, home) != coordinator, "another coordinator"
+        )
+        wanted = [ConfluentPartition(topic, p) for p in range(PARTITIONS)]
+        found = consumer.consumer.committed(wanted, timeout=WAIT_S)
+        assert sum(p.offset for p in found) == ROWS
+        # The member is still one: it reads on and commits without joining anew by hand.
+        fill(cluster, topic)
+        read_all(consumer)
+        until(lambda: _committed(consumer), "a commit at the new coordinator")
+    finally:
+        cluster.restart(coordinator)
+    consumer.close()
+    again = Confluent(cluster, topic, group)
+    fill(cluster, topic)
+    read_all(again)
+    again.close()
+
+
+def _committed(consumer: Confluent) -> bool:
+    consumer.poll()
+    try:
+        consumer.commit()
+    except KafkaException as error:
+        assert error.args[0].retriable() or "rebalance" in str(error).lower(), error
+        return False
+    return True
+
+
+def test_groups_are_listed_described_and_deleted(
+    cluster: LocalCluster, topic: str, group: str
+) -> None:
+    consumer = Sdk(cluster, topic, group)
+    read_all(consumer)
+    consumer.commit()
+    with cluster.admin() as admin:
+        assert group in {row.group_id for row in admin.list_groups()}
+        committed = consumer.consumer.committed(TopicPartition(topic, 0))
+        assert committed is not None
+        with pytest.raises(Exception, match="NON_EMPTY_GROUP"):
+            admin.delete_groups([group])
+        consumer.close()
+        assert admin.describe_groups([group])[group].state == "Empty"
+        admin.delete_groups([group])
+        assert group not in {row.group_id for row in admin.list_groups()}
+    fresh = Sdk(cluster, topic, group)
+    read_all(fresh)  # the offsets are gone with the group
+    fresh.close()

@@ -1,0 +1,78 @@
+"""An `Appender` in memory, whose high watermark and failures the test decides."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import iter_headers, patch_base_offset
+
+
+class MemoryLog:
+    """One partition. Everything is committed at once unless `is_held`."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end = 0
+        self.high_watermark = 0
+        self.epoch = 0
+        self.is_held = False
+        self.failure: KafkaError | None = None
+        self.is_written_though_failed = False
+        self.read_gate: asyncio.Event | None = None
+        self._moved = asyncio.Event()
+
+    def release(self) -> None:
+        """Let the high watermark reach the log's end."""
+        self.is_held = False
+        self.high_watermark = self.end
+        self._move()
+
+    def depose(self) -> None:
+        """Another epoch: this leadership is over."""
+        self.epoch += 1
+        self._move()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def append(self, partition: int, epoch: int, records: memoryview) -> int:
+        self._check(epoch)
+        failure, self.failure = self.failure, None
+        if failure is not None and not self.is_written_though_failed:
+            raise failure
+        patch_base_offset(records, 0, self.end, epoch)
+        self.batches.append(bytes(records))
+        self.end = next(iter(iter_headers(records)))[1].last_offset + 1
+        if not self.is_held:
+            self.high_watermark = self.end
+        if failure is not None:
+            raise failure
+        return self.end - 1
+
+    def committed_end(self, partition: int, epoch: int) -> int:
+        self._check(epoch)
+        return self.high_watermark
+
+    async def committed(self, partition: int, epoch: int, offset: int, timeout_ms: int) -> None:
+        while self.high_watermark <= offset:
+            self._check(epoch)
+            try:
+                await asyncio.wait_for(self._moved.wait(), timeout_ms / 1000)
+            except TimeoutError:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "held") from None
+        self._check(epoch)
+
+    async def read_from(self, partition: int, epoch: int, offset: int) -> bytes:
+        if self.read_gate is not None:
+            await self.read_gate.wait()
+        self._check(epoch)
+        for batch in self.batches:
+            if next(iter(iter_headers(memoryview(batch))))[1].last_offset >= offset:
+                return batch
+        return b""
+
+    def _check(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"epoch is {self.epoch}")

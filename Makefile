@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration docs bench-kafka bench-tier bench-source clean
+.PHONY: help setup demo test check unit integration fuzz docs bench-kafka bench-tier bench-source clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ integration: setup ## Tests with real processes, clients and Spark (ARGS= to pyt
 
 docs: setup ## Write the tables of docs/ from the code (a test fails when they are stale)
 	@$(BIN)/python tests/docs_pages.py
+
+fuzz: setup ## Spoiled frames against parsers and a broker (FRAMES=100000)
+	@HEADWATER_FUZZ_FRAMES=$(or $(FRAMES),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py
 
 bench-kafka: setup ## Raw and client throughput against Apache Kafka on this machine
 	@$(BIN)/python bench/bench_kafka.py $(ARGS)

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
-from headwater.records.builder import build_batch
 from peers import CACHE, HeadwaterPeer, KafkaPeer, bench_folder, cpu_seconds, rss_megabytes
 from rich.console import Console
 from rich.table import Table
 
+from headwater.records.builder import build_batch
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -82,7 +82,7 @@ def write_frames(folder: Path, topic: str, records: int) -> list[str]:
     """One Produce v7 frame (acks=1) per partition, with its length prefix."""
     folder.mkdir(parents=True, exist_ok=True)
     now_ms = time.time_ns() // 1_000_000
-    rows = [(None, os.urandom(VALUE_BYTES), (), now_ms) for _ in range(records)]
+    rows = [(now_ms, None, os.urandom(VALUE_BYTES), ()) for _ in range(records)]
     paths = []
     for partition in range(PARTITIONS):
         data = PartitionProduceData(index=partition, records=build_batch(rows))
@@ -123,7 +123,8 @@ def create_topic(peer: Peer, topic: str, partitions: int = PARTITIONS, copies: i
 
 def delete_topic(peer: Peer, topic: str) -> None:
     """Delete it, so that its bytes do not weigh on the next run."""
-    AdminClient({"bootstrap.servers": peer.bootstrap}).delete_topics([topic])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})  # must outlive its future
+    admin.delete_topics([topic])[topic].result(30)
     time.sleep(1.0)
 
 

@@ -120,7 +120,10 @@ def _plain_topics(frame: FetchFrame, view: memoryview, at: int, version: int) ->
 
 
 def _plain_name(view: memoryview, at: int) -> tuple[str, int]:
-    stop = at + 2 + _INT16.unpack_from(view, at)[0]
+    size = _INT16.unpack_from(view, at)[0]
+    if size < 0:  # would go back, and perhaps round for ever
+        raise ValueError("a topic without a name")
+    stop = at + 2 + size
     return str(view[at + 2 : stop], "utf-8"), stop
 
 
@@ -176,6 +179,8 @@ def _topic(view: memoryview, at: int, version: int) -> tuple[TopicKey, int]:
     if version >= TOPIC_IDS_SINCE:
         return bytes(view[at : at + ID_BYTES]), at + ID_BYTES
     size, at = read_uvarint(view, at)
+    if size == 0:
+        raise ValueError("a topic without a name")
     return str(view[at : at + size - 1], "utf-8"), at + size - 1
 
 

@@ -38,7 +38,10 @@ def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFra
     at += 10
     topics: list[TopicEntries] = []
     for _ in range(count):
-        stop = at + 2 + _INT16.unpack_from(view, at)[0]
+        size = _INT16.unpack_from(view, at)[0]
+        if size < 0:  # would go back, and perhaps round for ever
+            raise ValueError("a topic without a name")
+        stop = at + 2 + size
         field = bytes(view[at:stop])
         partitions = _INT32.unpack_from(view, stop)[0]
         at = stop + 4
@@ -93,6 +96,8 @@ def _topic(view: memoryview, at: int, version: int) -> tuple[bytes, str | bytes,
         field = bytes(view[at : at + ID_BYTES])
         return field, field, at + ID_BYTES
     size, start = read_uvarint(view, at)
+    if size == 0:
+        raise ValueError("a topic without a name")
     stop = start + size - 1
     field = bytes(view[at:stop])
     return field, field[start - at :].decode(), stop

@@ -45,7 +45,7 @@ HOLD_IN_FLIGHT = 8
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhih")
-MALFORMED = (struct.error, IndexError, ValueError, CloseConnectionError)
+MALFORMED = (struct.error, IndexError, ValueError, OverflowError, CloseConnectionError)
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +223,8 @@ class Connection(asyncio.BufferedProtocol):
                     body = dispatch.skip_client_id(view, at + 12, True)
                 if body > end:
                     raise CloseConnectionError("client id runs past the frame")
-                answer = row.raw(self, view, body, end, version, correlation_id)
+                # No further than this frame: counts that promise more end with it.
+                answer = row.raw(self, view[:end], body, end, version, correlation_id)
                 if answer.__class__ is bytes:
                     if order:
                         self._append_ready([answer])

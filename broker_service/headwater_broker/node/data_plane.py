@@ -41,7 +41,6 @@ class Parts:
     controller: ControllerCalls
     authorizer: Authorizer
     warmer: Warmer
-    groups: Any = None
     producer_ids: Any = None
     remote_log: RemoteLog | None = None
     tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None

@@ -168,6 +168,7 @@ def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
         "zookeeper.connect": spec.zookeeper,
         "headwater.tables.uri": (spec.directory / "tables").as_uri(),
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        "group.initial.rebalance.delay.ms": "0",  # as Kafka's own development settings
         "default.replication.factor": str(min(REPLICATION_FACTOR_MAX, spec.brokers)),
     }
 

@@ -117,6 +117,7 @@ class SparkManager:
                 self._threads.append(thread)
                 thread.start()
             self._wait_ready(progress, total, timeout_s)
+            self._warn_of_shared_hosts()
             groups = tuple(b.group for b in self._slots.values())
             self._former_handler = interrupts.spare_groups(self._context, groups)
         except BaseException:
@@ -344,6 +345,18 @@ class SparkManager:
                 raise HeadwaterError(self._not_ready(timeout_s))
             shown = ready
             progress(f"{shown} brokers are ready", 1 + shown, total)
+
+    def _warn_of_shared_hosts(self) -> None:
+        """On several machines: replicas of one partition may land on one of them."""
+        hosts = {b.host for b in self._slots.values()}
+        if not self._plan.one_host and len(hosts) < len(self._slots):
+            logger.warning(
+                "%d brokers are on %d hosts (%s): a topic with a higher replication factor has"
+                " replicas that die together",
+                len(self._slots),
+                len(hosts),
+                ", ".join(sorted(hosts)),
+            )
 
     def _ready_count(self) -> int:
         return sum(b.told is not None for b in self._slots.values())

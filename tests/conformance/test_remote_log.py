@@ -106,6 +106,26 @@ def test_a_read_starts_at_the_batch_that_holds_the_offset(
     run(log, use)
 
 
+def test_a_record_is_found_by_time(run: Callable[[MemoryLog, Use], None]) -> None:
+    log = MemoryLog()
+    log.append(0, [(100, None, b"a"), (300, None, b"b")])
+    log.append(0, [(200, None, b"c"), (400, None, b"d")], leader_epoch=3)
+
+    async def use(remote: RemoteLog, topic: TieredTopic) -> None:
+        async def find(time_ms: int, start: int = 0, end: int = 4) -> tuple[int, int, int] | None:
+            found = await remote.find_timestamp(topic, 0, time_ms, start, end)
+            return found and (found.offset, found.timestamp_ms, found.leader_epoch)
+
+        assert await find(0) == (0, 100, 0)
+        assert await find(101) == (1, 300, 0)
+        assert await find(150, start=2) == (2, 200, 3)
+        assert await find(301) == (3, 400, 3)
+        assert await find(301, end=3) is None
+        assert await find(401) is None
+
+    run(log, use)
+
+
 def test_outside_the_range_is_an_error_that_names_the_offset(
     run: Callable[[MemoryLog, Use], None],
 ) -> None:

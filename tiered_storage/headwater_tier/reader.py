@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ class RowGroup:
     min_offset: int
     max_offset: int
     rows: int
+    max_timestamp_ms: int | None = None
+    """From the statistics, rounded up; None when there are none, or some timestamp overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,36 @@ class TableReader:
             yield rows.filter(keep)
             offset = stretch.end_offset
 
+    def first_at(
+        self, partition: int, timestamp_ms: int, start: int, end: int
+    ) -> tuple[int, int, int] | None:
+        """(offset, timestamp in ms, leader epoch) of the first record in [start, end) with
+        at least this timestamp. Row groups that are all older are passed over unread."""
+        start = max(start, self.snapshot.starts.get(partition, 0))
+        if partition not in self.snapshot.ends:
+            return None
+        groups = sorted(self._groups(partition, start), key=lambda g: g.min_offset)
+        for group in groups:
+            newest = group.max_timestamp_ms
+            if group.min_offset >= end:
+                return None
+            if newest is not None and newest < timestamp_ms:
+                continue
+            rows = self._rows([group], partition)
+            raw = rows.column("timestamp_raw")
+            micros = rows.column("timestamp").cast(pa.int64())
+            times = pc.coalesce(raw, pc.cast(pc.floor(pc.divide(micros, 1000.0)), pa.int64()))
+            offsets = rows.column("offset")
+            wanted = pc.and_(
+                pc.greater_equal(times, timestamp_ms),
+                pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)),
+            )
+            at = pc.index(wanted, True).as_py()
+            if at >= 0:
+                epoch = rows.column("leader_epoch")[at].as_py()
+                return offsets[at].as_py(), times[at].as_py(), -1 if epoch is None else epoch
+        return None
+
     def missing_files(self, paths: Sequence[str]) -> list[str]:
         """Which of these files are no longer there."""
         if not paths:
@@ -178,15 +211,28 @@ def index_groups(path: str, footer: Any) -> Iterator[RowGroup]:
     """The row groups of a file, from its footer's statistics, foreign files too."""
     names = [footer.schema.column(i).path for i in range(footer.num_columns)]
     at_partition, at_offset = names.index("partition"), names.index("offset")
+    at_time, at_raw = names.index("timestamp"), names.index("timestamp_raw")
     for i in range(footer.num_row_groups):
         group = footer.row_group(i)
         partition, offset = (group.column(at).statistics for at in (at_partition, at_offset))
         if partition is None or offset is None or not offset.has_min_max:
             yield RowGroup(path, i, 0, 1 << 31, 0, 1 << 62, group.num_rows)
         else:
-            yield RowGroup(
-                path, i, partition.min, partition.max, offset.min, offset.max, group.num_rows
-            )
+            newest = _newest_ms(group.column(at_time), group.column(at_raw), group.num_rows)
+            bounds = (partition.min, partition.max, offset.min, offset.max)
+            yield RowGroup(path, i, *bounds, group.num_rows, newest)
+
+
+def _newest_ms(timestamp: Any, raw: Any, rows: int) -> int | None:
+    known, overflowed = timestamp.statistics, raw.statistics
+    if known is None or not known.has_min_max or overflowed is None:
+        return None
+    if overflowed.null_count != rows:
+        return None
+    newest = known.max
+    if newest.tzinfo is None:
+        newest = newest.replace(tzinfo=UTC)
+    return int(newest.timestamp() * 1000) + 1
 
 
 def _may_hold(live: LiveFile, partition: int, offset: int) -> bool:

@@ -15,7 +15,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from headwater.ports.remote_log import RemoteLogError, RemoteSlice, TieredRange, TieredTopic
+from headwater.ports.remote_log import (
+    RemoteLogError,
+    RemoteSlice,
+    RemoteTimestamp,
+    TieredRange,
+    TieredTopic,
+)
 from headwater_tier.segment_cache import PIN_S, Segment, SegmentCache
 
 CACHE_BYTES_MAX = 1 << 30
@@ -72,6 +78,14 @@ class DeltaRemoteLog:
         if next_offset == segment.end_offset:
             self._read_ahead(topic, partition, next_offset)
         return RemoteSlice(segment.path, position, size_bytes, next_offset)
+
+    async def find_timestamp(
+        self, topic: TieredTopic, partition: int, timestamp_ms: int, start: int, end: int
+    ) -> RemoteTimestamp | None:
+        """See the port."""
+        more = {"timestamp_ms": timestamp_ms, "start": start, "end": end}
+        answer = await self._ask(topic, "find", partition=partition, **more)
+        return None if answer is None else RemoteTimestamp(*answer)
 
     async def close(self) -> None:
         """See the port."""
@@ -227,6 +241,7 @@ class _Worker:
             if process is None or process.returncode is not None:
                 process = await asyncio.create_subprocess_exec(
                     self._python,
+                    "-P",  # a user's file in the working directory must not shadow a module
                     "-m",
                     "headwater_tier.worker",
                     stdin=asyncio.subprocess.PIPE,

@@ -1,8 +1,9 @@
 """`python -m headwater_tier.worker`: the niced process that reads tables for a broker.
 
 Speaks frames of a 4-byte big-endian length and JSON on stdin and stdout; ends at EOF. Requests:
-`ranges`, `build` (rebuild one row group as a file of record batches), `check` (are files still
-there). Every answer repeats the request's `id` and holds `result` or `error`.
+`ranges`, `build` (rebuild one row group as a file of record batches), `find` (the first record at
+or after a time), `check` (are files still there). Every answer repeats the request's `id` and holds
+`result` or `error`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,13 @@ class Worker:
             case "build":
                 return self._build(
                     location, request["partition"], request["offset"], request["path"]
+                )
+            case "find":
+                return self._refreshed(location).first_at(
+                    request["partition"],
+                    request["timestamp_ms"],
+                    request["start"],
+                    request["end"],
                 )
             case "check":
                 return self._reader(location).missing_files(request["paths"])

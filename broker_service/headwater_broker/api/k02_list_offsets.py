@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.ports.remote_log import RemoteLogError
 from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -31,28 +32,23 @@ NOT_AVAILABLE_SINCE = 5
 
 
 @handles(ListOffsetsRequest, ListOffsetsResponse, versions=(1, 10))
-def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Each partition by itself: one error spoils nothing else."""
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _answer(ctx, request, topic.name, partition) for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = [await _answer(ctx, request, topic.name, p) for p in topic.partitions]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
 
 
-def _answer(
+async def _answer(
     ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     try:
         if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no DESCRIBE on {topic}")
-        found = _lookup(_Question(ctx, request), topic, asked)
+        question = _Question(ctx, request)
+        found = await _tiered(question, topic, asked) or _lookup(question, topic, asked)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=error.code
@@ -70,6 +66,31 @@ def _answer(
 class _Question:
     ctx: RequestContext
     request: ListOffsetsRequest
+
+
+async def _tiered(
+    question: _Question, topic: str, asked: ListOffsetsPartition
+) -> TimestampAndOffset | None:
+    """A time is looked for in the table first, where the table holds what no local segment does."""
+    services = question.ctx.broker
+    partition = services.replicas.partitions.get((topic, asked.partition_index))
+    remote_log = services.remote_log
+    if asked.timestamp < 0 or partition is None or remote_log is None or not partition.is_leader:
+        return None
+    partition.check_leader_epoch(asked.current_leader_epoch)
+    start, local_start = partition.log.log_start_offset, partition.log.local_log_start_offset
+    if start >= local_start:
+        return None
+    where = services.tiered_topic(partition.topic, partition.topic_id)
+    try:
+        found = await remote_log.find_timestamp(
+            where, asked.partition_index, asked.timestamp, start, local_start
+        )
+    except RemoteLogError as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic} by time: {error}") from error
+    if found is None:
+        return None
+    return TimestampAndOffset(found.offset, found.timestamp_ms, found.leader_epoch)
 
 
 def _lookup(question: _Question, topic: str, asked: ListOffsetsPartition) -> TimestampAndOffset:

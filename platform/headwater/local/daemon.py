@@ -221,7 +221,7 @@ def main() -> int:
 
 def command(options: UpOptions) -> list[str]:
     """The command line that runs this module with `options`."""
-    return [sys.executable, "-m", "headwater.local.daemon", json.dumps(asdict(options))]
+    return [sys.executable, "-P", "-m", "headwater.local.daemon", json.dumps(asdict(options))]
 
 
 if __name__ == "__main__":

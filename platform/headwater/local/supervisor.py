@@ -23,7 +23,7 @@ from headwater.local.sessions import Sessions
 from headwater.local.slots import ClusterSpec, Slot, check_ports_free
 from headwater.local.zookeeper import zookeeper_spec
 
-BROKER_COMMAND = (sys.executable, "-m", "headwater_broker")
+BROKER_COMMAND = (sys.executable, "-P", "-m", "headwater_broker")
 LOG_CHECK_EVERY_S = 5.0
 OFFSETS_PARTITIONS = 8
 REPLICATION_FACTOR_MAX = 3

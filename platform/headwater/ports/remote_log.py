@@ -50,6 +50,15 @@ class RemoteSlice:
     next_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteTimestamp:
+    """A tiered record found by time."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
 class RemoteLog(Protocol):
     """All calls are awaited on the loop; the work happens elsewhere."""
 
@@ -61,6 +70,15 @@ class RemoteLog(Protocol):
         self, topic: TieredTopic, partition: int, offset: int, max_bytes: int
     ) -> RemoteSlice:
         """Batches from `offset` on, at least one. Raises RemoteLogError."""
+        ...
+
+    async def find_timestamp(
+        self, topic: TieredTopic, partition: int, timestamp_ms: int, start: int, end: int
+    ) -> RemoteTimestamp | None:
+        """The first tiered record in offsets [start, end) with at least this timestamp.
+
+        Raises RemoteLogError.
+        """
         ...
 
     async def close(self) -> None:

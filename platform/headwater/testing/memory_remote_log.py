@@ -8,10 +8,12 @@ from uuid import UUID
 from headwater.ports.remote_log import (
     RemoteLogError,
     RemoteSlice,
+    RemoteTimestamp,
     TieredRange,
     TieredTopic,
 )
 from headwater.records.batch import iter_headers
+from headwater.records.record import read_records
 
 
 class MemoryRemoteLog:
@@ -58,6 +60,18 @@ class MemoryRemoteLog:
             size_bytes += header.size_bytes
             next_offset = header.next_offset
         return RemoteSlice(self._path(topic.topic_id, partition), position, size_bytes, next_offset)
+
+    async def find_timestamp(
+        self, topic: TieredTopic, partition: int, timestamp_ms: int, start: int, end: int
+    ) -> RemoteTimestamp | None:
+        """See the port."""
+        self._check(topic)
+        data = memoryview(self._batches.get((topic.topic_id, partition), b""))
+        for at, header in iter_headers(data):
+            for record in read_records(data[at : at + header.size_bytes]):
+                if record.timestamp >= timestamp_ms and start <= record.offset < end:
+                    return RemoteTimestamp(record.offset, record.timestamp, header.leader_epoch)
+        return None
 
     async def close(self) -> None:
         """See the port."""

@@ -121,6 +121,15 @@ def create_topic(peer: Peer, topic: str, partitions: int = PARTITIONS, copies: i
     raise RuntimeError(f"{topic} has no leaders on {peer.name}")
 
 
+def touch(peer: Peer, topic: str) -> None:
+    """One record to each partition: Kafka names a leader a moment before that leader knows."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": peer.bootstrap, "linger.ms": 0})
+    for partition in range(PARTITIONS):
+        producer.produce(topic, b"", partition=partition)
+    if producer.flush(30):
+        raise RuntimeError(f"{topic} takes no records on {peer.name}")
+
+
 def delete_topic(peer: Peer, topic: str) -> None:
     """Delete it, so that its bytes do not weigh on the next run."""
     admin = AdminClient({"bootstrap.servers": peer.bootstrap})  # must outlive its future
@@ -132,6 +141,7 @@ def run_raw(peer: Peer, work: Raw, seconds: float, frames: Path) -> Figure:
     """Blast one fresh topic for `seconds`."""
     topic = f"raw{time.monotonic_ns()}"
     create_topic(peer, topic)
+    touch(peer, topic)
     files = write_frames(frames, topic, work.records)
     error_at = 4 + 4 + 2 + len(topic) + 4 + 4
     before = cpu_seconds(peer.pids)

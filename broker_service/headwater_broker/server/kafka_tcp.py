@@ -23,8 +23,8 @@ from headwater_broker.api.services import RequestContext, Services
 from headwater_broker.server import dispatch
 from headwater_broker.server.outbox import Outbox, release_parts
 
-BUFFER_MIN_BYTES = 64 * 1024
-"""Receive buffer of a quiet connection: 1,000 of them cost 64 MB."""
+BUFFER_MIN_BYTES = 8 * 1024
+"""Receive buffer of a quiet connection: 1,000 of them cost 8 MB."""
 BUFFER_BUSY_BYTES = 4 * 1024 * 1024
 """Receive buffer of a busy connection; only larger frames make it larger."""
 BUFFER_GROWTH = 4

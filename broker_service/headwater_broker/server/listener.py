@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
+import socket
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
@@ -15,6 +17,8 @@ from headwater_broker.api.services import Services
 from headwater_broker.server.kafka_tcp import Connection
 
 BACKLOG = 512
+ACCEPTS_PER_TURN = 32
+"""asyncio accepts as many in one turn as it thinks the backlog holds."""
 SWEEP_SHARE = 10
 """The idle sweep runs this often within connections.max.idle.ms."""
 SWEEP_MAX_S = 10.0
@@ -66,7 +70,11 @@ class Listener:
         """Take the port, accept nothing yet. Raises UsageError when it is taken or unknown."""
         try:
             self._server = await self.loop.create_server(
-                lambda: Connection(self), host or None, port, backlog=BACKLOG, start_serving=False
+                lambda: Connection(self),
+                host or None,
+                port,
+                backlog=ACCEPTS_PER_TURN,
+                start_serving=False,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -82,6 +90,9 @@ class Listener:
         """Accept connections from now on."""
         if self._server is not None:
             await self._server.start_serving()
+            for listening in self._server.sockets:
+                with socket.socket(fileno=os.dup(listening.fileno())) as raw:
+                    raw.listen(BACKLOG)
         self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
 
     def stop_accepting(self) -> None:

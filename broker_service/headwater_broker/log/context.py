@@ -11,7 +11,10 @@ from headwater.entropy import Entropy
 from headwater.ports.files import File, Files
 
 Offload = Callable[[Callable[[], None]], None]
-"""Runs a job that may wait for the disk somewhere else than on the loop (tests: at once)."""
+"""Runs a job that may wait for the disk somewhere else than on the loop (tests: at once).
+
+Jobs run one after the other, in order: a flush may say that everything before it is durable.
+"""
 
 PRODUCER_EXPIRATION_MS = 86_400_000
 
@@ -36,4 +39,6 @@ class LogContext:
     dispose: Callable[[Disposal], None]
     failed: Callable[[str, OSError], None]
     """(log folder, error): a disk error was met; the manager takes the whole directory offline."""
+    failed_elsewhere: Callable[[tuple[str, OSError]], None]
+    """The same from an offloaded job, which may not touch the manager: told at the next tick."""
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

@@ -106,10 +106,13 @@ class LogManager:
         self._due: list[tuple[float, Disposal]] = []
         self._arrived: deque[Disposal] = deque()
         """Appended to by jobs off the loop, drained on it."""
+        self._failures: deque[tuple[str, OSError]] = deque()
+        """As `_arrived`."""
         self._entropy = entropy
         self._offload = offload
         self._context = LogContext(
             files, clock, entropy, offload, self._arrived.append, self._failed,
+            self._failures.append,
             producer_expiration_ms,
         )  # fmt: skip
         self._directories = [
@@ -336,11 +339,17 @@ class LogManager:
         return count
 
     def flush_due(self) -> None:
-        """flush.ms of every log; the fsyncs run off the loop."""
+        """flush.ms of every log; the fsyncs run off the loop. Takes what failed there."""
+        self.take_failures()
         now_ms = self._clock.now_ms()
         for log in self.logs.values():
             log.take_finished_flushes()
             log.flush_later(now_ms)
+
+    def take_failures(self) -> None:
+        """Act, on the loop, on disk errors that offloaded jobs met."""
+        while self._failures:
+            self._failed(*self._failures.popleft())
 
     def remove_due_files(self) -> None:
         """Unlink, off the loop, what was renamed long enough ago."""

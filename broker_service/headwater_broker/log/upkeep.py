@@ -105,7 +105,7 @@ def roll(log: LogState, now_ms: int) -> Segment:
             log.finished_flushes.append((truncations, end))
         except OSError as e:
             if not log.is_closed:
-                log.context.failed(log.path, e)
+                log.context.failed_elsewhere((log.path, e))
 
     log.context.offload(job)
     return segment
@@ -144,7 +144,7 @@ def flush_later(log: LogState, now_ms: int) -> None:
             log.finished_flushes.append((truncations, end))
         except OSError as e:
             if not log.is_closed:
-                log.context.failed(log.path, e)
+                log.context.failed_elsewhere((log.path, e))
 
     log.context.offload(job)
 

@@ -75,6 +75,8 @@ class Node:
         self.clock = clock
         self.is_ready = False
         self.pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        # The logs' own jobs run in order (`headwater_broker.log.context`), so on one thread.
+        self.log_disk = ThreadPoolExecutor(1, thread_name_prefix="log-disk")
         for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
             self.pool.submit(sleep, THREAD_START_S)
         self.files = LateSyncFiles(self.pool)
@@ -163,7 +165,7 @@ class Node:
         )
 
     def _offload(self, job: Callable[[], None]) -> None:
-        self.pool.submit(job).add_done_callback(_tell_failure)
+        self.log_disk.submit(job).add_done_callback(_tell_failure)
 
     def _controller(self, cluster_id: str, entropy: Entropy) -> ControllerService:
         v = self.config.values

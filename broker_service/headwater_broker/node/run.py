@@ -222,6 +222,7 @@ class Life:
         if self._is_loaded:  # a start that failed before must not mark an unclean folder clean
             await node.loop.run_in_executor(None, node.logs.close, broker_epoch)
         await node.store.close()
+        node.log_disk.shutdown(wait=True)
         node.pool.shutdown(wait=True)
         logger.info("stopped cleanly")
 

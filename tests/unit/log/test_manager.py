@@ -152,3 +152,16 @@ def test_flush_messages_and_flush_ms_move_the_recovery_point() -> None:
     box.manager.checkpoint_recovery_points()
     assert log.recovery_point == 4
     assert box.files.read("/d/recovery-point-offset-checkpoint") == b"0\n1\nt 0 4\n"
+
+
+def test_an_error_met_off_the_loop_waits_for_the_next_tick() -> None:
+    box = Box(dirs=("/a", "/b"))
+    logs = [box.log(topic=name, flush_ms="1000") for name in ("t", "u")]
+    for log in logs:
+        log.append_as_leader(batch(), 0, box.clock.now_ms())
+    box.clock.advance(1000)
+    box.files.failing_prefix = logs[0].path
+    box.manager.flush_due()
+    assert ("t", 0) in box.manager.logs  # the offloaded job only noted it
+    box.manager.flush_due()
+    assert list(box.manager.logs) == [("u", 0)]

@@ -1,0 +1,60 @@
+"""The loop's measures: a turn that holds the loop is seen, what came before `start` is not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from headwater_broker.node.lag import LagProbe, Maxima, MeasuredLoop
+
+HELD_S = 0.03
+
+
+def hold() -> None:
+    """Compute, so that no run-queue delay explains it away."""
+    until = time.thread_time() + HELD_S
+    while time.thread_time() < until:
+        pass
+
+
+def test_a_long_turn_is_the_loops_own() -> None:
+    async def scenario() -> tuple[float, float, int]:
+        probe = LagProbe(asyncio.get_running_loop())
+        hold()
+        await asyncio.sleep(0)
+        probe.start()
+        before = probe.longest_turn_s
+        await asyncio.sleep(0.02)
+        asyncio.get_running_loop().call_soon(hold)
+        await asyncio.sleep(0.05)
+        probe.stop()
+        assert probe.recent_turn_s == probe.longest_turn_s
+        assert probe.worst_s > 0
+        return before, probe.longest_turn_s, probe.late_total
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        before, longest, late = runner.run(scenario())
+    assert before == 0
+    assert longest >= HELD_S
+    assert late >= 1
+
+
+def test_on_another_loop_only_timers_are_measured() -> None:
+    async def scenario() -> LagProbe:
+        probe = LagProbe(asyncio.get_running_loop())
+        probe.start()
+        await asyncio.sleep(0.03)
+        probe.stop()
+        return probe
+
+    probe = asyncio.run(scenario())
+    assert (probe.recent_turn_s, probe.longest_turn_s, probe.late_total) == (0, 0, 0)
+
+
+def test_only_the_last_minute_is_recent() -> None:
+    maxima = Maxima()
+    maxima.add(100.0, 5.0)
+    maxima.add(100.5, 3.0)
+    maxima.add(130.0, 1.0)
+    assert (maxima.recent(131), maxima.recent(170), maxima.recent(300)) == (5.0, 1.0, 0)
+    assert maxima.worst == 5.0

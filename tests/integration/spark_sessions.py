@@ -11,7 +11,14 @@ from pyspark.sql import SparkSession
 
 import headwater_spark
 
-CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+# JVMs that live for a minute: the optimising compiler would cost more than it gives.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+}
 
 
 @contextmanager

@@ -52,10 +52,13 @@ BROKERS = 3
 PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, flatout.REPLAY: 3}
 TIERED = (FLIGHTS, WEATHER, flatout.REPLAY)
 LOCAL_GONE_TIMEOUT_S = 60.0
+# Four JVMs that live for minutes on two cores: the optimising compiler would cost half of them.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SPARK_CONF = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "3",
     "spark.ui.enabled": "false",
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
 }
 BROKER_PROPERTIES = {"log.retention.check.interval.ms": "1000"}
 
@@ -282,8 +285,9 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
         feeds = [flights_feed(flights), weather_feed(weather_frame())]
     with screen.working(f"start Spark on {MASTER}"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={options.log4j}"}
-        spark = session(MASTER, app_name="headwater-demo", conf=SPARK_CONF | quiet)
+        java = f"-Dlog4j2.configurationFile={options.log4j} {SHORT_LIVED_JVM}"
+        conf = SPARK_CONF | {"spark.driver.extraJavaOptions": java}
+        spark = session(MASTER, app_name="headwater-demo", conf=conf)
     try:
         with screen.working("start 3 brokers as Spark jobs"):
             cluster = Cluster.start(

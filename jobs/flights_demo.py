@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -28,4 +29,5 @@ def demo(out: str, seconds: float, port: int, keep: bool) -> int:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # kazoo warns of the sessions that the kills end
     sys.exit(run_command(demo))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ from headwater_spark.spark_session import session
 
 MASTER = "local-cluster[3,3,1500]"
 BROKERS = 3
+WIDTH = 116
+"""Columns when the output is no terminal."""
 PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, flatout.REPLAY: 3}
 TIERED = (FLIGHTS, WEATHER, flatout.REPLAY)
 LOCAL_GONE_TIMEOUT_S = 60.0
@@ -275,7 +278,7 @@ class Demo:
 
 def run_demo(options: DemoOptions, clock: Clock) -> int:
     """All phases; 0 when everything agrees."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
     screen = Screen(console)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from headwater import Admin, NewTopic
+from headwater.client.control import ControlClient
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater_spark.cluster import Cluster
@@ -180,7 +182,18 @@ class Demo:
         with self.screen.working("scan"):
             steps += flatout.scans(self.spark, self.servers, uri, self.clock)
         self.console.print(report.steps_table(steps))
+        self.tell_loops()
         self.problems += flatout.disagreements(steps)
+
+    def tell_loops(self) -> None:
+        """Each broker's longest turn of its event loop since it became ready, from its status."""
+        turns = []
+        for address in self.cluster.status()["control_addresses"]:
+            with ControlClient(address) as client:
+                document = json.loads(client.status().document)
+            turn_ms = document["loop_delay_ms"]["longest_turn"]
+            turns.append(f"broker {document['broker_id']} {turn_ms:.1f} ms")
+        self.console.print(f"Longest turn of the event loop: {', '.join(turns)}")
 
     # Phase 3
 

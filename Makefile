@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration fuzz docs bench-kafka bench-tier bench-source clean
+.PHONY: help setup demo test check unit integration long fuzz docs bench-kafka bench-tier bench-source clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,14 @@ unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest)
 	@$(BIN)/python -m pytest -q tests --ignore tests/integration --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q tests/integration $(ARGS)
+	@$(BIN)/python -m pytest -q tests/integration $(LONG:%=--ignore tests/integration/%.py) $(ARGS)
+
+# Minutes each, not yet seen green one after the other on a quiet machine: `make long`.
+LONG := test_notebook test_tiering_end_to_end test_spark_failover test_spark_cluster_kills \
+  test_spark_source test_spark_cluster
+
+long: setup ## The long tests that `make test` leaves out: Spark, tiering end to end, notebook
+	@$(BIN)/python -m pytest -q $(LONG:%=tests/integration/%.py) $(ARGS)
 
 docs: setup ## Write the tables of docs/ from the code (a test fails when they are stale)
 	@$(BIN)/python tests/docs_pages.py

@@ -15,11 +15,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tier_log import MemoryLog, location_at
-
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier import commit, delta, files
 from headwater_tier.plan import plan_ranges
+from tier_log import MemoryLog, location_at
 
 ROWS = {0: 700, 1: 450, 2: 60}
 

@@ -17,8 +17,10 @@ WIDTH = 100
 def sample_properties() -> str:
     """Every broker key with meaning, unit and default, commented out."""
     parts = [
-        "# Every key of a broker with its default. Remove the # to change one.\n"
-        "# Keys that are not listed here are refused. Written by `python -m headwater.config.docs`."
+        (
+            "# Every key of a broker with its default. Remove the # to change one.\n"
+            "# Keys that are not listed here are refused. Written by `python -m headwater.config.docs`."
+        )
     ]
     parts += [_entry(BROKER_KEYS[name]) for name in BROKER_KEYS]
     parts.append(

@@ -19,7 +19,7 @@ def sample_properties() -> str:
     parts = [
         (
             "# Every key of a broker with its default. Remove the # to change one.\n"
-            "# Keys that are not listed here are refused. Written by `python -m headwater.config.docs`."
+            "# Keys not listed here are refused. Written by `python -m headwater.config.docs`."
         )
     ]
     parts += [_entry(BROKER_KEYS[name]) for name in BROKER_KEYS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -90,16 +91,20 @@ def test_documents_metrics_and_health(shared_cluster: LocalCluster) -> None:
     own = get_json(shared_cluster, "/status.json", 1)
     assert own["broker_id"] == 1 and own["ready"] and own["started_ms"] <= own["now_ms"]
     assert 0 < own["rss_bytes"] < IDLE_RSS_MAX
-    cluster = get_json(shared_cluster, "/cluster.json")
+    for _ in range(50):  # documents are cached for half a second
+        cluster = get_json(shared_cluster, "/cluster.json")
+        documents = [b["document"] for b in cluster["brokers"]]
+        ends = [
+            row["high_watermark"]
+            for d in documents
+            for row in d["hosted"]["partitions"]
+            if row["topic"] == topic and row["is_leader"]
+        ]
+        if len(ends) == 2 and sum(ends) == RECORDS:
+            break
+        time.sleep(0.2)
     assert [b["broker_id"] for b in cluster["brokers"]] == [0, 1, 2]
-    documents = [b["document"] for b in cluster["brokers"]]
     assert sum(d["rates"]["records_in_total"] for d in documents) >= RECORDS
-    ends = [
-        row["high_watermark"]
-        for d in documents
-        for row in d["hosted"]["partitions"]
-        if row["topic"] == topic and row["is_leader"]
-    ]
     assert len(ends) == 2 and sum(ends) == RECORDS
     status, text = get(shared_cluster, "/metrics")
     assert status == 200 and "\nprocess_resident_memory_bytes " in text

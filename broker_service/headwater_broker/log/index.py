@@ -23,20 +23,59 @@ NO_TIMESTAMP = -1
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
-class OffsetIndex:
-    """offset -> position. Lookups are a bisect over an array that is loaded at first use."""
-
-    entry_bytes = OFFSET_ENTRY.size
+class _IndexFile:
+    """What both indexes are on disk: entries appended behind, the file opened at first use."""
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._files = files
         self._file: File | None = None
         self.path = path
         self.base_offset = base_offset
-        self._relatives = array("i")
-        self._positions = array("i")
         self._is_loaded = False
         self._pending = bytearray()
+
+    def write(self) -> None:
+        """Write what is pending."""
+        if self._pending:
+            self._open().append(bytes(self._pending))
+            self._pending.clear()
+
+    def fsync(self) -> None:
+        """Write what is pending and make the file durable."""
+        self.write()
+        self._open().fsync()
+
+    def create(self) -> None:
+        """Make the (empty) file."""
+        self._open()
+
+    def detach(self) -> File | None:
+        """Write what is pending; hand the open file over to whoever syncs and closes it."""
+        self.write()
+        file, self._file = self._file, None
+        return file
+
+    def close(self) -> None:
+        """Write what is pending; release the descriptor."""
+        file = self.detach()
+        if file is not None:
+            file.close()
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+
+class OffsetIndex(_IndexFile):
+    """offset -> position. Lookups are a bisect over an array that is loaded at first use."""
+
+    entry_bytes = OFFSET_ENTRY.size
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        super().__init__(files, path, base_offset)
+        self._relatives = array("i")
+        self._positions = array("i")
 
     def __len__(self) -> int:
         self.load()
@@ -96,53 +135,16 @@ class OffsetIndex:
         del self._relatives[keep:], self._positions[keep:]
         self._open().truncate(keep * self.entry_bytes)
 
-    def write(self) -> None:
-        """Write what is pending."""
-        if self._pending:
-            self._open().append(bytes(self._pending))
-            self._pending.clear()
 
-    def fsync(self) -> None:
-        """Write what is pending and make the file durable."""
-        self.write()
-        self._open().fsync()
-
-    def create(self) -> None:
-        """Make the (empty) file."""
-        self._open()
-
-    def detach(self) -> File | None:
-        """Write what is pending; hand the open file over to whoever syncs and closes it."""
-        self.write()
-        file, self._file = self._file, None
-        return file
-
-    def close(self) -> None:
-        """Write what is pending; release the descriptor."""
-        file = self.detach()
-        if file is not None:
-            file.close()
-
-    def _open(self) -> File:
-        if self._file is None:
-            self._file = self._files.open(self.path)
-        return self._file
-
-
-class TimeIndex:
+class TimeIndex(_IndexFile):
     """largest timestamp so far -> offset of its record."""
 
     entry_bytes = TIME_ENTRY.size
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        self._files = files
-        self._file: File | None = None
-        self.path = path
-        self.base_offset = base_offset
+        super().__init__(files, path, base_offset)
         self._timestamps: list[int] = []
         self._relatives: list[int] = []
-        self._is_loaded = False
-        self._pending = bytearray()
 
     def __len__(self) -> int:
         self.load()
@@ -204,38 +206,6 @@ class TimeIndex:
         self.write()
         del self._timestamps[keep:], self._relatives[keep:]
         self._open().truncate(keep * TIME_ENTRY.size)
-
-    def write(self) -> None:
-        """Write what is pending."""
-        if self._pending:
-            self._open().append(bytes(self._pending))
-            self._pending.clear()
-
-    def fsync(self) -> None:
-        """Write what is pending and make the file durable."""
-        self.write()
-        self._open().fsync()
-
-    def create(self) -> None:
-        """Make the (empty) file."""
-        self._open()
-
-    def detach(self) -> File | None:
-        """Write what is pending; hand the open file over to whoever syncs and closes it."""
-        self.write()
-        file, self._file = self._file, None
-        return file
-
-    def close(self) -> None:
-        """Write what is pending; release the descriptor."""
-        file = self.detach()
-        if file is not None:
-            file.close()
-
-    def _open(self) -> File:
-        if self._file is None:
-            self._file = self._files.open(self.path)
-        return self._file
 
 
 def _read_or_empty(files: Files, path: str) -> bytes:

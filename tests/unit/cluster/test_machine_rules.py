@@ -144,6 +144,28 @@ def test_topic_checks(world: World, name: str, configs: dict[str, str], code: Er
     assert world.create(name, (1,), **configs).error is code
 
 
+@pytest.mark.parametrize(
+    ("replace", "operation", "refused"),
+    [
+        (False, ("remote.storage.enable", 0, "false"), True),
+        (False, ("remote.storage.enable", 1, None), True),
+        (True, ("retention.ms", 0, "5"), True),
+        (True, ("remote.storage.enable", 0, "TRUE"), False),
+        (False, ("retention.ms", 0, "5"), False),
+    ],
+)
+def test_tiering_is_not_switched_off(
+    world: World, replace: bool, operation: tuple[str, int, str | None], refused: bool
+) -> None:
+    world.create("t", (1,), remote_storage_enable="true")
+    edit = ConfigEdit("t", replace, (operation,))
+    [result] = world.ask(lambda token: AlterConfigs(token, (edit,), False))
+    assert result.error is (ErrorCode.INVALID_CONFIG if refused else ErrorCode.NONE)
+    assert ("stop `headwater tier run`" in (result.message or "")) is refused
+    world.fail_over()
+    assert world.machine.state.topics["t"].configs["remote.storage.enable"].lower() == "true"
+
+
 def test_a_name_is_free_at_once_after_deletion(world: World) -> None:
     first = world.create("t", (1, 2)).topic_id
     world.down(2)

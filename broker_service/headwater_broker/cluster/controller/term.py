@@ -38,7 +38,7 @@ from headwater_broker.cluster.controller.events import (
 from headwater_broker.cluster.controller.machine import ControllerMachine
 from headwater_broker.cluster.controller.office import Term
 from headwater_broker.cluster.controller.state import ControllerConfig
-from headwater_broker.cluster.controller.topic_changes import check_configs
+from headwater_broker.cluster.controller.topic_changes import check_change
 from headwater_broker.cluster.controller.writes import DeposedError, write_groups
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
@@ -286,7 +286,7 @@ class TermOfOffice:
     async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
         try:
             configs = await snapshot.read_overrides(self._store, topic) or {}
-            check_configs(configs)
+            check_change(machine.state.topics[topic].configs, configs)
         except HeadwaterError as e:
             logger.error("configs of %s, written by hand, are ignored: %s", topic, e)
             return

@@ -38,6 +38,14 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
+TIERING_KEY = "remote.storage.enable"
+STAYS_TIERED = (
+    f"config {TIERING_KEY}: cannot be switched off or removed once it is true, as brokers would no "
+    "longer serve the history in the Delta table (Kafka wants remote.log.delete.on.disable for "
+    "this, which Headwater does not have). To move no more records into the table, stop "
+    "`headwater tier run`; to be rid of the history, delete the topic"
+)
+
 
 def check_name(topic: str) -> None:
     """Raises KafkaError(INVALID_TOPIC_EXCEPTION) that says what is wrong."""
@@ -113,6 +121,18 @@ def check_configs(configs: Mapping[str, str]) -> None:
         check_topic_overrides(configs)
     except UsageError as e:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+
+
+def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:
+    """Whether overrides may become these (KIP-950). Raises KafkaError(INVALID_CONFIG)."""
+    check_configs(then)
+    if _is_tiered(now) and not _is_tiered(then):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, STAYS_TIERED)
+
+
+def _is_tiered(configs: Mapping[str, str]) -> bool:
+    row = TOPIC_KEYS[TIERING_KEY]
+    return row.parse(configs.get(TIERING_KEY, row.render(row.default))) is True
 
 
 def _placement(
@@ -309,7 +329,7 @@ def on_alter_configs(state: ControllerState, changes: Changes, event: AlterConfi
                 text = f"The topic '{edit.topic}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
             configs = edited(topic.configs, edit)
-            check_configs(configs)
+            check_change(topic.configs, configs)
         except KafkaError as e:
             results.append(TopicResult(name=edit.topic, error=e.code, message=e.detail))
             continue
@@ -326,7 +346,7 @@ def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound
     topic = state.topics.get(event.topic)
     if topic is None:
         return
-    check_configs(event.configs)
+    check_change(topic.configs, event.configs)
     topic.configs = dict(event.configs)
     topic.has_config = True
     changes.tell_topic(topic)

@@ -108,6 +108,9 @@ def test_lost_files_are_an_error_not_a_secret(cluster: LocalCluster, spark: Any)
     error = first_error(cluster, topic, 10.0)
     assert error.code() == KafkaError.UNKNOWN
     assert f"cannot read the table of {topic}-0 at 0" in log_texts(cluster)
+    told = cli("consume", topic, "--from-beginning", "--exit-at-end", *at(cluster), ok=False)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert f"{topic}-0 at offset 0" in told.stderr and "Traceback" not in told.stderr
     produce(cluster, other, 50)
     assert len(consume(cluster, other, {0: 50})) == 50
     for path in files:

@@ -21,6 +21,12 @@ class _CodedError(KafkaError):
         return type(self), (self.detail,)
 
 
+class UnknownServerError(_CodedError):
+    """The broker failed, and its log says why; e.g. the files of a topic's table are gone."""
+
+    own_code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class UnknownTopicOrPartitionError(_CodedError):
     """The topic or partition does not exist (or may not be seen)."""
 
@@ -162,6 +168,7 @@ class IllegalStateError(HeadwaterError):
 _BY_CODE: dict[ErrorCode, type[_CodedError]] = {
     cls.own_code: cls
     for cls in (
+        UnknownServerError,
         UnknownTopicOrPartitionError,
         TopicAlreadyExistsError,
         InvalidTopicError,

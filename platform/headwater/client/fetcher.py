@@ -13,7 +13,7 @@ from uuid import UUID
 
 from headwater.client.admin_topics import list_one_offset
 from headwater.client.cluster import Cluster
-from headwater.client.errors import OffsetOutOfRangeError, kafka_error
+from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
 from headwater.client.machines.fetching import Chunk, PartitionFetch
 from headwater.client.raw import next_offset_after
 from headwater.client.values import Broker, TopicPartition
@@ -326,14 +326,29 @@ class Fetcher:
                 entry.seek_by_timestamp(self._options.reset_to)
                 self._poke_later(0)
             return
-        retriable = code.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR
-        if not retriable:
+        now = self._cluster.clock.monotonic()
+        if code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            # A hiccup of the broker or of its reads from a table: seen only when it lasts.
+            if entry.failed(now):
+                entry.error = UnknownServerError(self._failure(tp, where, now, entry))
+                return
+        elif not code.retriable:
             entry.error = kafka_error(answer.error_code, where)
             return
         told = answer.current_leader
-        entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
+        entry.not_before = now + self._cluster.backoff_s(1)
         if self._cluster.cache.move_leader(*tp, told.leader_id, told.leader_epoch):
             entry.not_before = 0.0
             self._poke_later(0)
         else:
             self._need_metadata()
+
+    def _failure(self, tp: TopicPartition, where: str, now: float, entry: PartitionFetch) -> str:
+        leader = self._cluster.cache.leader(*tp)
+        since = entry.failing_since
+        lasted = now - (now if since is None else since)
+        entry.failing_since = None  # whoever polls on is patient anew
+        return (
+            f"{where}: broker {leader} failed for {lasted:.0f} s; its log says why. If the topic "
+            f"is tiered, check that its Delta table can be read: headwater verify {tp.topic}"
+        )

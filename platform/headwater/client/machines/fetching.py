@@ -15,6 +15,9 @@ from headwater.records.batch import iter_headers
 from headwater.records.control import ControlType, control_type
 from headwater.records.record import check_batch, decode_batch
 
+SERVER_ERROR_PATIENCE_S = 10.0
+"""A broker's unexplained error is tried again this long before the reader is told."""
+
 
 class Chunk(NamedTuple):
     """One partition's answer of one fetch: whole batches, and what to leave out."""
@@ -59,6 +62,7 @@ class PartitionFetch:
         "buffered_bytes",
         "chunks",
         "error",
+        "failing_since",
         "fetch_offset",
         "high_watermark",
         "in_flight",
@@ -90,6 +94,7 @@ class PartitionFetch:
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.error: Exception | None = None
+        self.failing_since: float | None = None
         self.chunks: deque[Chunk] = deque()
         self.buffered_bytes = 0
         self._drop_buffers()
@@ -108,7 +113,7 @@ class PartitionFetch:
         self.stamp += 1
         self.in_flight = False
         self.reset_to = None
-        self.error = None
+        self.error = self.failing_since = None
         self.position = self.fetch_offset = offset
         self._drop_buffers()
 
@@ -118,11 +123,18 @@ class PartitionFetch:
         self.position = None
         self.reset_to = timestamp
 
+    def failed(self, now: float) -> bool:
+        """The broker failed without a reason at `now` (monotonic); True once it is to be told."""
+        if self.failing_since is None:
+            self.failing_since = now
+        return now - self.failing_since >= SERVER_ERROR_PATIENCE_S
+
     def took(self, chunk: Chunk, stamp: int) -> bool:
         """A fetch came back. False when it answers an old question."""
         if stamp != self.stamp:
             return False
         self.in_flight = False
+        self.failing_since = None
         if chunk.next_offset > self.fetch_offset:
             self.chunks.append(chunk)
             self.buffered_bytes += len(chunk.records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import FrameType
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
 from headwater_spark.spark_session import session
@@ -21,7 +22,6 @@ from headwater_tier.delta import TableStateError
 from headwater_tier.upkeep_command import compact_table, repair_table, vacuum_table
 
 MASTER_DEFAULT = "local[*]"
-INTERVAL_DEFAULT_S = 1.0
 FAILURE_PAUSE_S = 5.0
 
 
@@ -43,10 +43,9 @@ tier.add_command(vacuum_table)
     "--interval",
     "interval_s",
     type=click.FloatRange(min=0.0),
-    default=INTERVAL_DEFAULT_S,
-    show_default=True,
+    default=None,
     metavar="SECONDS",
-    help="Pause between rounds of --continuous.",
+    help="Pause between rounds of --continuous; default: each topic's delta.interval.ms.",
 )
 @click.option("--master", default=MASTER_DEFAULT, show_default=True, help="Spark's master.")
 @click.option("--tables-uri", metavar="URI", help="Where tables go when no config says.")
@@ -63,7 +62,7 @@ def run(
     bootstrap_server: str | None,
     directory: str,
     continuous: bool,
-    interval_s: float,
+    interval_s: float | None,
     master: str,
     tables_uri: str | None,
     storage: tuple[str, ...],
@@ -75,6 +74,7 @@ def run(
     is not tiered yet nor serve what is.
     """
     servers = bootstrap_servers(bootstrap_server, directory)
+    clock = SystemClock()
     spark = session(master, delta=False, app_name="headwater tier")
     try:
         tiers = [
@@ -82,7 +82,7 @@ def run(
                 spark,
                 topic,
                 servers,
-                SystemClock(),
+                clock,
                 tables_uri=tables_uri,
                 storage_options=_pairs(storage),
             )
@@ -94,7 +94,7 @@ def run(
                 click.echo(f"{topic_tier.topic.name}: set remote.storage.enable=true")
         if continuous:
             with asked_to_stop() as stop:
-                run_for_ever(tiers, interval_s, tell, stop)
+                run_for_ever(tiers, interval_s, tell, stop, clock)
             return 0
         for topic_tier in tiers:
             drain(topic_tier, tell)
@@ -135,33 +135,39 @@ def drain(topic_tier: TopicTier, tell: Callable[[Round], None]) -> None:
 
 
 def run_for_ever(
-    tiers: list[TopicTier],
-    interval_s: float,
+    tiers: Sequence[TopicTier],
+    interval_s: float | None,
     tell: Callable[[Round], None],
     stop: threading.Event,
+    clock: Clock,
 ) -> None:
-    """Round after round until `stop`; what brokers or storage refuse now is tried again later.
+    """Each topic round after round until `stop`, `interval_s` or its `delta.interval.ms` apart."""
+    due = [clock.monotonic()] * len(tiers)
+    while not stop.wait(max(0.0, min(due) - clock.monotonic())):
+        for number, topic_tier in enumerate(tiers):
+            if due[number] <= clock.monotonic() and not stop.is_set():
+                pause_s = _one_round(topic_tier, interval_s, tell)
+                due[number] = clock.monotonic() + pause_s
+
+
+def _one_round(
+    topic_tier: TopicTier, interval_s: float | None, tell: Callable[[Round], None]
+) -> float:
+    """Seconds until the next one. What brokers or storage refuse now is tried again later.
 
     A table that is not what Headwater left, or a replaced topic, ends it: a human must look.
     """
-    pause = interval_s
-    while not stop.wait(pause):
-        pause = interval_s
-        for topic_tier in tiers:
-            if stop.is_set():
-                break
-            try:
-                done = topic_tier.round()
-            except (TableStateError, TopicReplacedError):
-                raise
-            except (HeadwaterError, OSError) as e:
-                click.echo(
-                    f"{topic_tier.topic.name}: {e}; next try in {FAILURE_PAUSE_S} s", err=True
-                )
-                pause = FAILURE_PAUSE_S
-                continue
-            if not done.idle:
-                tell(done)
+    try:
+        done = topic_tier.round()
+        pause_s = topic_tier.interval_s() if interval_s is None else interval_s
+    except (TableStateError, TopicReplacedError):
+        raise
+    except (HeadwaterError, OSError) as e:
+        click.echo(f"{topic_tier.topic.name}: {e}; next try in {FAILURE_PAUSE_S} s", err=True)
+        return FAILURE_PAUSE_S
+    if not done.idle:
+        tell(done)
+    return 0.0 if done.discarded or done.behind else pause_s
 
 
 def _tell(done: Round) -> None:

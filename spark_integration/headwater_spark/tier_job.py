@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -35,6 +35,7 @@ from headwater_tier.plan import (
 
 logger = logging.getLogger(__name__)
 
+INTERVAL_KEY = "delta.interval.ms"
 TASK_OFFSETS_MIN = 50_000
 """Below this a task costs more than it saves: the round gets fewer of them."""
 ROUND_OFFSETS_MAX = 20_000_000
@@ -54,6 +55,8 @@ class Round:
     """The table's version that holds them; None when there was nothing to do."""
     discarded: bool = False
     """Another tierer was faster; the next round goes on from its commit."""
+    behind: bool = False
+    """There was more than one round takes."""
 
     @property
     def idle(self) -> bool:
@@ -101,10 +104,19 @@ class TopicTier:
         """Tier what is committed now. Raises when the table or the brokers refuse."""
         self._follow_topic()
         snapshot = LogTable.create(self.location, self.topic.partitions).snapshot
-        log_starts, ranges = self._plan(snapshot.ends)
+        bounds = self._bounds()
+        most = math.ceil(ROUND_OFFSETS_MAX / max(1, len(bounds)))
+        ranges = plan_ranges(snapshot.ends, bounds, offsets_max=most)
         done = self._tier(ranges) if ranges else Round(self.topic.name, 0, 0, 0, 0, None)
+        behind = any(r.end_offset < bounds[r.partition].last_stable_offset for r in ranges)
+        log_starts = {p: bound.log_start_offset for p, bound in bounds.items()}
         self._upkeep.round(self.topic, snapshot, log_starts)
-        return done
+        return replace(done, behind=behind)
+
+    def interval_s(self) -> float:
+        """How often the topic wants its records committed (`delta.interval.ms`)."""
+        found = self._brokers.topic_configs(self.topic.name, (INTERVAL_KEY,))
+        return int(found[INTERVAL_KEY]) / 1000
 
     def close(self) -> None:
         """Close the connections."""
@@ -131,17 +143,14 @@ class TopicTier:
             )
         self.topic = found
 
-    def _plan(self, ends: Mapping[int, int]) -> tuple[dict[int, int], tuple[TierRange, ...]]:
-        """The leaders' log starts, and what to tier."""
+    def _bounds(self) -> dict[int, PartitionBounds]:
+        """What the leaders hold, by partition."""
         partitions = [(self.topic.name, p) for p in range(self.topic.partitions)]
         earliest = self._brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
         stable = self._brokers.list_offsets(
             dict.fromkeys(partitions, options.LATEST), options.READ_COMMITTED
         )
-        bounds = {tp[1]: PartitionBounds(earliest[tp], stable[tp]) for tp in partitions}
-        most = math.ceil(ROUND_OFFSETS_MAX / max(1, len(partitions)))
-        starts = {tp[1]: start for tp, start in earliest.items()}
-        return starts, plan_ranges(ends, bounds, offsets_max=most)
+        return {tp[1]: PartitionBounds(earliest[tp], stable[tp]) for tp in partitions}
 
     def _run(self, ranges: Sequence[TierRange]) -> list[FileFacts]:
         tasks = [

@@ -35,13 +35,8 @@ class LogConfig:
     flush_ms: int
     file_delete_delay_ms: int
     min_insync_replicas: int
-    unclean_leader_election: bool
     remote_storage: bool
-    delta_interval_ms: int
-    table_uri: str
     compression_type: str
-    delete_retention_ms: int
-    min_cleanable_dirty_ratio: float
 
     @staticmethod
     def from_overrides(
@@ -69,13 +64,8 @@ class LogConfig:
             flush_ms=v.integer("flush.ms"),
             file_delete_delay_ms=v.integer("file.delete.delay.ms"),
             min_insync_replicas=v.integer("min.insync.replicas"),
-            unclean_leader_election=v.boolean("unclean.leader.election.enable"),
             remote_storage=v.boolean("remote.storage.enable"),
-            delta_interval_ms=v.integer("delta.interval.ms"),
-            table_uri=v.string("headwater.table.uri"),
             compression_type=v.string("compression.type"),
-            delete_retention_ms=v.integer("delete.retention.ms"),
-            min_cleanable_dirty_ratio=v.number("min.cleanable.dirty.ratio"),
         )
 
     @property

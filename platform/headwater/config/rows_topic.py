@@ -263,7 +263,7 @@ TOPIC_ROWS = (
         "",
         "",
         "",
-        "Folder or object-store URI of the topic's Delta table; empty: below headwater.tables.uri.",
+        "Folder or URI below which the topic's table is, as TOPIC-ID; empty: headwater.tables.uri.",
     ),
     _row(
         "delta.interval.ms",
@@ -271,7 +271,7 @@ TOPIC_ROWS = (
         60_000,
         "ms",
         "delta.interval.ms",
-        "With tiering: commit at least so often when there is something to commit.",
+        "With tiering: how often `headwater tier run --continuous` commits what is there.",
         minimum=1,
     ),
     _row(

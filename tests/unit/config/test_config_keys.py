@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from headwater.config.docs import sample_properties
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, broker_values, topic_values
 from headwater.config.load import parse_properties
 from headwater.errors import UsageError
+from headwater_broker.log.config import LogConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -57,6 +59,17 @@ def test_bad_values(name: str, value: str, remedy: str) -> None:
         topic_values({name: value}, {})
     text = str(caught.value)
     assert name in text and repr(value) in text and remedy in text
+
+
+def test_every_setting_of_a_log_is_read_by_something() -> None:
+    folder = ROOT / "broker_service" / "headwater_broker"
+    texts = [p.read_text() for p in folder.rglob("*.py") if p != folder / "log" / "config.py"]
+    code = "\n".join(texts)
+    names = [field.name for field in dataclasses.fields(LogConfig)]
+    by_way_of = {
+        name: f"effective_{name}" for name in names if hasattr(LogConfig, f"effective_{name}")
+    }
+    assert [n for n in names if f".{by_way_of.get(n, n)}" not in code] == []
 
 
 def test_unknown_keys_name_a_near_one() -> None:

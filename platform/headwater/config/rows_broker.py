@@ -87,7 +87,7 @@ _LOGS = (
     _row("producer.id.expiration.check.interval.ms", Kind.INT, 600_000, "ms",
          "How often expired producers are looked for.", minimum=1),
     _row("headwater.tables.uri", Kind.STRING, None, "",
-         "Folder or URI below which Delta tables are, as TOPIC-ID; unset: tables in the data folder."),
+         "Folder or URI below which Delta tables are, as TOPIC-ID; unset: log.dir's tables."),
 )  # fmt: skip
 
 _TOPICS = (

@@ -100,6 +100,7 @@ class TrioBroker:
                 clock=clock,
                 entropy=entropy,
                 replicas=self.replicas,
+                logs=self.logs,
                 view=self.view,
                 controller=None,  # type: ignore[arg-type]
                 authorizer=AllowAll(),

@@ -104,6 +104,7 @@ class SoloBroker:
                 clock=clock,
                 entropy=entropy,
                 replicas=self.replicas,
+                logs=self.logs,
                 view=self.view,
                 controller=self,  # type: ignore[arg-type]
                 authorizer=self.authorizer,

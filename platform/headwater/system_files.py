@@ -150,6 +150,12 @@ class SystemFiles:
         return held
 
 
+def disk_space(path: str) -> tuple[int, int]:
+    """(all bytes, bytes free for us) of the file system that holds `path`."""
+    found = os.statvfs(path)
+    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+
+
 def _sync_folder(path: str) -> None:
     """Make the names in a folder durable."""
     fd = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -17,6 +17,8 @@ HOT_TAIL_BYTES = 4 * 1024 * 1024
 """The end of an open log counts as hot without a probe."""
 REMOTE_READS_PER_FETCH = 4
 """How many partitions of one fetch are served from the table at once; the others come next."""
+PARTITIONS_PER_REPLY_MAX = 2000
+"""Of one DescribeTopicPartitions reply (max.request.partition.size.limit)."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that ordinary producers may not write to."""
 

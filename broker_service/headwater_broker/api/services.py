@@ -21,6 +21,7 @@ from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.view import ClusterView
 from headwater_broker.groups.service import GroupService
+from headwater_broker.log.manager import LogManager
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.waiting.purgatory import Purgatory
 
@@ -46,6 +47,7 @@ class Services:
     clock: Clock
     entropy: Entropy
     replicas: ReplicaManager
+    logs: LogManager
     view: ClusterView
     controller: ControllerCalls
     groups: GroupService
@@ -58,6 +60,8 @@ class Services:
     background: Background
     remote_log: RemoteLog | None
     config: ApiConfig
+    disk_space: Callable[[str], tuple[int, int]]
+    """Folder -> (all bytes, usable bytes) of its file system. Raises OSError."""
     tiered_end: Callable[[str, int], int | None]
     """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
 

@@ -141,6 +141,13 @@ class LogManager:
         """A topic's settings over this broker's defaults. Raises UsageError."""
         return LogConfig.from_overrides(overrides, self._broker_properties)
 
+    def by_folder(self) -> list[tuple[str, bool, list[PartitionLog]]]:
+        """(folder, is it online, its logs) of every data folder, as configured."""
+        rows: dict[str, list[PartitionLog]] = {d.path: [] for d in self._directories}
+        for log in self.logs.values():
+            rows[self._directory_of(log).path].append(log)
+        return [(d.path, d.is_online, rows[d.path]) for d in self._directories]
+
     # -- load
 
     def load_all(

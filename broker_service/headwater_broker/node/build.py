@@ -141,6 +141,7 @@ class Node:
                 clock=self.clock,
                 entropy=entropy,
                 replicas=self.replicas,
+                logs=self.logs,
                 view=self.view,
                 controller=self.controller_calls,
                 authorizer=AllowAll(),

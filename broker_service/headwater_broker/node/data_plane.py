@@ -12,6 +12,7 @@ from headwater.config.keys import Values
 from headwater.entropy import Entropy
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog
+from headwater.system_files import disk_space
 from headwater_broker.api.background import Background
 from headwater_broker.api.fetch_sessions import FetchSessionCache
 from headwater_broker.api.limits import ApiConfig
@@ -22,6 +23,7 @@ from headwater_broker.api.warming import Warmer
 from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.view import ClusterView
+from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.coordinators import build_groups
 from headwater_broker.replication.replica_manager import ReplicaManager
@@ -37,6 +39,7 @@ class Parts:
     clock: Clock
     entropy: Entropy
     replicas: ReplicaManager
+    logs: LogManager
     view: ClusterView
     controller: ControllerCalls
     authorizer: Authorizer
@@ -44,6 +47,7 @@ class Parts:
     producer_ids: Any = None
     remote_log: RemoteLog | None = None
     tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
+    disk_space: Callable[[str], tuple[int, int]] = disk_space
 
 
 def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Services:
@@ -59,6 +63,7 @@ def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Service
         clock=parts.clock,
         entropy=parts.entropy,
         replicas=parts.replicas,
+        logs=parts.logs,
         view=parts.view,
         controller=parts.controller,
         groups=build_groups(
@@ -73,6 +78,7 @@ def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Service
         background=Background(),
         remote_log=parts.remote_log,
         config=api,
+        disk_space=parts.disk_space,
         tiered_end=parts.tiered_end,
     )
 

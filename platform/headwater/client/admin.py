@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from headwater.client.addresses import parse_bootstrap
 from headwater.client.admin_groups import GroupCalls
+from headwater.client.admin_replicas import Outcomes, ReplicaCalls
 from headwater.client.admin_topics import TopicCalls
 from headwater.client.background import LoopThread
 from headwater.client.cluster import Cluster, ClusterOptions
@@ -22,9 +23,12 @@ from headwater.client.values import (
     ConfigEntry,
     GroupDescription,
     GroupListing,
+    LogDirDescription,
     NewTopic,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    PartitionReassignment,
+    ProducerDescription,
     TopicDescription,
     TopicPartition,
 )
@@ -64,6 +68,7 @@ class Admin:
         self._cluster = Cluster(addresses, options)
         self._topics = TopicCalls(self._cluster)
         self._groups = GroupCalls(self._cluster)
+        self._replicas = ReplicaCalls(self._cluster)
         try:
             self._call(self._cluster.bootstrap(bootstrap_timeout_ms))
         except BaseException:
@@ -176,3 +181,80 @@ class Admin:
     def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Every committed offset of a group."""
         return self._call(self._groups.offsets(group, None))
+
+    def alter_group_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int],
+    ) -> None:
+        """Commit these positions for a group without members. Raises NonEmptyGroupError."""
+        rows = {
+            TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at
+            for tp, at in offsets.items()
+        }
+        self._call(self._groups.alter_offsets(group, rows))
+
+    def delete_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> Outcomes:
+        """Forget committed offsets; per partition None, or why not (GROUP_SUBSCRIBED_TO_TOPIC).
+
+        Raises GroupIdNotFoundError.
+        """
+        rows = [TopicPartition(*tp) for tp in partitions]
+        return self._call(self._groups.delete_offsets(group, rows))
+
+    def elect_leaders(
+        self,
+        election_type: str = "preferred",
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        *,
+        timeout_ms: int = 30_000,
+    ) -> Outcomes:
+        """A "preferred" or "unclean" election (KIP-460) for these partitions, or for all.
+
+        Per partition None, or why not (ELECTION_NOT_NEEDED is one reason; with None given, those
+        that need none are left out).
+        """
+        rows = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
+        return self._call(self._replicas.elect_leaders(election_type, rows, timeout_ms))
+
+    def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition | tuple[str, int], Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int = 30_000,
+    ) -> Outcomes:
+        """Begin to move partitions to these replicas, or with None cancel a move (KIP-455).
+
+        Per partition None, or why not. `list_partition_reassignments` tells how far they are.
+        """
+        rows = {TopicPartition(*tp): None if r is None else list(r) for tp, r in targets.items()}
+        work = self._replicas.alter_reassignments(
+            rows, timeout_ms, allow_replication_factor_change=allow_replication_factor_change
+        )
+        return self._call(work)
+
+    def list_partition_reassignments(
+        self,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        *,
+        timeout_ms: int = 30_000,
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The moves under way, of these partitions or of all."""
+        rows = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
+        return self._call(self._replicas.list_reassignments(rows, timeout_ms))
+
+    def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """The data folders of these brokers, or of all, with the replicas in them."""
+        return self._call(self._replicas.describe_log_dirs(brokers))
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """The idempotent producers that each partition's leader remembers (KIP-664)."""
+        rows = [TopicPartition(*tp) for tp in partitions]
+        return self._call(self._replicas.describe_producers(rows))

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from headwater.client.cluster import Cluster
-from headwater.client.errors import error_code, kafka_error
+from headwater.client.errors import NonEmptyGroupError, error_code, kafka_error
 from headwater.client.values import (
     GroupDescription,
     GroupListing,
     MemberDescription,
     OffsetAndMetadata,
     TopicPartition,
+)
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -27,6 +34,12 @@ from headwater.wire.apis.k15_describe_groups import (
 )
 from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 from headwater.wire.apis.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from headwater.wire.apis.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from headwater.wire.consumer_protocol import ConsumerProtocolAssignment
 from headwater.wire.schema import SchemaError, decoder
 
@@ -34,6 +47,8 @@ GROUPS_OFFSET_FETCH_VERSION = 8
 """The first OffsetFetch version that asks for several groups."""
 NAMES_OFFSET_FETCH_VERSION = 9
 """The last OffsetFetch version that names topics; later ones carry topic ids."""
+NAMES_OFFSET_COMMIT_VERSION = 9
+"""The last OffsetCommit version that names topics."""
 CONSUMER_PROTOCOL = "consumer"
 
 
@@ -103,6 +118,82 @@ class GroupCalls:
             return await fetch_group_offsets(self._cluster, node, group, partitions)
 
         return await self._cluster.retrying(f"offsets of group {group}", attempt)
+
+    async def alter_offsets(
+        self, group: str, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """OffsetCommit at the coordinator, as nobody's member: for groups without members."""
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, index), at in offsets.items():
+            row = OffsetCommitRequestPartition(
+                partition_index=index,
+                committed_offset=at.offset,
+                committed_leader_epoch=at.leader_epoch,
+                committed_metadata=at.metadata,
+            )
+            by_topic.setdefault(topic, []).append(row)
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=tuple(
+                OffsetCommitRequestTopic(name=topic, partitions=tuple(rows))
+                for topic, rows in by_topic.items()
+            ),
+        )
+
+        async def attempt() -> None:
+            node = await self._cluster.coordinator(group)
+            connection = await self._cluster.connection(node)
+            reply = await connection.call(
+                request,
+                OffsetCommitResponse,
+                version=connection.version_for(OffsetCommitRequest, NAMES_OFFSET_COMMIT_VERSION),
+                timeout_s=self._cluster.options.request_timeout_ms / 1000,
+            )
+            for topic in reply.topics:
+                for row in topic.partitions:
+                    what = f"offset of {topic.name}-{row.partition_index} in group {group}"
+                    _raise_refusal(row.error_code, what)
+
+        await self._cluster.retrying(f"alter offsets of group {group}", attempt)
+
+    async def delete_offsets(
+        self, group: str, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """OffsetDelete at the coordinator; an outcome for each partition."""
+        by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, index in partitions:
+            row = OffsetDeleteRequestPartition(partition_index=index)
+            by_topic.setdefault(topic, []).append(row)
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=tuple(
+                OffsetDeleteRequestTopic(name=topic, partitions=tuple(rows))
+                for topic, rows in by_topic.items()
+            ),
+        )
+
+        async def attempt() -> dict[TopicPartition, KafkaError | None]:
+            node = await self._cluster.coordinator(group)
+            reply = await self._cluster.call(node, request, OffsetDeleteResponse)
+            _raise_refusal(reply.error_code, f"group {group}")
+            return {
+                TopicPartition(t.name, p.partition_index): kafka_error(
+                    p.error_code, f"offset of {t.name}-{p.partition_index} in group {group}"
+                )
+                if p.error_code
+                else None
+                for t in reply.topics
+                for p in t.partitions
+            }
+
+        return await self._cluster.retrying(f"delete offsets of group {group}", attempt)
+
+
+def _raise_refusal(code: int, what: str) -> None:
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        raise NonEmptyGroupError(f"{what}: the group has members; stop its consumers first")
+    if code:
+        raise kafka_error(code, what)
 
 
 def _described(group: DescribedGroup) -> GroupDescription:

@@ -113,6 +113,43 @@ class ConfigEntry(NamedTuple):
     is_sensitive: bool
 
 
+class PartitionReassignment(NamedTuple):
+    """A move under way: all replicas now, those that come and those that leave."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+class ReplicaInfo(NamedTuple):
+    """One replica in a data folder. `is_future`: a copy that is to replace the one elsewhere."""
+
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+class LogDirDescription(NamedTuple):
+    """A broker's data folder; `error` names why it is offline. -1 bytes: not known."""
+
+    path: str
+    error: str | None
+    total_bytes: int
+    usable_bytes: int
+    replicas: dict[TopicPartition, ReplicaInfo]
+
+
+class ProducerDescription(NamedTuple):
+    """An idempotent producer as a partition remembers it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_transaction_start_offset: int | None
+
+
 class GroupListing(NamedTuple):
     """A group as its coordinator lists it."""
 

@@ -1,0 +1,76 @@
+"""DescribeLogDirs: this broker's data folders, and what each holds (KIP-113, KIP-827)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from headwater.errors import ErrorCode
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k35_describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from headwater_broker.api.forwarding import may_on_cluster
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext, Services
+from headwater_broker.log.partition_log import PartitionLog
+
+UNKNOWN_BYTES = -1
+
+logger = logging.getLogger(__name__)
+
+
+@handles(DescribeLogDirsRequest, DescribeLogDirsResponse)
+def describe_log_dirs(
+    ctx: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    """Null topics mean all; a folder is named even when none of them is in it."""
+    if not may_on_cluster(ctx, Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    asked = request.topics
+    wanted = None if asked is None else {(t.topic, p) for t in asked for p in t.partitions}
+    rows = []
+    for path, is_online, logs in ctx.broker.logs.by_folder():
+        if not is_online:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+            rows.append(DescribeLogDirsResult(error_code=error, log_dir=path))
+            continue
+        shown = [log for log in logs if wanted is None or (log.topic, log.partition) in wanted]
+        rows.append(_folder(ctx.broker, path, shown))
+    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=tuple(rows))
+
+
+def _folder(services: Services, path: str, logs: Iterable[PartitionLog]) -> DescribeLogDirsResult:
+    try:
+        total, usable = services.disk_space(path)
+    except OSError as error:
+        logger.warning("the space of data folder %s is not known: %s", path, error)
+        total = usable = UNKNOWN_BYTES
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+    for log in logs:
+        by_topic.setdefault(log.topic, []).append(_partition(services, log))
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=path,
+        topics=tuple(
+            DescribeLogDirsTopic(name=name, partitions=tuple(found))
+            for name, found in sorted(by_topic.items())
+        ),
+        total_bytes=total,
+        usable_bytes=usable,
+    )
+
+
+def _partition(services: Services, log: PartitionLog) -> DescribeLogDirsPartition:
+    """The lag is what a follower knows to be committed and does not have yet."""
+    high_watermark = services.replicas.high_watermark_of(log)
+    return DescribeLogDirsPartition(
+        partition_index=log.partition,
+        partition_size=log.size_bytes,
+        offset_lag=max(high_watermark - log.log_end_offset, 0),
+        is_future_key=False,
+    )

@@ -1,0 +1,92 @@
+"""DescribeProducers: who writes idempotently to a partition, and since when (KIP-664).
+
+Any replica answers, so that `kafka-transactions.sh` can compare them.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+    TopicResponse,
+)
+from headwater_broker.api.forwarding import may_on_topic
+from headwater_broker.api.k03_metadata import is_legal_name
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.producers import ProducerEntry
+
+NO_TRANSACTION = -1
+
+
+@handles(DescribeProducersRequest, DescribeProducersResponse)
+def describe_producers(
+    ctx: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """One row per partition asked."""
+    return DescribeProducersResponse(topics=tuple(_topic(ctx, row) for row in request.topics))
+
+
+def _topic(ctx: RequestContext, asked: TopicRequest) -> TopicResponse:
+    may_read = may_on_topic(ctx, Operation.READ, asked.name)
+    return TopicResponse(
+        name=asked.name,
+        partitions=tuple(
+            _partition(ctx, asked.name, index)
+            if may_read
+            else PartitionResponse(
+                partition_index=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+            for index in asked.partition_indexes
+        ),
+    )
+
+
+def _partition(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
+    try:
+        log = _log(ctx, topic, index)
+    except KafkaError as error:
+        return PartitionResponse(
+            partition_index=index, error_code=error.code, error_message=error.detail
+        )
+    entries = sorted(log.producers.entries.values(), key=lambda entry: entry.producer_id)
+    return PartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        active_producers=tuple(_producer(entry) for entry in entries),
+    )
+
+
+def _log(ctx: RequestContext, topic: str, index: int) -> PartitionLog:
+    services = ctx.broker
+    if not is_legal_name(topic):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic's name")
+    hosted = services.replicas.partitions.get((topic, index))
+    if hosted is None and services.view.partition(topic, index) is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{index}")
+    if hosted is None:
+        text = f"broker {services.broker_id} hosts no replica of {topic}-{index}"
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+    if hosted.offline_reason:
+        lost = hosted.storage_error
+        code = ErrorCode.KAFKA_STORAGE_ERROR if lost else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        raise KafkaError(code, f"{topic}-{index}: {hosted.offline_reason}")
+    return hosted.log
+
+
+def _producer(entry: ProducerEntry) -> ProducerState:
+    began = entry.transaction_first_offset
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=NO_TRANSACTION if began is None else began,
+    )

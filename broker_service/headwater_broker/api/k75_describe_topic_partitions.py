@@ -1,0 +1,113 @@
+"""DescribeTopicPartitions: topics page by page, with a cursor (KIP-966).
+
+The replicas that may still be elected beside the ISR (ELR) are null: we keep no such list.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater.wire.apis.k75_describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from headwater.wire.control import PartitionState
+from headwater_broker.api.forwarding import may_on_topic
+from headwater_broker.api.k03_metadata import (
+    TOPIC_OPERATIONS,
+    is_legal_name,
+    operations,
+    partition_row,
+)
+from headwater_broker.api.limits import INTERNAL_TOPICS, PARTITIONS_PER_REPLY_MAX
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+METADATA_VERSION = 12
+"""Of the Metadata version whose rows these resemble."""
+
+Topic = DescribeTopicPartitionsResponseTopic
+
+
+@handles(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)
+def describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """By name; no topics mean all. Where the limit is reached, `next_cursor` says how to go on."""
+    cursor = request.cursor
+    names = {t.name for t in request.topics} or set(ctx.broker.view.topics)
+    if cursor is not None:
+        if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+            # Such a request is wrong as a whole, but only rows can say so.
+            wrong = names if request.topics else {cursor.topic_name}
+            rows = [_failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(wrong)]
+            return DescribeTopicPartitionsResponse(topics=tuple(rows))
+        names = {name for name in names if name >= cursor.topic_name}
+    room = max(min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX), 1)
+    rows = []
+    refused: list[Topic] = []
+    following: Cursor | None = None
+    for name in sorted(names):
+        if not may_on_topic(ctx, Operation.DESCRIBE, name):
+            if request.topics:
+                refused.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+        if following is None and room == 0:
+            following = Cursor(topic_name=name, partition_index=0)
+        if following is not None:
+            continue
+        row = _topic(ctx, name, first, room)
+        rows.append(row)
+        room -= len(row.partitions)
+        following = _rest(ctx, row)
+    return DescribeTopicPartitionsResponse(topics=(*rows, *refused), next_cursor=following)
+
+
+def _topic(ctx: RequestContext, name: str, first: int, room: int) -> Topic:
+    view = ctx.broker.view.topics.get(name)
+    if view is None:
+        is_legal = is_legal_name(name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _failed(name, unknown if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION)
+    indexes = [index for index in sorted(view.partitions) if index >= first][:room]
+    return Topic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=view.topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=tuple(_partition(ctx, view.partitions[index]) for index in indexes),
+        topic_authorized_operations=operations(ctx, ResourceType.TOPIC, name, TOPIC_OPERATIONS),
+    )
+
+
+def _rest(ctx: RequestContext, row: Topic) -> Cursor | None:
+    """Where a topic goes on of which not everything was told."""
+    view = ctx.broker.view.topics.get(row.name or "")
+    if view is None or not row.partitions:
+        return None
+    last = row.partitions[-1].partition_index
+    left = [index for index in view.partitions if index > last]
+    return Cursor(topic_name=view.name, partition_index=min(left)) if left else None
+
+
+def _partition(
+    ctx: RequestContext, state: PartitionState
+) -> DescribeTopicPartitionsResponsePartition:
+    row = partition_row(ctx.broker, ctx.listener, state, METADATA_VERSION)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=row.error_code,
+        partition_index=row.partition_index,
+        leader_id=row.leader_id,
+        leader_epoch=row.leader_epoch,
+        replica_nodes=row.replica_nodes,
+        isr_nodes=row.isr_nodes,
+        offline_replicas=row.offline_replicas,
+    )
+
+
+def _failed(name: str, code: ErrorCode) -> Topic:
+    return Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)

@@ -1,0 +1,232 @@
+"""Admin calls about where replicas live and who leads: elections, moves, folders, producers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from headwater.client.cluster import Cluster
+from headwater.client.errors import error_code, kafka_error
+from headwater.client.values import (
+    LogDirDescription,
+    PartitionReassignment,
+    ProducerDescription,
+    ReplicaInfo,
+    TopicPartition,
+)
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.wire.apis.k35_describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from headwater.wire.apis.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from headwater.wire.apis.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from headwater.wire.apis.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from headwater.wire.apis.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+
+ELECTION_TYPES = {"preferred": 0, "unclean": 1}
+NO_TRANSACTION = -1
+
+Outcomes = dict[TopicPartition, KafkaError | None]
+
+
+class ReplicaCalls:
+    """Each method is one admin call; of many partitions each has an outcome of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def elect_leaders(
+        self, election_type: str, partitions: Iterable[TopicPartition] | None, timeout_ms: int
+    ) -> Outcomes:
+        """ElectLeaders at the controller."""
+        if election_type not in ELECTION_TYPES:
+            known = " or ".join(ELECTION_TYPES)
+            raise UsageError(f"election type {election_type!r}: use {known}")
+        named = None
+        if partitions is not None:
+            named = tuple(
+                TopicPartitions(topic=topic, partitions=tuple(indexes))
+                for topic, indexes in _by_topic(partitions).items()
+            )
+        request = ElectLeadersRequest(
+            election_type=ELECTION_TYPES[election_type],
+            topic_partitions=named,
+            timeout_ms=timeout_ms,
+        )
+
+        async def attempt() -> Outcomes:
+            node = await self._cluster.controller_node()
+            reply = await self._cluster.call(node, request, ElectLeadersResponse)
+            if reply.error_code:
+                raise kafka_error(reply.error_code, "elect leaders")
+            return {
+                TopicPartition(t.topic, p.partition_id): _outcome(p.error_code, p.error_message)
+                for t in reply.replica_election_results
+                for p in t.partition_result
+            }
+
+        return await self._cluster.retrying("elect leaders", attempt)
+
+    async def alter_reassignments(
+        self,
+        targets: Mapping[TopicPartition, list[int] | None],
+        timeout_ms: int,
+        *,
+        allow_replication_factor_change: bool,
+    ) -> Outcomes:
+        """AlterPartitionReassignments at the controller; None cancels."""
+        by_topic: dict[str, list[ReassignablePartition]] = {}
+        for (topic, index), replicas in targets.items():
+            wanted = None if replicas is None else tuple(replicas)
+            row = ReassignablePartition(partition_index=index, replicas=wanted)
+            by_topic.setdefault(topic, []).append(row)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=timeout_ms,
+            allow_replication_factor_change=allow_replication_factor_change,
+            topics=tuple(
+                ReassignableTopic(name=topic, partitions=tuple(rows))
+                for topic, rows in by_topic.items()
+            ),
+        )
+
+        async def attempt() -> Outcomes:
+            node = await self._cluster.controller_node()
+            reply = await self._cluster.call(node, request, AlterPartitionReassignmentsResponse)
+            if reply.error_code:
+                raise kafka_error(reply.error_code, reply.error_message or "reassign")
+            return {
+                TopicPartition(t.name, p.partition_index): _outcome(p.error_code, p.error_message)
+                for t in reply.responses
+                for p in t.partitions
+            }
+
+        return await self._cluster.retrying("reassign partitions", attempt)
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None, timeout_ms: int
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """ListPartitionReassignments at the controller."""
+        asked = None
+        if partitions is not None:
+            asked = tuple(
+                ListPartitionReassignmentsTopics(name=topic, partition_indexes=tuple(indexes))
+                for topic, indexes in _by_topic(partitions).items()
+            )
+        request = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=asked)
+
+        async def attempt() -> dict[TopicPartition, PartitionReassignment]:
+            node = await self._cluster.controller_node()
+            reply = await self._cluster.call(node, request, ListPartitionReassignmentsResponse)
+            if reply.error_code:
+                raise kafka_error(reply.error_code, reply.error_message or "list reassignments")
+            return {
+                TopicPartition(t.name, p.partition_index): PartitionReassignment(
+                    p.replicas, p.adding_replicas, p.removing_replicas
+                )
+                for t in reply.topics
+                for p in t.partitions
+            }
+
+        return await self._cluster.retrying("list reassignments", attempt)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None
+    ) -> dict[int, list[LogDirDescription]]:
+        """DescribeLogDirs at each broker."""
+
+        async def one(node: int) -> list[LogDirDescription]:
+            async def attempt() -> list[LogDirDescription]:
+                request = DescribeLogDirsRequest(topics=None)
+                reply = await self._cluster.call(node, request, DescribeLogDirsResponse)
+                if reply.error_code:
+                    raise kafka_error(reply.error_code, f"log dirs of broker {node}")
+                return [_log_dir(row) for row in reply.results]
+
+            return await self._cluster.retrying(f"log dirs of broker {node}", attempt)
+
+        await self._cluster.refresh(())
+        nodes = sorted(self._cluster.cache.brokers if brokers is None else set(brokers))
+        answers = await asyncio.gather(*(one(node) for node in nodes))
+        return dict(zip(nodes, answers, strict=True))
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """DescribeProducers at each leader."""
+
+        async def one(tp: TopicPartition) -> list[ProducerDescription]:
+            async def attempt() -> list[ProducerDescription]:
+                node = await self._cluster.leader(*tp)
+                asked = TopicRequest(name=tp.topic, partition_indexes=(tp.partition,))
+                request = DescribeProducersRequest(topics=(asked,))
+                reply = await self._cluster.call(node, request, DescribeProducersResponse)
+                answer = reply.topics[0].partitions[0]
+                if answer.error_code:
+                    detail = answer.error_message or f"producers of {tp.topic}-{tp.partition}"
+                    raise kafka_error(answer.error_code, detail)
+                return [
+                    ProducerDescription(
+                        p.producer_id,
+                        p.producer_epoch,
+                        p.last_sequence,
+                        p.last_timestamp,
+                        p.coordinator_epoch,
+                        None
+                        if p.current_txn_start_offset == NO_TRANSACTION
+                        else p.current_txn_start_offset,
+                    )
+                    for p in answer.active_producers
+                ]
+
+            what = f"producers of {tp.topic}-{tp.partition}"
+            return await self._cluster.retrying(what, attempt, topics=(tp.topic,))
+
+        wanted = list(partitions)
+        answers = await asyncio.gather(*(one(tp) for tp in wanted))
+        return dict(zip(wanted, answers, strict=True))
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        found.setdefault(topic, []).append(index)
+    return found
+
+
+def _outcome(code: int, text: str | None) -> KafkaError | None:
+    return kafka_error(code, text or error_code(code).name) if code else None
+
+
+def _log_dir(row: DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        row.log_dir,
+        None if row.error_code == ErrorCode.NONE else error_code(row.error_code).name,
+        row.total_bytes,
+        row.usable_bytes,
+        {
+            TopicPartition(t.name, p.partition_index): ReplicaInfo(
+                p.partition_size, p.offset_lag, p.is_future_key
+            )
+            for t in row.topics
+            for p in t.partitions
+        },
+    )

@@ -1,0 +1,272 @@
+"""ElectLeaders and partition reassignments: the real handlers, a real controller in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headwater.errors import ErrorCode
+from headwater.ports.authorizer import AllowAll, Operation, Principal, ResourceType
+from headwater.wire.apis.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from headwater.wire.apis.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from headwater.wire.apis.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from headwater_broker.api.k43_elect_leaders import elect_leaders
+from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
+from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
+from headwater_broker.api.services import RequestContext, Services
+from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
+from unit.cluster.test_controller_shell import create, leader, rejoin_partition
+
+Key = tuple[str, int]
+Codes = dict[Key, ErrorCode]
+
+
+class DeniesCluster:
+    """No rights on the cluster."""
+
+    def authorize(
+        self, principal: Principal, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        return resource is not ResourceType.CLUSTER
+
+
+def context(broker: FakeBroker, version: int, authorizer: Any = None) -> RequestContext:
+    """A request that reached `broker`: whichever it is, the controller decides."""
+    services = SimpleNamespace(
+        controller=broker.calls, view=broker.view, authorizer=authorizer or AllowAll()
+    )
+    principal = Principal("User", "test")
+    return RequestContext(cast(Services, services), principal, "test", version, 1, "PLAINTEXT")
+
+
+async def elect(
+    broker: FakeBroker, kind: int, partitions: list[Key] | None, version: int = 2
+) -> Codes:
+    named = None
+    if partitions is not None:
+        named = tuple(TopicPartitions(topic=t, partitions=(p,)) for t, p in partitions)
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=named)
+    reply = await elect_leaders(context(broker, version), request)
+    assert isinstance(reply, ElectLeadersResponse)
+    assert reply.error_code == 0
+    return {
+        (t.topic, p.partition_id): ErrorCode(p.error_code)
+        for t in reply.replica_election_results
+        for p in t.partition_result
+    }
+
+
+async def reassign(broker: FakeBroker, targets: dict[Key, tuple[int, ...] | None]) -> Codes:
+    request = AlterPartitionReassignmentsRequest(
+        topics=tuple(
+            ReassignableTopic(
+                name=t, partitions=(ReassignablePartition(partition_index=p, replicas=r),)
+            )
+            for (t, p), r in targets.items()
+        )
+    )
+    reply = await alter_partition_reassignments(context(broker, 1), request)
+    assert isinstance(reply, AlterPartitionReassignmentsResponse)
+    assert reply.error_code == 0
+    return {
+        (t.name, p.partition_index): ErrorCode(p.error_code)
+        for t in reply.responses
+        for p in t.partitions
+    }
+
+
+async def moves(
+    broker: FakeBroker, partitions: list[Key] | None = None
+) -> dict[Key, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    asked = None
+    if partitions is not None:
+        asked = tuple(
+            ListPartitionReassignmentsTopics(name=t, partition_indexes=(p,)) for t, p in partitions
+        )
+    request = ListPartitionReassignmentsRequest(topics=asked)
+    reply = await list_partition_reassignments(context(broker, 0), request)
+    assert isinstance(reply, ListPartitionReassignmentsResponse)
+    assert reply.error_code == 0
+    return {
+        (t.name, p.partition_index): (p.replicas, p.adding_replicas, p.removing_replicas)
+        for t in reply.topics
+        for p in t.partitions
+    }
+
+
+def play(story: Callable[[Cluster], Awaitable[None]], brokers: int = 3) -> None:
+    async def main() -> None:
+        async with Cluster(brokers) as cluster:
+            await asyncio.wait_for(story(cluster), 30)
+
+    asyncio.run(main())
+
+
+def standby(cluster: Cluster) -> FakeBroker:
+    """Not the controller, so that the request is forwarded."""
+    return next(b for b in cluster.all() if not b.controller.is_active)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_preferred_leader_comes_back_on_request(version: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (3, 1), (1, 3))
+        await cluster.kill(3)
+        await until(lambda: leader(one, "t") == 1)
+        asked = standby(cluster)
+        refused = await elect(asked, 0, [("t", 0), ("t", 1), ("t", 9)], version)
+        assert refused == {
+            ("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            ("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
+            ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        await cluster.add(3)
+        await until(lambda: all(3 in b.view.brokers for b in cluster.all()))
+        await rejoin_partition(one, "t", 0)
+        assert await elect(asked, 0, [("t", 0)], version) == {("t", 0): ErrorCode.NONE}
+        assert [leader(b, "t") for b in cluster.all()] == [3, 3, 3]
+        assert await elect(asked, 0, None, version) == {}
+
+    play(story)
+
+
+def test_an_unclean_election_only_where_nobody_leads() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (3, 1))
+        await cluster.kill(1)
+        lead = cluster.brokers[3]
+        await until(lambda: (s := lead.view.partition("t", 0)) is not None and s.isr == (3,))
+        one = await cluster.add(1)
+        await until(lambda: all(1 in b.view.brokers for b in cluster.all()))
+        assert await elect(one, 1, [("t", 0)]) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
+        await cluster.kill(3)
+        await until(lambda: leader(one, "t") == -1)
+        assert await elect(one, 1, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+        assert leader(one, "t") == 1
+
+    play(story)
+
+
+def test_a_move_is_listed_while_it_runs_and_ends_when_the_new_replica_is_in_sync() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, asked = cluster.brokers[1], standby(cluster)
+        await create(one, "t", (1, 2), (2, 3))
+        assert await moves(asked) == {}
+        codes = await reassign(asked, {("t", 0): (3, 1), ("t", 1): (2, 3), ("u", 0): (1,)})
+        assert codes == {
+            ("t", 0): ErrorCode.NONE,
+            ("t", 1): ErrorCode.NONE,
+            ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        under_way = {("t", 0): ((3, 1, 2), (3,), (2,))}
+        assert await moves(asked) == under_way
+        assert await moves(asked, [("t", 0)]) == under_way
+        assert await moves(asked, [("t", 1)]) == {}
+        await until(lambda: one.view.topics["t"].partitions[0].replicas == (3, 1, 2))
+        await rejoin_partition(one, "t", 0)
+        await until(lambda: one.view.topics["t"].partitions[0].replicas == (3, 1))
+        assert await moves(asked) == {}
+        await until(lambda: ("t", 0, True) in cluster.brokers[2].stopped)
+        assert leader(one, "t") == 1
+
+    play(story)
+
+
+def test_a_move_outlives_the_controller() -> None:
+    async def story(cluster: Cluster) -> None:
+        first = next(b.broker_id for b in cluster.all() if b.controller.is_active)
+        stays, comes = (b for b in (1, 2, 3, 4) if b != first and b != 4), 4
+        a, b = stays
+        await create(cluster.brokers[a], "t", (a, b))
+        assert await reassign(cluster.brokers[a], {("t", 0): (comes, a)}) == {
+            ("t", 0): ErrorCode.NONE
+        }
+        await cluster.kill(first)
+        await until(lambda: any(x.controller.is_active for x in cluster.all()))
+        lead = cluster.brokers[a]
+        assert await moves(lead) == {("t", 0): ((comes, a, b), (comes,), (b,))}
+        await until(lambda: lead.view.topics["t"].partitions[0].replicas == (comes, a, b))
+        await rejoin_partition(lead, "t", 0)
+        await until(lambda: lead.view.topics["t"].partitions[0].replicas == (comes, a))
+        assert await moves(lead) == {}
+
+    play(story, brokers=4)
+
+
+def test_a_move_is_cancelled() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        none = await reassign(one, {("t", 0): None})
+        assert none == {("t", 0): ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
+        await reassign(one, {("t", 0): (3,)})
+        assert await moves(one) == {("t", 0): ((3, 1, 2), (3,), (1, 2))}
+        assert await reassign(one, {("t", 0): None}) == {("t", 0): ErrorCode.NONE}
+        assert await moves(one) == {}
+        await until(lambda: one.view.topics["t"].partitions[0].replicas == (1, 2))
+        await until(lambda: ("t", 0, True) in cluster.brokers[3].stopped)
+        assert leader(one, "t") == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("target", [(), (1, 1), (1, 9)])
+def test_impossible_targets_are_refused(target: tuple[int, ...]) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        codes = await reassign(one, {("t", 0): target})
+        assert codes == {("t", 0): ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+        assert await moves(one) == {}
+
+    play(story)
+
+
+def test_the_number_of_replicas_stays_when_asked_so() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        row = ReassignablePartition(partition_index=0, replicas=(1, 2, 3))
+        request = AlterPartitionReassignmentsRequest(
+            allow_replication_factor_change=False,
+            topics=(ReassignableTopic(name="t", partitions=(row,)),),
+        )
+        reply = await alter_partition_reassignments(context(one, 1), request)
+        code = reply.responses[0].partitions[0].error_code
+        assert code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+    play(story)
+
+
+def test_all_three_are_for_those_with_rights_on_the_cluster() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, refused = cluster.brokers[1], ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        ctx = context(one, 1, DeniesCluster())
+        elected = await elect_leaders(ctx, ElectLeadersRequest(topic_partitions=None))
+        assert elected.error_code == refused
+        altered = await alter_partition_reassignments(ctx, AlterPartitionReassignmentsRequest())
+        assert altered.error_code == refused
+        ctx = context(one, 0, DeniesCluster())
+        listed = await list_partition_reassignments(ctx, ListPartitionReassignmentsRequest())
+        assert listed.error_code == refused
+
+    play(story)

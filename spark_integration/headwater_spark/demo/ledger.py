@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headwater.client.futures import SendFuture
 from headwater.clock import Clock
@@ -12,9 +13,11 @@ from headwater_spark.demo.records import FLIGHTS, Feed
 PAUSE_WINDOW_S = 8.0
 
 
-@dataclass(frozen=True)
-class Ack:
-    """One acknowledged record: its place in the log, and when the ack came (monotonic s)."""
+class Ack(NamedTuple):
+    """One acknowledged record: its place in the log, and when the ack came (monotonic s).
+
+    A tuple of plain values: 360,000 of them cost the garbage collector nothing.
+    """
 
     topic: str
     identity: int

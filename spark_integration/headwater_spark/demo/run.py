@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -299,6 +300,7 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
     with screen.working("read 336,776 flights and 26,115 hours of weather"):
         flights = flights_frame()
         feeds = [flights_feed(flights), weather_feed(weather_frame())]
+    gc.freeze()  # a million long-lived objects: a full collection over them stops the producer
     with screen.working(f"start Spark on {MASTER}"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         java = f"-Dlog4j2.configurationFile={options.log4j} {SHORT_LIVED_JVM}"

@@ -1,4 +1,4 @@
-"""Gate 3 on real processes: topic -> Spark -> Delta -> local segments gone -> stock client."""
+"""On real processes: topic -> Spark -> Delta -> local segments gone -> stock client."""
 
 from __future__ import annotations
 

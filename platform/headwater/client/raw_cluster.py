@@ -269,7 +269,10 @@ class RawCluster:
         self._ask_first = addresses[1 % len(addresses)]
 
     def _ask_any(self, ask: Callable[[BlockingConnection], T]) -> T:
-        """The first broker's answer; the next one's when the connection fails."""
+        """The first broker's answer; the next one's when the connection fails.
+
+        Raises ConnectionError; NoBrokersAvailableError when none was ever reached.
+        """
         failures = []
         for host, port in self._addresses():
             connection: BlockingConnection | None = None
@@ -286,7 +289,10 @@ class RawCluster:
             else:
                 self._ask_first = (host, port)
                 return answer
-        raise NoBrokersAvailableError("; ".join(failures))
+        story = "; ".join(failures)
+        if self.cache.brokers:  # they were there, so they come back: `is_retriable` says yes
+            raise ConnectionError(story)
+        raise NoBrokersAvailableError(story)
 
     def _refresh(self, topics: list[str] | None) -> None:
         request = metadata_request(topics, auto_create=False)

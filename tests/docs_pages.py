@@ -82,9 +82,10 @@ def broker_configs() -> str:
     def rows() -> Iterator[tuple[str, ...]]:
         for row in sorted(BROKER_KEYS.values(), key=lambda r: r.name):
             if row.name not in twins:
-                yield f"`{row.name}`", _kind(row), _default(row), row.doc
+                changes = "yes" if row.is_dynamic else ""
+                yield f"`{row.name}`", _kind(row), _default(row), changes, row.doc
 
-    return table(("key", "type", "default", "meaning"), rows())
+    return table(("key", "type", "default", "while running", "meaning"), rows())
 
 
 def _kind(row: ConfigKey) -> str:

@@ -36,6 +36,7 @@ from headwater_broker.cluster.view import ClusterView
 from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import from_properties
 from headwater_broker.node.data_plane import Parts, build_listener, build_services
+from headwater_broker.node.dynamic import DynamicConfigs
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.ports import ReplicationPorts
@@ -77,6 +78,7 @@ class TrioBroker:
         )
         self.logs.load_all()
         self.view = ClusterView(CLUSTER_ID, lambda: self.epoch)
+        self.dynamic = DynamicConfigs(self.config, self.view)
         ports = ReplicationPorts(
             clock=clock,
             entropy=entropy,
@@ -93,7 +95,7 @@ class TrioBroker:
         self.logs.high_watermarks = self.replicas.high_watermark_of
         self.logs.on_offline = self.replicas.directory_failed
         services = build_services(
-            self.config,
+            self.dynamic,
             CLUSTER_ID,
             Parts(
                 loop=loop,
@@ -107,7 +109,7 @@ class TrioBroker:
                 warmer=PageCache(loop, self.pool),
             ),
         )
-        self.listener = build_listener(self.config.values, services, "PLAINTEXT")
+        self.listener = build_listener(self.dynamic, services, "PLAINTEXT")
         self.services = services
         self.port = await self.listener.start("127.0.0.1", self.port)
 

@@ -22,6 +22,7 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater.wire.control import (
+    BrokerConfigs,
     BrokerEndpoint,
     ConfigEntry,
     LeaderAndIsrRequest,
@@ -35,6 +36,7 @@ from headwater_broker.cluster.view import ClusterView
 from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import from_properties
 from headwater_broker.node.data_plane import Parts, build_listener, build_services
+from headwater_broker.node.dynamic import DynamicConfigs
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.replica_manager import ReplicaManager
@@ -78,6 +80,7 @@ class SoloBroker:
         )
         self.logs.load_all()
         self.view = ClusterView(CLUSTER_ID, lambda: BROKER_EPOCH)
+        self.dynamic = DynamicConfigs(self.config, self.view)
 
         async def no_peer(*_: Any) -> Any:
             raise ConnectionError("nobody else is here")
@@ -97,7 +100,7 @@ class SoloBroker:
         self.replicas = ReplicaManager(1, self.logs, ReplicationLimits(), ports)
         self.logs.high_watermarks = self.replicas.high_watermark_of
         self.services = build_services(
-            self.config,
+            self.dynamic,
             CLUSTER_ID,
             Parts(
                 loop=loop,
@@ -112,7 +115,7 @@ class SoloBroker:
                 remote_log=self.remote_log,
             ),
         )
-        self.listener = build_listener(self.config.values, self.services, "PLAINTEXT")
+        self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.start("127.0.0.1", port)
         self._update((), ())
         return self
@@ -184,8 +187,23 @@ class SoloBroker:
             ),
         )
 
+    def configure(self, **told: dict[str, str]) -> None:
+        """The controller tells dynamic configs: `all_brokers`, `broker_1`."""
+        names = {"all_brokers": "", "broker_1": "1", "broker_2": "2"}
+        rows = tuple(
+            BrokerConfigs(
+                name=names[who],
+                configs=tuple(ConfigEntry(name=k, value=v) for k, v in rows.items()),
+            )
+            for who, rows in told.items()
+        )
+        self._update((), (), rows)
+
     def _update(
-        self, topics: tuple[TopicState, ...], partitions: tuple[PartitionState, ...]
+        self,
+        topics: tuple[TopicState, ...],
+        partitions: tuple[PartitionState, ...],
+        broker_configs: tuple[BrokerConfigs, ...] | None = None,
     ) -> None:
         code = self.view.apply(
             UpdateMetadataRequest(
@@ -197,6 +215,7 @@ class SoloBroker:
                 brokers=self._brokers(),
                 topics=topics,
                 partitions=partitions,
+                broker_configs=broker_configs,
             )
         )
         assert code is ErrorCode.NONE

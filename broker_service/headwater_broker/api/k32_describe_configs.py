@@ -5,9 +5,10 @@ Answered from this broker's view and settings. Sources and synonyms as of KIP-22
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, Kind, topic_defaults
+from headwater.config.keys import BROKER_KEYS, ConfigKey, Kind
+from headwater.config.layers import Given, Source
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k32_describe_configs import (
@@ -21,10 +22,6 @@ from headwater.wire.apis.k32_describe_configs import (
 from headwater_broker.api.config_rights import TOPIC_RESOURCE, refusal
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
-
-SOURCE_TOPIC = 1
-SOURCE_STATIC_BROKER = 4
-SOURCE_DEFAULT = 5
 
 CONFIG_TYPES = {
     Kind.BOOLEAN: 1,
@@ -75,56 +72,38 @@ def _describe(
 def _topic_rows(
     ctx: RequestContext, request: DescribeConfigsRequest, overrides: Mapping[str, str]
 ) -> Iterator[DescribeConfigsResourceResult]:
-    properties = ctx.broker.config.properties
-    defaults = topic_defaults(properties)
-    for name, key in sorted(TOPIC_KEYS.items()):
-        synonyms = []
-        if name in overrides:
-            synonyms.append((name, overrides[name], SOURCE_TOPIC))
-        if key.broker_name:
-            if key.broker_name in properties:
-                given = (key.broker_name, properties[key.broker_name], SOURCE_STATIC_BROKER)
-                synonyms.append(given)
-            builtin = BROKER_KEYS[key.broker_name]
-            default = builtin.render(builtin.default)
-            synonyms.append((key.broker_name, default, SOURCE_DEFAULT))
-        value, source = key.render(defaults[name]), SOURCE_DEFAULT
-        if synonyms and synonyms[0][2] != SOURCE_DEFAULT:
-            value, source = synonyms[0][1], synonyms[0][2]
-        yield _row(request, key, value, source, synonyms, read_only=False)
+    for key, value, _, given in ctx.broker.config.settings.topic_rows(overrides):
+        yield _row(request, key, value, given, read_only=False)
 
 
 def _broker_rows(
     ctx: RequestContext, request: DescribeConfigsRequest, *, is_default: bool
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """The empty name asks for cluster-wide dynamic defaults, of which there are none."""
-    if is_default:
-        return
-    properties = ctx.broker.config.properties
+    """The empty name asks for what was set for all brokers, and nothing else."""
+    settings = ctx.broker.config.settings
     for name, key in sorted(BROKER_KEYS.items()):
-        default = key.render(key.default)
-        synonyms = [(name, default, SOURCE_DEFAULT)]
-        value, source = default, SOURCE_DEFAULT
-        if name in properties:
-            value, source = properties[name], SOURCE_STATIC_BROKER
-            synonyms.insert(0, (name, value, source))
-        yield _row(request, key, value, source, synonyms, read_only=True)
+        given = settings.of_broker(key)
+        if is_default:
+            given = [row for row in given if row.source is Source.CLUSTER_WIDE]
+        else:
+            given = [row for row in given if row.name == name]
+        if given:
+            yield _row(request, key, given[0].value, given, read_only=not key.is_dynamic)
 
 
 def _row(
     request: DescribeConfigsRequest,
     key: ConfigKey,
     value: str,
-    source: int,
-    synonyms: list[tuple[str, str, int]],
+    given: Sequence[Given],
     *,
     read_only: bool,
 ) -> DescribeConfigsResourceResult:
     hidden = key.is_sensitive
-    is_unset = source == SOURCE_DEFAULT and key.default is None
+    source = given[0].source
+    is_unset = source is Source.DEFAULT and key.default is None
     rows = tuple(
-        DescribeConfigsSynonym(name=n, value=None if hidden else v, source=s)
-        for n, v, s in synonyms
+        DescribeConfigsSynonym(name=n, value=None if hidden else v, source=s) for n, v, s in given
     )
     return DescribeConfigsResourceResult(
         name=key.name,

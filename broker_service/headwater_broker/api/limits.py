@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from headwater.config.layers import BrokerSettings
 
 SENDFILE_MIN_BYTES = 32 * 1024
 """Slices at least this large go by sendfile; smaller ones are read and joined (measured)."""
@@ -38,5 +39,5 @@ class ApiConfig:
     request_timeout_ms: int = 30_000  # request.timeout.ms
     tables_uri: str = ""  # headwater.tables.uri
     table_storage_options: tuple[tuple[str, str], ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """The broker's own settings as given, for DescribeConfigs."""
+    settings: BrokerSettings = field(default_factory=BrokerSettings)
+    """The broker's settings as given, for DescribeConfigs."""

@@ -59,11 +59,16 @@ class Services:
     warmer: Warmer
     background: Background
     remote_log: RemoteLog | None
-    config: ApiConfig
+    config_now: Callable[[], ApiConfig]
     disk_space: Callable[[str], tuple[int, int]]
     """Folder -> (all bytes, usable bytes) of its file system. Raises OSError."""
     tiered_end: Callable[[str, int], int | None]
     """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+
+    @property
+    def config(self) -> ApiConfig:
+        """The settings as they are now: some change while the broker runs (KIP-226)."""
+        return self.config_now()
 
     def tiered_topic(self, topic: str, topic_id: UUID) -> TieredTopic:
         """Where a topic's history lives: `<base>/<topic>-<id as Kafka writes it>`."""

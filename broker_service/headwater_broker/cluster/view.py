@@ -40,6 +40,8 @@ class ViewChange:
     topics: frozenset[str]
     configs: frozenset[str]
     deleted: frozenset[str]
+    broker_configs: bool = False
+    """The dynamic configs of brokers were told anew."""
 
 
 class ClusterView:
@@ -52,6 +54,8 @@ class ClusterView:
         self.brokers: Mapping[int, LiveBroker] = {}
         self.topics: Mapping[str, TopicView] = {}
         self.topic_by_id: Mapping[UUID, TopicView] = {}
+        self.broker_configs: Mapping[str, Mapping[str, str]] = {}
+        """Dynamic configs by broker id as text; the empty name counts for every broker."""
         self.is_complete = False
         self.on_change: list[Callable[[ViewChange], None]] = []
         self._broker_epoch = broker_epoch
@@ -89,6 +93,11 @@ class ClusterView:
         self.controller_epoch = request.controller_epoch
         self.controller_id = request.controller_id
         self.brokers = {b.broker_id: b for b in request.brokers}
+        if request.broker_configs is not None:
+            self.broker_configs = {
+                row.name: {c.name: c.value for c in row.configs if c.value is not None}
+                for row in request.broker_configs
+            }
         change = self._apply_topics(request)
         self.is_complete = self.is_complete or request.full
         for notify in self.on_change:
@@ -119,6 +128,7 @@ class ClusterView:
             topics=frozenset(grown),
             configs=frozenset(configs),
             deleted=frozenset(deleted),
+            broker_configs=request.broker_configs is not None,
         )
 
 

@@ -42,6 +42,7 @@ REASSIGN_REQUEST = "/admin/reassign_partitions"
 PREFERRED_REQUEST = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+ALL_BROKERS = "<default>"
 CONFIG_CHANGES = "/config/changes"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
@@ -101,8 +102,15 @@ def topic_config_path(topic: str) -> str:
 
 
 def broker_config_path(broker: str) -> str:
-    """`/config/brokers/1`, or `/config/brokers/<default>`."""
-    return f"{BROKER_CONFIGS}/{broker}"
+    """`/config/brokers/1`, or for the empty name `/config/brokers/<default>`."""
+    return f"{BROKER_CONFIGS}/{broker or ALL_BROKERS}"
+
+
+def broker_of_config(name: str) -> str | None:
+    """The broker that a node below `/config/brokers` is about: its id, empty for all, else None."""
+    if name == ALL_BROKERS:
+        return ""
+    return name if name.isdigit() else None
 
 
 def delete_request_path(topic: str) -> str:

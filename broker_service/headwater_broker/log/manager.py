@@ -148,6 +148,10 @@ class LogManager:
             rows[self._directory_of(log).path].append(log)
         return [(d.path, d.is_online, rows[d.path]) for d in self._directories]
 
+    def set_broker_properties(self, properties: Mapping[str, str]) -> None:
+        """The defaults of topics from now on; `log_config` says what follows for each."""
+        self._broker_properties = dict(properties)
+
     # -- load
 
     def load_all(

@@ -12,6 +12,7 @@ from time import sleep
 
 from headwater.client.connection import open_connection
 from headwater.clock import Clock
+from headwater.config.keys import Values
 from headwater.entropy import Entropy
 from headwater.local.zk_session import close_session
 from headwater.ports.authorizer import AllowAll
@@ -32,6 +33,7 @@ from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.node.data_plane import Parts, build_listener, build_services
+from headwater_broker.node.dynamic import DynamicConfigs
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.late_sync import LateSyncFiles
 from headwater_broker.node.metrics import MetricsText
@@ -83,6 +85,7 @@ class Node:
         self.lag = LagProbe(loop)
         self.control_calls = GrpcControlCalls()
         self.view = ClusterView(cluster_id, self.broker_epoch)
+        self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
         self.membership = Membership(
             store,
@@ -105,21 +108,28 @@ class Node:
             store, lambda: self.view, partial(close_session, config.zookeeper)
         )
         self.replicas = self._replicas(cluster_id, entropy)
-        self.replicas.leadership_listeners.append(self.tiered.led)
-        self.view.on_change.append(self._take_configs)
-        self.logs.high_watermarks = self.replicas.high_watermark_of
-        self.logs.on_offline = self.replicas.directory_failed
+        self._listen()
         self.status = StatusDocument(
             lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
         )
         self.services = self._services(cluster_id, entropy)
         self.metrics = MetricsText(lambda: self.services, self.lag)
         self.listeners = [
-            build_listener(config.values, self.services, address.name)
+            build_listener(self.dynamic, self.services, address.name)
             for address in config.listeners
         ]
         self.control = self._control_server(loop, stop)
         self.status_server = None if config.status is None else self._status_server()
+
+    def _listen(self) -> None:
+        """Who hears of what: leaders, disks, configs (the rest of these: `build_services`)."""
+        self.replicas.leadership_listeners.append(self.tiered.led)
+        self.logs.high_watermarks = self.replicas.high_watermark_of
+        self.logs.on_offline = self.replicas.directory_failed
+        self.view.on_change.append(self._take_configs)
+        self.dynamic.on_change.append(
+            lambda now: self.controller.reconfigure(controller_config(now.values))
+        )
 
     def _take_configs(self, change: ViewChange) -> None:
         """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
@@ -134,7 +144,7 @@ class Node:
 
     def _services(self, cluster_id: str, entropy: Entropy) -> Services:
         return build_services(
-            self.config,
+            self.dynamic,
             cluster_id,
             Parts(
                 loop=self.loop,
@@ -169,30 +179,18 @@ class Node:
         self.log_disk.submit(job).add_done_callback(_tell_failure)
 
     def _controller(self, cluster_id: str, entropy: Entropy) -> ControllerService:
-        v = self.config.values
         return ControllerService(
             ControllerIdentity(
                 broker_id=self.config.broker_id,
                 cluster_id=cluster_id,
                 control_address=self.config.control_advertised,
-                broker_properties=self.config.properties,
+                settings=lambda: self.dynamic.settings,
             ),
             self.store,
             self.control_calls,
             self.clock,
             entropy,
-            ControllerConfig(
-                num_partitions=v.integer("num.partitions"),
-                default_replication_factor=v.integer("default.replication.factor"),
-                unclean_leader_election_enable=v.boolean("unclean.leader.election.enable"),
-                delete_topic_enable=v.boolean("delete.topic.enable"),
-                auto_leader_rebalance_enable=v.boolean("auto.leader.rebalance.enable"),
-                leader_imbalance_per_broker_percentage=v.integer(
-                    "leader.imbalance.per.broker.percentage"
-                ),
-                leader_imbalance_check_interval_ms=1000
-                * v.integer("leader.imbalance.check.interval.seconds"),
-            ),
+            controller_config(self.config.values),
         )
 
     def _replicas(self, cluster_id: str, entropy: Entropy) -> ReplicaManager:
@@ -291,6 +289,20 @@ class Node:
         """host:port of our control plane, as others are told."""
         host, _, port = self.config.control_advertised.rpartition(":")
         return f"{host}:{self.control.port}" if port == "0" else self.config.control_advertised
+
+
+def controller_config(v: Values) -> ControllerConfig:
+    """What the controller goes by, from a broker's settings."""
+    return ControllerConfig(
+        num_partitions=v.integer("num.partitions"),
+        default_replication_factor=v.integer("default.replication.factor"),
+        unclean_leader_election_enable=v.boolean("unclean.leader.election.enable"),
+        delete_topic_enable=v.boolean("delete.topic.enable"),
+        auto_leader_rebalance_enable=v.boolean("auto.leader.rebalance.enable"),
+        leader_imbalance_per_broker_percentage=v.integer("leader.imbalance.per.broker.percentage"),
+        leader_imbalance_check_interval_ms=1000
+        * v.integer("leader.imbalance.check.interval.seconds"),
+    )
 
 
 def _tell_failure(job: Future[None]) -> None:

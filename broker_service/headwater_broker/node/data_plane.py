@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.clock import Clock
-from headwater.config.keys import Values
+from headwater.config.layers import BrokerSettings
 from headwater.entropy import Entropy
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog
@@ -26,6 +26,7 @@ from headwater_broker.cluster.view import ClusterView
 from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.coordinators import build_groups
+from headwater_broker.node.dynamic import DynamicConfigs
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.server.listener import Listener
 from headwater_broker.waiting.purgatory import Purgatory
@@ -50,13 +51,20 @@ class Parts:
     disk_space: Callable[[str], tuple[int, int]] = disk_space
 
 
-def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Services:
+def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Services:
     """One value for all handlers; the purgatories' wake-ups are wired to the replicas."""
     produce, fetch = Purgatory(parts.loop), Purgatory(parts.loop)
     watches = Watches(produce, fetch)
     purgatories = Purgatories(produce, fetch, watches)
     parts.replicas.set_wakers(on_hw=None, on_append=None, on_leadership=watches.leadership_moved)
-    api = api_config(config)
+    config = dynamic.config
+    api = CurrentApiConfig(dynamic)
+
+    def reconfigure_logs(config: NodeConfig) -> None:
+        parts.logs.set_broker_properties(config.properties)
+        parts.replicas.update_log_configs()
+
+    dynamic.on_change.append(reconfigure_logs)
     return Services(
         broker_id=config.broker_id,
         cluster_id=cluster_id,
@@ -72,20 +80,21 @@ def build_services(config: NodeConfig, cluster_id: str, parts: Parts) -> Service
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
         purgatories=purgatories,
-        sessions=FetchSessionCache(api.fetch_session_slots, parts.clock, parts.entropy),
+        sessions=FetchSessionCache(api.value.fetch_session_slots, parts.clock, parts.entropy),
         meters=Meters(),
         warmer=parts.warmer,
         background=Background(),
         remote_log=parts.remote_log,
-        config=api,
+        config_now=lambda: api.value,
         disk_space=parts.disk_space,
         tiered_end=parts.tiered_end,
     )
 
 
-def build_listener(values: Values, services: Services, name: str) -> Listener:
+def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Listener:
     """One listener by name; it is not bound yet."""
-    return Listener(
+    values = dynamic.config.values
+    listener = Listener(
         services,
         load_handlers(),
         asyncio.get_running_loop(),
@@ -96,9 +105,23 @@ def build_listener(values: Values, services: Services, name: str) -> Listener:
         connections_max=values.integer("max.connections"),
         connections_per_host_max=values.integer("max.connections.per.ip"),
     )
+    dynamic.on_change.append(lambda config: listener.limit_connections(config.values))
+    return listener
 
 
-def api_config(config: NodeConfig) -> ApiConfig:
+class CurrentApiConfig:
+    """The settings that handlers read, as they are now."""
+
+    def __init__(self, dynamic: DynamicConfigs) -> None:
+        self._dynamic = dynamic
+        self.value = api_config(dynamic.config, dynamic.settings)
+        dynamic.on_change.append(self._changed)
+
+    def _changed(self, config: NodeConfig) -> None:
+        self.value = api_config(config, self._dynamic.settings)
+
+
+def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
     """The settings that handlers read."""
     v = config.values
     return ApiConfig(
@@ -113,5 +136,5 @@ def api_config(config: NodeConfig) -> ApiConfig:
         request_timeout_ms=v.integer("request.timeout.ms"),
         tables_uri=config.tables_uri,
         table_storage_options=config.table_options,
-        properties=config.properties,
+        settings=settings,
     )

@@ -22,6 +22,7 @@ from headwater.wire.control import (
     StopReplicaRequest,
     TopicState,
 )
+from headwater_broker.log.config import LogConfig
 from headwater_broker.log.manager import Creation, LogManager
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.replication.alter_partition import IsrChanges
@@ -186,8 +187,18 @@ class ReplicaManager:
         config = self._ports.log_config(overrides)
         for partition in self.partitions.values():
             if partition.topic == topic:
-                partition.log.update_config(config)
-                partition.set_min_insync_replicas(config.min_insync_replicas)
+                _reconfigure(partition, config)
+
+    def update_log_configs(self) -> None:
+        """The broker's own settings changed, and with them what topics default to."""
+        configs: dict[str, LogConfig] = {}
+        for partition in self.partitions.values():
+            config = configs.get(partition.topic)
+            if config is None:
+                config = self._ports.log_config(self._overrides.get(partition.topic, {}))
+                configs[partition.topic] = config
+            if config != partition.log.config:
+                _reconfigure(partition, config)
 
     # -- ticks and state
 
@@ -412,6 +423,11 @@ class ReplicaManager:
         for partition in changed:
             for listener in self.leadership_listeners:
                 listener(partition)
+
+
+def _reconfigure(partition: Partition, config: LogConfig) -> None:
+    partition.log.update_config(config)
+    partition.set_min_insync_replicas(config.min_insync_replicas)
 
 
 def _as_hosted(partition: Partition) -> Hosted:

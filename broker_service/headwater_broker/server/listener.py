@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
+from headwater.config.keys import Values
 from headwater.errors import UsageError
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.services import Services
@@ -59,6 +60,11 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
+
+    def limit_connections(self, values: Values) -> None:
+        """How many new connections are taken from now on; those there stay."""
+        self._connections_max = values.integer("max.connections")
+        self._per_host_max = values.integer("max.connections.per.ip")
 
     async def start(self, host: str, port: int) -> int:
         """`bind`, then `serve`; the port bound."""

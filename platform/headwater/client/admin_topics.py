@@ -68,6 +68,17 @@ CONFIG_SOURCES = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 DEFAULT_CONFIG = 5
+CONFIG_TYPES = {
+    1: "boolean",
+    2: "string",
+    3: "int",
+    4: "short",
+    5: "long",
+    6: "double",
+    7: "list",
+    8: "class",
+    9: "password",
+}
 CONFIG_SET = 0
 CONFIG_DELETE = 1
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
@@ -188,7 +199,9 @@ class TopicCalls:
                 resource_name=name,
                 configuration_keys=None,
             )
-            request = DescribeConfigsRequest(resources=(row,))
+            request = DescribeConfigsRequest(
+                resources=(row,), include_synonyms=True, include_documentation=True
+            )
             reply = await self._cluster.call(node, request, DescribeConfigsResponse)
             answer = reply.results[0]
             _raise_first([(f"{resource_type} {name}", answer.error_code, answer.error_message)])
@@ -200,6 +213,9 @@ class TopicCalls:
                     c.config_source == DEFAULT_CONFIG,
                     c.read_only,
                     c.is_sensitive,
+                    CONFIG_TYPES.get(c.config_type, "unknown"),
+                    c.documentation,
+                    next((s.value for s in c.synonyms if s.source == DEFAULT_CONFIG), None),
                 )
                 for c in answer.configs
             }

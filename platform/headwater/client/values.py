@@ -111,6 +111,10 @@ class ConfigEntry(NamedTuple):
     is_default: bool
     read_only: bool
     is_sensitive: bool
+    config_type: str = "unknown"
+    documentation: str | None = None
+    default: str | None = None
+    """What counts when nothing sets it anywhere."""
 
 
 class PartitionReassignment(NamedTuple):

@@ -9,7 +9,7 @@ import sys
 import textwrap
 
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
-from headwater.config.row import ConfigKey
+from headwater.config.row import ConfigKey, Scope
 
 WIDTH = 100
 
@@ -49,6 +49,8 @@ def _facts(row: ConfigKey) -> str:
         facts.append(f"at most {row.maximum:g}")
     if row.broker_name and row.broker_name != row.name:
         facts.append(f"default from {row.broker_name}")
+    if row.scope is Scope.BROKER and row.is_dynamic:
+        facts.append("may change while the broker runs")
     return "; ".join(facts)
 
 

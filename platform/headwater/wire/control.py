@@ -142,6 +142,14 @@ class StopReplicaReply(Control):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfigs(Struct):
+    """The dynamic configs of one broker, or with an empty name of all brokers (KIP-226)."""
+
+    name: str = wire("string")
+    configs: tuple[ConfigEntry, ...] = wire(ConfigEntry, array=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataRequest(Control):
     """Controller -> broker: the cluster as clients shall see it; `full` replaces everything."""
 
@@ -153,6 +161,10 @@ class UpdateMetadataRequest(Control):
     brokers: tuple[LiveBroker, ...] = wire(LiveBroker, array=True)
     topics: tuple[TopicState, ...] = wire(TopicState, array=True)
     partitions: tuple[PartitionState, ...] = wire(PartitionState, array=True)
+    broker_configs: tuple[BrokerConfigs, ...] | None = wire(
+        BrokerConfigs, array=True, nullable="0+", default=None
+    )
+    """All of them; null: as they were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

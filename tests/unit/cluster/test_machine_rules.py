@@ -16,6 +16,7 @@ from headwater_broker.cluster.controller.events import (
     DeleteTopics,
     Growth,
     Reassign,
+    ResourceKind,
 )
 from unit.cluster.machine_world import World
 
@@ -78,7 +79,9 @@ def test_unclean_election_is_the_topics_choice() -> None:
     assert world.partition("careful").leader == -1
     assert "broker 1 is not running" in world.partition("careful").offline_reason
     assert (world.partition("loose").leader, world.partition("loose").isr) == (2, (2,))
-    edit = ConfigEdit("careful", False, (("unclean.leader.election.enable", 0, "true"),))
+    edit = ConfigEdit(
+        ResourceKind.TOPIC, "careful", False, (("unclean.leader.election.enable", 0, "true"),)
+    )
     world.ask(lambda token: AlterConfigs(token, (edit,), False))
     assert world.partition("careful").leader == 2
     world.close()
@@ -158,7 +161,7 @@ def test_tiering_is_not_switched_off(
     world: World, replace: bool, operation: tuple[str, int, str | None], refused: bool
 ) -> None:
     world.create("t", (1,), remote_storage_enable="true")
-    edit = ConfigEdit("t", replace, (operation,))
+    edit = ConfigEdit(ResourceKind.TOPIC, "t", replace, (operation,))
     [result] = world.ask(lambda token: AlterConfigs(token, (edit,), False))
     assert result.error is (ErrorCode.INVALID_CONFIG if refused else ErrorCode.NONE)
     assert ("stop `headwater tier run`" in (result.message or "")) is refused

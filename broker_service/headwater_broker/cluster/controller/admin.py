@@ -5,10 +5,10 @@ The broker that took the request has asked its authorizer already.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
-from headwater.config.keys import TOPIC_KEYS, topic_defaults
+from headwater.config.layers import BrokerSettings
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
@@ -50,6 +50,7 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
 )
 from headwater.wire.control import ForwardRequest
 from headwater.wire.schema import Message, decode, encode
+from headwater_broker.cluster.controller.config_changes import SET
 from headwater_broker.cluster.controller.events import (
     AlterConfigs,
     ConfigEdit,
@@ -60,15 +61,11 @@ from headwater_broker.cluster.controller.events import (
     Growth,
     NewTopic,
     Reassign,
+    ResourceKind,
     TopicResult,
 )
 from headwater_broker.cluster.controller.term import TermOfOffice
 
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
-SOURCE_TOPIC = 1
-SOURCE_STATIC_BROKER = 4
-SOURCE_DEFAULT = 5
 UNCLEAN_ELECTION = 1
 
 Run = Callable[["AdminExecutor", TermOfOffice, Any], Awaitable[Message]]
@@ -77,8 +74,8 @@ Run = Callable[["AdminExecutor", TermOfOffice, Any], Awaitable[Message]]
 class AdminExecutor:
     """Runs forwarded requests on the controller's term."""
 
-    def __init__(self, broker_properties: Mapping[str, str]) -> None:
-        self._properties = broker_properties
+    def __init__(self, settings: Callable[[], BrokerSettings]) -> None:
+        self._settings = settings
 
     async def execute(self, term: TermOfOffice, request: ForwardRequest) -> bytes:
         """The encoded reply body. Raises KafkaError (INVALID_REQUEST, NOT_CONTROLLER)."""
@@ -118,21 +115,16 @@ class AdminExecutor:
 
     def _effective(self, overrides: Mapping[str, str]) -> tuple[CreatableTopicConfigs, ...]:
         """Every topic key with its value and where that comes from."""
-        defaults = topic_defaults(self._properties)
-        rows = []
-        for name, key in sorted(TOPIC_KEYS.items()):
-            is_set = name in overrides
-            is_broker = bool(key.broker_name) and key.broker_name in self._properties
-            default_source = SOURCE_STATIC_BROKER if is_broker else SOURCE_DEFAULT
-            row = CreatableTopicConfigs(
-                name=name,
-                value=overrides[name] if is_set else key.render(defaults[name]),
+        return tuple(
+            CreatableTopicConfigs(
+                name=key.name,
+                value=value,
                 read_only=False,
-                config_source=SOURCE_TOPIC if is_set else default_source,
+                config_source=source,
                 is_sensitive=key.is_sensitive,
             )
-            rows.append(row)
-        return tuple(rows)
+            for key, value, source, _ in self._settings().topic_rows(overrides)
+        )
 
     async def _delete_topics(
         self, term: TermOfOffice, request: DeleteTopicsRequest
@@ -166,50 +158,28 @@ class AdminExecutor:
     async def _alter_configs(
         self, term: TermOfOffice, request: k33.AlterConfigsRequest
     ) -> k33.AlterConfigsResponse:
-        edits = tuple(
-            ConfigEdit(r.resource_name, True, tuple((c.name, 0, c.value) for c in r.configs))
+        asked = [
+            (r.resource_type, r.resource_name, tuple((c.name, SET, c.value) for c in r.configs))
             for r in request.resources
-            if r.resource_type == TOPIC_RESOURCE
-        )
-        outcome = await _edit(term, edits, request.validate_only)
-        return k33.AlterConfigsResponse(
-            responses=tuple(
-                k33.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=text,
-                    resource_type=r.resource_type,
-                    resource_name=r.resource_name,
-                )
-                for r in request.resources
-                for code, text in (_outcome_of(outcome, r.resource_type, r.resource_name),)
-            )
-        )
+        ]
+        rows = await _edit(term, asked, request.validate_only, replace=True)
+        made = tuple(k33.AlterConfigsResourceResponse(**row) for row in rows)
+        return k33.AlterConfigsResponse(responses=made)
 
     async def _incremental_alter_configs(
         self, term: TermOfOffice, request: k44.IncrementalAlterConfigsRequest
     ) -> k44.IncrementalAlterConfigsResponse:
-        edits = tuple(
-            ConfigEdit(
+        asked = [
+            (
+                r.resource_type,
                 r.resource_name,
-                False,
                 tuple((c.name, c.config_operation, c.value) for c in r.configs),
             )
             for r in request.resources
-            if r.resource_type == TOPIC_RESOURCE
-        )
-        outcome = await _edit(term, edits, request.validate_only)
-        return k44.IncrementalAlterConfigsResponse(
-            responses=tuple(
-                k44.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=text,
-                    resource_type=r.resource_type,
-                    resource_name=r.resource_name,
-                )
-                for r in request.resources
-                for code, text in (_outcome_of(outcome, r.resource_type, r.resource_name),)
-            )
-        )
+        ]
+        rows = await _edit(term, asked, request.validate_only, replace=False)
+        made = tuple(k44.AlterConfigsResourceResponse(**row) for row in rows)
+        return k44.IncrementalAlterConfigsResponse(responses=made)
 
     async def _elect_leaders(
         self, term: TermOfOffice, request: ElectLeadersRequest
@@ -298,22 +268,28 @@ def _growth(row: CreatePartitionsTopic) -> Growth:
     return Growth(row.name, row.count, assignments)
 
 
-Outcome = tuple[ErrorCode, str | None]
+Asked = tuple[int, str, tuple[tuple[str, int, str | None], ...]]
+"""(kind, name, operations) of one resource."""
 
 
 async def _edit(
-    term: TermOfOffice, edits: tuple[ConfigEdit, ...], validate_only: bool
-) -> dict[str, Outcome]:
+    term: TermOfOffice, asked: Sequence[Asked], validate_only: bool, *, replace: bool
+) -> list[dict[str, Any]]:
+    """The fields of one response row per resource, in the order asked."""
+    edits = tuple(
+        ConfigEdit(ResourceKind(kind), name, replace, operations)
+        for kind, name, operations in asked
+    )
     results = await term.ask(lambda token: AlterConfigs(token, edits, validate_only))
-    return {r.name: (r.error, r.message) for r in results}
-
-
-def _outcome_of(outcome: Mapping[str, Outcome], kind: int, name: str) -> Outcome:
-    if kind == TOPIC_RESOURCE:
-        return outcome[name]
-    # Broker configs are read from the broker's file at its start; none changes while it runs.
-    text = f"configs of resource type {kind} can't be changed while running: edit the broker's file"
-    return ErrorCode.INVALID_REQUEST, text
+    return [
+        {
+            "error_code": result.error,
+            "error_message": result.message,
+            "resource_type": int(edit.kind),
+            "resource_name": edit.name,
+        }
+        for edit, result in zip(edits, cast("tuple[TopicResult, ...]", results), strict=True)
+    ]
 
 
 _ZERO = DeletableTopicResult(name=None, error_code=0).topic_id

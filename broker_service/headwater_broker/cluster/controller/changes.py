@@ -39,6 +39,7 @@ class Changes:
         self._stops: dict[int, list[StopReplicaPartition]] = {}
         self._full: set[int] = set()
         self._everyone = False
+        self._has_broker_configs = False
         self._writes: list[tuple[Operation, ...]] = []
         self._replies: list[Reply] = []
 
@@ -121,6 +122,20 @@ class Changes:
         self._writes.append(_config_write(topic))
         topic.has_config = True
         self.tell_topic(topic)
+
+    def write_broker_configs(self, name: str) -> None:
+        """The dynamic configs of a broker, or of all (empty name), changed."""
+        configs = self._state.broker_configs
+        data = znodes.encode_overrides(configs[name])
+        path = znodes.broker_config_path(name)
+        is_stored = name in self._state.stored_broker_configs
+        self._writes.append((Set(path, data) if is_stored else Create(path, data),))
+        self._state.stored_broker_configs.add(name)
+        self.tell_broker_configs()
+
+    def tell_broker_configs(self) -> None:
+        """Dynamic configs of brokers changed: tell everybody all of them."""
+        self._has_broker_configs = True
 
     def _record_writes(self, topic: Topic) -> list[Operation]:
         """Take the touched records of one topic out of the round, as operations."""
@@ -249,7 +264,8 @@ class Changes:
                 _mark_online(partition, broker_id)
         topics = (*self._deleted, *(t.describe() for t in self._topics.values()))
         metadata = tuple(described.values())
-        news = bool(metadata or topics or self._everyone)
+        configs = state.describe_broker_configs() if self._has_broker_configs else None
+        news = bool(metadata or topics or self._everyone or configs is not None)
         updates = []
         for broker_id in state.brokers:
             stops = tuple(self._stops.get(broker_id, ()))
@@ -263,6 +279,7 @@ class Changes:
                         replica_topics=tuple(told_topics.get(broker_id, {}).values()),
                         metadata=metadata,
                         topics=topics,
+                        broker_configs=configs,
                         stops=stops,
                     )
                 )
@@ -292,6 +309,7 @@ class Changes:
             replica_topics=tuple(topics.values()),
             metadata=tuple(state.describe(p) for p in state.partitions()),
             topics=tuple(t.describe() for t in state.topics.values()),
+            broker_configs=state.describe_broker_configs(),
             stops=stops,
         )
 

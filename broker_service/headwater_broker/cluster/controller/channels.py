@@ -16,6 +16,7 @@ from uuid import UUID
 from headwater.errors import ErrorCode, HeadwaterError
 from headwater.ports.control import ControlCalls, ControlUnavailableError
 from headwater.wire.control import (
+    BrokerConfigs,
     LeaderAndIsrReply,
     LeaderAndIsrRequest,
     LiveBroker,
@@ -66,6 +67,7 @@ class Pending:
     replica_topics: dict[UUID, TopicState] = field(default_factory=dict)
     metadata: dict[PartitionKey, PartitionState] = field(default_factory=dict)
     topics: dict[UUID, TopicState] = field(default_factory=dict)
+    broker_configs: tuple[BrokerConfigs, ...] | None = None
     stops: dict[PartitionKey, StopReplicaPartition] = field(default_factory=dict)
 
     def add(self, update: BrokerUpdate) -> None:
@@ -79,6 +81,8 @@ class Pending:
         self.has_metadata = self.has_metadata or bool(
             update.full or update.metadata or update.topics or not update.stops
         )
+        if update.broker_configs is not None:
+            self.broker_configs = update.broker_configs
         for topic in update.topics:
             self.topics.pop(topic.topic_id, None)
             self.topics[topic.topic_id] = topic
@@ -107,6 +111,7 @@ class Pending:
                 replica_topics=tuple(newer.replica_topics.values()),
                 metadata=tuple(newer.metadata.values()),
                 topics=tuple(newer.topics.values()),
+                broker_configs=newer.broker_configs,
                 stops=tuple(newer.stops.values()),
             )
         )
@@ -241,6 +246,7 @@ class BrokerChannel:
             brokers=self._live(),
             topics=tuple(batch.topics.values()),
             partitions=tuple(batch.metadata.values()),
+            broker_configs=batch.broker_configs,
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, UpdateMetadataReply, CALL_TIMEOUT_MS)
@@ -248,6 +254,7 @@ class BrokerChannel:
         batch.has_metadata = batch.full_metadata = False
         batch.metadata = {}
         batch.topics = {}
+        batch.broker_configs = None
 
     async def _send_stops(self, batch: Pending) -> None:
         asked = tuple(batch.stops.values())

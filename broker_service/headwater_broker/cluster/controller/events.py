@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Operation
 from headwater.wire.control import (
     AlterPartitionRequest,
+    BrokerConfigs,
     LeaderAndIsrReply,
     LiveBroker,
     PartitionState,
@@ -65,6 +67,14 @@ class ConfigFound:
     configs: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerConfigFound:
+    """A broker's dynamic configs, or with an empty name those of all, were edited by hand."""
+
+    name: str
+    configs: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
     """One topic of a CreateTopics request. -1: the cluster's default."""
@@ -112,11 +122,19 @@ class CreatePartitions:
     validate_only: bool
 
 
+class ResourceKind(IntEnum):
+    """What has configs, by the protocol's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
-    """One topic's change: all overrides anew (`replace`), or single operations."""
+    """One resource's change: all overrides anew (`replace`), or single operations."""
 
-    topic: str
+    kind: ResourceKind
+    name: str
     replace: bool
     operations: tuple[tuple[str, int, str | None], ...]
     """(name, operation 0 set, 1 delete, 2 append, 3 subtract; value). KIP-339."""
@@ -124,7 +142,7 @@ class ConfigEdit:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigs:
-    """Reply: tuple[TopicResult, ...]."""
+    """Reply: tuple[TopicResult, ...], in the order of the edits; their names are the edits'."""
 
     token: int
     edits: tuple[ConfigEdit, ...]
@@ -215,6 +233,7 @@ Event = (
     BrokersFound
     | TopicsFound
     | ConfigFound
+    | BrokerConfigFound
     | CreateTopics
     | DeleteTopics
     | CreatePartitions
@@ -267,6 +286,8 @@ class BrokerUpdate:
     replica_topics: tuple[TopicState, ...] = ()
     metadata: tuple[PartitionState, ...] = ()
     topics: tuple[TopicState, ...] = ()
+    broker_configs: tuple[BrokerConfigs, ...] | None = None
+    """All of them; None: as they were."""
     stops: tuple[StopReplicaPartition, ...] = ()
 
 

@@ -7,7 +7,7 @@ registrations then treats every death and return in between as if it happened no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from headwater.entropy import Entropy
@@ -56,6 +56,8 @@ class Snapshot:
     deletions: tuple[Deletion, ...]
     lives: Mapping[int, BrokerLife]
     producer_ids: ProducerIdBlock | None
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By broker id as text; the empty name counts for all."""
 
 
 def build_state(
@@ -90,6 +92,9 @@ def build_state(
         removal = state.removals.get(topic.topic_id)
         if removal is not None and removal.whole:
             unfinished.append(topic)
+    for name, configs in snapshot.broker_configs.items():
+        state.broker_configs[name] = dict(configs)
+        state.stored_broker_configs.add(name)
     if snapshot.producer_ids is not None:
         state.next_producer_id = snapshot.producer_ids.end + 1
         state.has_producer_ids = True

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from headwater.clock import Clock
+from headwater.config.layers import BrokerSettings
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.control import ControlCalls, ControlHandler
@@ -48,12 +49,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerIdentity:
-    """Who this broker is. `broker_properties` are the defaults that topics see."""
+    """Who this broker is. `settings` give the defaults that topics see."""
 
     broker_id: int
     cluster_id: str
     control_address: str
-    broker_properties: Mapping[str, str] = field(default_factory=dict)
+    settings: Callable[[], BrokerSettings] = BrokerSettings
 
 
 class ControllerService:
@@ -74,7 +75,7 @@ class ControllerService:
         self._clock = clock
         self._entropy = entropy
         self._config = config or ControllerConfig()
-        self._admin = AdminExecutor(identity.broker_properties)
+        self._admin = AdminExecutor(identity.settings)
         self._term: TermOfOffice | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -95,6 +96,12 @@ class ControllerService:
     def term(self) -> TermOfOffice | None:
         """The present term, for the status page and tests."""
         return self._term
+
+    def reconfigure(self, config: ControllerConfig) -> None:
+        """Settings changed while running: they count from the next decision on."""
+        self._config = config
+        if self._term is not None:
+            self._term.reconfigure(config)
 
     async def start(self) -> None:
         """Begin to stand for election. The broker is registered before."""

@@ -17,11 +17,12 @@ T = TypeVar("T")
 async def read_snapshot(store: MetadataStore) -> Snapshot:
     """Everything. Watches must be set before."""
     topic_names = await store.children(znodes.TOPICS)
-    registered, lives, deletions, block, topics = await asyncio.gather(
+    registered, lives, deletions, block, configs, topics = await asyncio.gather(
         read_registered(store),
         _read_lives(store),
         _read_deletions(store),
         _maybe(store, znodes.PRODUCER_IDS),
+        _read_broker_configs(store),
         _all(_read_topic(store, name) for name in topic_names),
     )
     return Snapshot(
@@ -30,6 +31,7 @@ async def read_snapshot(store: MetadataStore) -> Snapshot:
         deletions=tuple(deletions),
         lives=lives,
         producer_ids=znodes.ProducerIdBlock.decode(block.data) if block else None,
+        broker_configs=configs,
     )
 
 
@@ -64,6 +66,20 @@ async def read_overrides(store: MetadataStore, topic: str) -> dict[str, str] | N
     path = znodes.topic_config_path(topic)
     node = await _maybe(store, path)
     return znodes.decode_overrides(path, node.data) if node else None
+
+
+async def read_broker_configs(store: MetadataStore, name: str) -> dict[str, str]:
+    """The dynamic configs of one broker, or with an empty name of all."""
+    path = znodes.broker_config_path(name)
+    node = await _maybe(store, path)
+    return znodes.decode_overrides(path, node.data) if node else {}
+
+
+async def _read_broker_configs(store: MetadataStore) -> dict[str, dict[str, str]]:
+    nodes = await store.children(znodes.BROKER_CONFIGS)
+    names = [name for name in map(znodes.broker_of_config, sorted(nodes)) if name is not None]
+    rows = await _all(read_broker_configs(store, name) for name in names)
+    return dict(zip(names, rows, strict=True))
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:

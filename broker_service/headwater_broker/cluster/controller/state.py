@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from headwater.wire.control import ConfigEntry, LiveBroker, PartitionState, TopicState
+from headwater.wire.control import (
+    BrokerConfigs,
+    ConfigEntry,
+    LiveBroker,
+    PartitionState,
+    TopicState,
+)
 from headwater_broker.cluster.controller.transitions import (
     PartitionPhase,
     ReplicaPhase,
@@ -190,6 +196,9 @@ class ControllerState:
         self.stored_lives: set[int] = set()
         self.leaderless: dict[PartitionKey, Partition] = {}
         self.reassigning: dict[PartitionKey, Partition] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
+        """Dynamic configs by broker id as text; the empty name counts for every broker."""
+        self.stored_broker_configs: set[str] = set()
         self.next_producer_id = 0
         self.has_producer_ids = False
 
@@ -251,6 +260,16 @@ class ControllerState:
         if broker is None or broker.registration is None or directory is None:
             return False
         return directory not in broker.registration.directory_ids
+
+    def describe_broker_configs(self) -> tuple[BrokerConfigs, ...]:
+        """As told to brokers: each takes its own row and the one for all."""
+        return tuple(
+            BrokerConfigs(
+                name=name,
+                configs=tuple(ConfigEntry(name=k, value=v) for k, v in sorted(configs.items())),
+            )
+            for name, configs in sorted(self.broker_configs.items())
+        )
 
     def fault(self, partition: Partition, broker_id: int) -> str:
         """Why this replica may neither lead nor be in an ISR; empty when it may."""

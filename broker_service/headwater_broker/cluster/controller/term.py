@@ -21,8 +21,10 @@ from headwater.wire.control import LiveBroker
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import office, snapshot
 from headwater_broker.cluster.controller.channels import BrokerChannel, Office
+from headwater_broker.cluster.controller.config_changes import check_change
 from headwater_broker.cluster.controller.events import (
     BalanceTick,
+    BrokerConfigFound,
     BrokersFound,
     ConfigFound,
     DeleteTopics,
@@ -38,7 +40,6 @@ from headwater_broker.cluster.controller.events import (
 from headwater_broker.cluster.controller.machine import ControllerMachine
 from headwater_broker.cluster.controller.office import Term
 from headwater_broker.cluster.controller.state import ControllerConfig
-from headwater_broker.cluster.controller.topic_changes import check_change
 from headwater_broker.cluster.controller.writes import DeposedError, write_groups
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
@@ -117,6 +118,12 @@ class TermOfOffice:
         """Decide on this event in the next round."""
         self._queue.append(event)
         self._wake.set()
+
+    def reconfigure(self, config: ControllerConfig) -> None:
+        """These settings count from the next decision on."""
+        self._config = config
+        if self.machine is not None:
+            self.machine.state.config = config
 
     async def run(self) -> None:
         """Lead. Raises DeposedError, StoreError, ZnodeError: whatever ends the term."""
@@ -278,9 +285,12 @@ class TermOfOffice:
                 entity = znodes.decode_config_change((await self._store.get(path)).data)
             except NoNodeError:
                 continue
-            kind, _, topic = (entity or "").partition("/")
-            if kind == "topics" and topic in machine.state.topics:
-                await self._reload_config(machine, topic)
+            kind, _, name = (entity or "").partition("/")
+            broker = znodes.broker_of_config(name)
+            if kind == "topics" and name in machine.state.topics:
+                await self._reload_config(machine, name)
+            elif kind == "brokers" and broker is not None:
+                await self._reload_broker_config(machine, broker)
             self._afterwards.append(Delete(path))
 
     async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
@@ -291,6 +301,14 @@ class TermOfOffice:
             logger.error("configs of %s, written by hand, are ignored: %s", topic, e)
             return
         machine.handle(ConfigFound(topic, configs))
+
+    async def _reload_broker_config(self, machine: ControllerMachine, broker: str) -> None:
+        try:
+            configs = await snapshot.read_broker_configs(self._store, broker)
+        except HeadwaterError as e:
+            logger.error("configs of broker %r, written by hand, are ignored: %s", broker, e)
+            return
+        machine.handle(BrokerConfigFound(broker, configs))
 
     async def _refresh_log_dir_events(self, machine: ControllerMachine) -> None:
         for name in await self._store.children(znodes.LOG_DIR_EVENTS):

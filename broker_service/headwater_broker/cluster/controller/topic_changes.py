@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from headwater.config.keys import TOPIC_KEYS, Kind, check_topic_overrides, topic_key
 from headwater.entropy import Entropy
-from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.cluster.controller import elections, placement
 from headwater_broker.cluster.controller.changes import Changes
+from headwater_broker.cluster.controller.config_changes import check_configs
 from headwater_broker.cluster.controller.events import (
-    AlterConfigs,
-    ConfigEdit,
-    ConfigFound,
     CreatePartitions,
     CreateTopics,
     FoundTopic,
@@ -35,16 +32,6 @@ from headwater_broker.cluster.znodes import NO_DIRECTORY
 TOPIC_NAME_CHARS_MAX = 249
 OFFSETS_TOPIC = "__consumer_offsets"
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
-
-TIERING_KEY = "remote.storage.enable"
-STAYS_TIERED = (
-    f"config {TIERING_KEY}: cannot be switched off or removed once it is true, as brokers would no "
-    "longer serve the history in the Delta table (Kafka wants remote.log.delete.on.disable for "
-    "this, which Headwater does not have). To move no more records into the table, stop "
-    "`headwater tier run`; to be rid of the history, delete the topic"
-)
 
 
 def check_name(topic: str) -> None:
@@ -113,26 +100,6 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
         index: Partition(spec.name, topic_id, index, replicas) for index, replicas in placed.items()
     }
     return Topic(spec.name, topic_id, partitions, configs)
-
-
-def check_configs(configs: Mapping[str, str]) -> None:
-    """Raises KafkaError(INVALID_CONFIG)."""
-    try:
-        check_topic_overrides(configs)
-    except UsageError as e:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
-
-
-def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:
-    """Whether overrides may become these (KIP-950). Raises KafkaError(INVALID_CONFIG)."""
-    check_configs(then)
-    if _is_tiered(now) and not _is_tiered(then):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, STAYS_TIERED)
-
-
-def _is_tiered(configs: Mapping[str, str]) -> bool:
-    row = TOPIC_KEYS[TIERING_KEY]
-    return row.parse(configs.get(TIERING_KEY, row.render(row.default))) is True
 
 
 def _placement(
@@ -317,82 +284,3 @@ def _plan_growth(
     start = next((i for i, b in enumerate(brokers) if b >= first.replicas[0]), 0)
     factor = len(first.replicas)
     return topic, _place(state, more, factor, None, start=start, shift=start, first_partition=now)
-
-
-def on_alter_configs(state: ControllerState, changes: Changes, event: AlterConfigs) -> None:
-    """Set, delete, append, subtract overrides of topics (KIP-339)."""
-    results = []
-    for edit in event.edits:
-        topic = state.topics.get(edit.topic)
-        try:
-            if topic is None:
-                text = f"The topic '{edit.topic}' does not exist."
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-            configs = edited(topic.configs, edit)
-            check_change(topic.configs, configs)
-        except KafkaError as e:
-            results.append(TopicResult(name=edit.topic, error=e.code, message=e.detail))
-            continue
-        if not event.validate_only and configs != topic.configs:
-            topic.configs = configs
-            changes.write_configs(topic)
-            _elect_if_allowed(state, changes, topic)
-        results.append(TopicResult(name=edit.topic, topic_id=topic.topic_id))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
-
-
-def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:
-    """Somebody wrote `/config/topics/T`: take it as it is, if it is valid."""
-    topic = state.topics.get(event.topic)
-    if topic is None:
-        return
-    check_change(topic.configs, event.configs)
-    topic.configs = dict(event.configs)
-    topic.has_config = True
-    changes.tell_topic(topic)
-    _elect_if_allowed(state, changes, topic)
-
-
-def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:
-    """Unclean election was perhaps just allowed."""
-    for partition in topic.partitions.values():
-        if partition.key in state.leaderless:
-            elections.elect(state, changes, partition)
-
-
-def edited(configs: Mapping[str, str], edit: ConfigEdit) -> dict[str, str]:
-    """The overrides after an edit. Raises KafkaError."""
-    result = {} if edit.replace else dict(configs)
-    for name, operation, value in edit.operations:
-        try:
-            row = topic_key(name)
-        except UsageError as e:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
-        if operation == DELETE:
-            result.pop(name, None)
-            continue
-        if value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {name}: the value is null")
-        if operation == SET:
-            result[name] = value
-        elif row.kind is not Kind.LIST:
-            text = f"config {name} is not a list: append and subtract do not apply"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-        else:
-            result[name] = _edit_list(result.get(name), name, operation, value)
-    return result
-
-
-def _edit_list(now: str | None, name: str, operation: int, value: str) -> str:
-    row = TOPIC_KEYS[name]
-    items = _items(now if now is not None else row.render(row.default))
-    given = _items(value)
-    if operation == APPEND:
-        return ",".join([*items, *(v for v in given if v not in items)])
-    if operation == SUBTRACT:
-        return ",".join(v for v in items if v not in given)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {name}: unknown operation {operation}")
-
-
-def _items(text: str) -> Sequence[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]

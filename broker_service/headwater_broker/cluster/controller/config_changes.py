@@ -1,0 +1,176 @@
+"""Configs of topics and brokers change: checks, then desired state, then what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headwater.config.keys import TOPIC_KEYS, Kind, broker_key, check_topic_overrides, topic_key
+from headwater.config.layers import StaticKeyError, check_dynamic
+from headwater.config.row import ConfigKey
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater_broker.cluster.controller import elections
+from headwater_broker.cluster.controller.changes import Changes
+from headwater_broker.cluster.controller.events import (
+    AlterConfigs,
+    BrokerConfigFound,
+    ConfigEdit,
+    ConfigFound,
+    Reply,
+    ResourceKind,
+    TopicResult,
+)
+from headwater_broker.cluster.controller.state import ControllerState, Topic
+
+TIERING_KEY = "remote.storage.enable"
+STAYS_TIERED = (
+    f"config {TIERING_KEY}: cannot be switched off or removed once it is true, as brokers would no "
+    "longer serve the history in the Delta table (Kafka wants remote.log.delete.on.disable for "
+    "this, which Headwater does not have). To move no more records into the table, stop "
+    "`headwater tier run`; to be rid of the history, delete the topic"
+)
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""Operations of IncrementalAlterConfigs."""
+
+
+def on_alter_configs(state: ControllerState, changes: Changes, event: AlterConfigs) -> None:
+    """Set, delete, append, subtract overrides (KIP-339); one bad edit leaves the others alone."""
+    results = []
+    for edit in event.edits:
+        alter = _alter_topic if edit.kind is ResourceKind.TOPIC else _alter_broker
+        try:
+            alter(state, changes, edit, is_real=not event.validate_only)
+        except KafkaError as e:
+            results.append(TopicResult(name=edit.name, error=e.code, message=e.detail))
+            continue
+        results.append(TopicResult(name=edit.name))
+    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+
+
+def _alter_topic(
+    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+) -> None:
+    topic = state.topics.get(edit.name)
+    if topic is None:
+        text = f"The topic '{edit.name}' does not exist."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    configs = edited(topic.configs, edit, topic_key)
+    check_change(topic.configs, configs)
+    if is_real and configs != topic.configs:
+        topic.configs = configs
+        changes.write_configs(topic)
+        _elect_if_allowed(state, changes, topic)
+
+
+def _alter_broker(
+    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+) -> None:
+    """The configs of one broker, which need not live, or with an empty name of all (KIP-226)."""
+    if edit.name and not edit.name.isdigit():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {edit.name!r} is not a broker id")
+    now = state.broker_configs.get(edit.name, {})
+    configs = edited(now, edit, broker_key)
+    for name, text in configs.items():
+        if now.get(name) != text:
+            _check_broker_config(name, text)
+    if is_real and configs != now:
+        state.broker_configs[edit.name] = configs
+        changes.write_broker_configs(edit.name)
+
+
+def _check_broker_config(name: str, text: str) -> None:
+    try:
+        check_dynamic(name, text)
+    except StaticKeyError as e:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(e)) from e
+    except UsageError as e:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+
+
+def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:
+    """Somebody wrote `/config/topics/T`: take it as it is, if it is valid."""
+    topic = state.topics.get(event.topic)
+    if topic is None:
+        return
+    check_change(topic.configs, event.configs)
+    topic.configs = dict(event.configs)
+    topic.has_config = True
+    changes.tell_topic(topic)
+    _elect_if_allowed(state, changes, topic)
+
+
+def on_broker_config_found(
+    state: ControllerState, changes: Changes, event: BrokerConfigFound
+) -> None:
+    """Somebody wrote `/config/brokers/N`: the broker uses what it can and logs the rest."""
+    state.broker_configs[event.name] = dict(event.configs)
+    state.stored_broker_configs.add(event.name)
+    changes.tell_broker_configs()
+
+
+def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:
+    """Unclean election was perhaps just allowed."""
+    for partition in topic.partitions.values():
+        if partition.key in state.leaderless:
+            elections.elect(state, changes, partition)
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG)."""
+    try:
+        check_topic_overrides(configs)
+    except UsageError as e:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+
+
+def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:
+    """Whether overrides may become these (KIP-950). Raises KafkaError(INVALID_CONFIG)."""
+    check_configs(then)
+    if _is_tiered(now) and not _is_tiered(then):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, STAYS_TIERED)
+
+
+def _is_tiered(configs: Mapping[str, str]) -> bool:
+    row = TOPIC_KEYS[TIERING_KEY]
+    return row.parse(configs.get(TIERING_KEY, row.render(row.default))) is True
+
+
+def edited(
+    configs: Mapping[str, str], edit: ConfigEdit, key_of: Callable[[str], ConfigKey]
+) -> dict[str, str]:
+    """The overrides after an edit. Raises KafkaError."""
+    result = {} if edit.replace else dict(configs)
+    for name, operation, value in edit.operations:
+        try:
+            row = key_of(name)
+        except UsageError as e:
+            if operation == DELETE and name in result:  # of an older version, or written by hand
+                del result[name]
+                continue
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+        if operation == DELETE:
+            result.pop(name, None)
+            continue
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {name}: the value is null")
+        if operation == SET:
+            result[name] = value
+        elif row.kind is not Kind.LIST:
+            text = f"config {name} is not a list: append and subtract do not apply"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        else:
+            result[name] = _edit_list(result.get(name), row, operation, value)
+    return result
+
+
+def _edit_list(now: str | None, row: ConfigKey, operation: int, value: str) -> str:
+    items = _items(now if now is not None else row.render(row.default))
+    given = _items(value)
+    if operation == APPEND:
+        return ",".join([*items, *(v for v in given if v not in items)])
+    if operation == SUBTRACT:
+        return ",".join(v for v in items if v not in given)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {row.name}: unknown operation {operation}")
+
+
+def _items(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

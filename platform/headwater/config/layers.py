@@ -1,0 +1,111 @@
+"""A broker's settings by where they come from, and which may change while it runs (KIP-226)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, broker_key, topic_defaults
+from headwater.config.rows_broker import DEPRECATED_UNITS
+from headwater.errors import UsageError
+
+CLUSTER_WIDE = ""
+"""The name of the resource whose settings count for every broker."""
+
+
+class Source(IntEnum):
+    """Where a value comes from; the numbers are DescribeConfigs' own."""
+
+    TOPIC = 1
+    BROKER = 2
+    CLUSTER_WIDE = 3
+    FILE = 4
+    DEFAULT = 5
+
+
+class Given(NamedTuple):
+    """A value as it was given; `name` may be another key's, which gives this one its default."""
+
+    name: str
+    value: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """Texts by key: of the broker's file, changed for all brokers, changed for this one."""
+
+    file: Mapping[str, str] = field(default_factory=dict)
+    cluster_wide: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
+
+    def merged(self) -> dict[str, str]:
+        """What counts."""
+        return {**self.file, **self.cluster_wide, **self.own}
+
+    def of_broker(self, key: ConfigKey) -> list[Given]:
+        """Every value given for a broker key, the one that counts first; its default last."""
+        names = (key.name, *(name for name, _ in DEPRECATED_UNITS.get(key.name, ())))
+        rows = [row for name in names for row in self._given(name)]
+        return [*rows, Given(key.name, key.render(key.default), Source.DEFAULT)]
+
+    def of_topic(self, key: ConfigKey, overrides: Mapping[str, str]) -> list[Given]:
+        """Every value given for a topic key, the one that counts first; its default last."""
+        rows: list[Given] = []
+        if key.name in overrides:
+            rows.append(Given(key.name, overrides[key.name], Source.TOPIC))
+        if key.broker_name:
+            return [*rows, *self.of_broker(BROKER_KEYS[key.broker_name])]
+        return [*rows, Given(key.name, key.render(key.default), Source.DEFAULT)]
+
+    def topic_rows(
+        self, overrides: Mapping[str, str]
+    ) -> Iterator[tuple[ConfigKey, str, Source, list[Given]]]:
+        """Every topic key: (key, value that counts, where that is from, all values given)."""
+        defaults = topic_defaults(self.merged())
+        for name, key in sorted(TOPIC_KEYS.items()):
+            given = self.of_topic(key, overrides)
+            is_set = given[0].source is Source.TOPIC
+            # A default may have been given in a coarser unit: hours are told as milliseconds.
+            value = given[0].value if is_set else key.render(defaults[name])
+            yield key, value, given[0].source, given
+
+    def _given(self, name: str) -> Iterator[Given]:
+        layers = (
+            (self.own, Source.BROKER),
+            (self.cluster_wide, Source.CLUSTER_WIDE),
+            (self.file, Source.FILE),
+        )
+        for layer, source in layers:
+            if name in layer:
+                yield Given(name, layer[name], source)
+
+
+class StaticKeyError(UsageError):
+    """A key that only counts when a broker starts."""
+
+
+def check_dynamic(name: str, text: str) -> None:
+    """May this be set on a running broker? Raises UsageError (StaticKeyError)."""
+    row = broker_key(name)
+    if not row.is_dynamic:
+        raise StaticKeyError(
+            f"config {name} can't be changed while a broker runs: set it in the broker's file and "
+            "start the broker anew"
+        )
+    row.parse(text)
+
+
+def usable(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """What of stored settings can be used; and what is wrong with the others."""
+    good: dict[str, str] = {}
+    problems: list[str] = []
+    for name, text in configs.items():
+        try:
+            check_dynamic(name, text)
+            good[name] = text
+        except UsageError as error:
+            problems.append(str(error))
+    return good, problems

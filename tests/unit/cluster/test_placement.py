@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import ErrorCode, KafkaError
@@ -50,6 +50,7 @@ def test_bad_numbers(partitions: int, factor: int, code: ErrorCode, text: str) -
     assert refused.value.code is code
 
 
+@settings(deadline=None)
 @given(
     count=st.integers(1, 9),
     rounds=st.integers(1, 4),
@@ -73,6 +74,7 @@ def test_racks_alternate() -> None:
     assert alternate_racks(racks) == [0, 3, 1, 5, 4, 2]
 
 
+@settings(deadline=None)
 @given(
     racks=st.dictionaries(st.integers(0, 20), st.sampled_from("abcd"), min_size=1, max_size=8),
     start=st.integers(0, 20),

@@ -11,19 +11,17 @@ It lives as long as the application or until `stop()`; data stays in the folder,
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater.local import cluster_file
+from headwater.local.cluster_file import ClusterRecord, DirectoryLock, resolve
 from headwater.local.daemon import prepare_directory
 from headwater.local.manager import Progress, silent
-from headwater.local.processes import ProcessRef
-from headwater.local.slots import BROKERS_DEFAULT, ClusterSpec
+from headwater.local.slots import BROKERS_DEFAULT
 from headwater.local.supervisor import BROKER_COMMAND
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.broker_slot import BrokerInfo
@@ -36,7 +34,10 @@ class Cluster:
     """Brokers that run as Spark jobs. Make one with `Cluster.start`."""
 
     def __init__(
-        self, manager: SparkManager, lock: cluster_file.DirectoryLock, record: _Record
+        self,
+        manager: SparkManager,
+        lock: DirectoryLock,
+        record: ClusterRecord,
     ) -> None:
         self._manager = manager
         self._lock = lock
@@ -65,12 +66,12 @@ class Cluster:
         """
         plan_for(spark, brokers or BROKERS_DEFAULT)
         directory = prepare_directory(os.fspath(dir))
-        lock = cluster_file.DirectoryLock(directory)
+        lock = DirectoryLock(directory)
         lock.acquire()
-        record: _Record | None = None
+        record: ClusterRecord | None = None
         try:
-            spec = cluster_file.resolve(directory, brokers, port, SystemEntropy())
-            record = _Record(spec)
+            spec = resolve(directory, brokers, port, SystemEntropy())
+            record = ClusterRecord(spec, "spark", "spark driver")
             manager = SparkManager(
                 spec,
                 spark,
@@ -143,39 +144,3 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-class _Record:
-    """Keeps cluster.json true, so that the command line finds the cluster by its folder."""
-
-    def __init__(self, spec: ClusterSpec) -> None:
-        self.manager: SparkManager | None = None
-        self._directory = spec.directory
-        self._lock = threading.Lock()
-        self._closed = False
-        own = ProcessRef.of("spark driver", os.getpid())
-        self._file = replace(cluster_file.of_spec(spec, "spark"), manager=own)
-
-    def update(self) -> None:
-        """Write what runs now; any thread."""
-        if self.manager is None:
-            return
-        state = self.manager.state()
-        with self._lock:
-            if self._closed:
-                return
-            self._file = replace(
-                self._file,
-                bootstrap_servers=state.bootstrap_servers,
-                zookeeper=state.zookeeper,
-                control_addresses=state.control_addresses,
-                processes=state.processes,
-            )
-            cluster_file.save(self._directory, self._file)
-
-    def close(self) -> None:
-        """The cluster is down."""
-        with self._lock:
-            self._closed = True
-            self._file = replace(self._file, manager=None, processes=())
-            cluster_file.save(self._directory, self._file)

@@ -10,12 +10,14 @@ import base64
 import fcntl
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
+from headwater.local.manager import Manager
 from headwater.local.processes import ProcessRef
 from headwater.local.slots import BROKERS_DEFAULT, LOOPBACK, PORT_DEFAULT, ClusterSpec
 
@@ -107,6 +109,42 @@ def _decoded(document: dict[str, Any]) -> ClusterFile:
         manager=ProcessRef(**manager) if manager else None,
         processes=tuple(ProcessRef(**row) for row in document["processes"]),
     )
+
+
+class ClusterRecord:
+    """Keeps the file true while a manager runs, so that the command line finds the cluster."""
+
+    def __init__(self, spec: ClusterSpec, kind: str, own_name: str) -> None:
+        """`own_name`: what this process, which holds the manager, is called in the file."""
+        self.manager: Manager | None = None
+        self._directory = spec.directory
+        self._lock = threading.Lock()
+        self._closed = False
+        self._file = replace(of_spec(spec, kind), manager=ProcessRef.of(own_name, os.getpid()))
+
+    def update(self) -> None:
+        """Write what runs now; any thread, and harmless before there is a manager."""
+        if self.manager is None:
+            return
+        state = self.manager.state()
+        with self._lock:
+            if self._closed:
+                return
+            self._file = replace(
+                self._file,
+                bootstrap_servers=state.bootstrap_servers,
+                zookeeper=state.zookeeper,
+                control_addresses=state.control_addresses,
+                processes=state.processes,
+            )
+            save(self._directory, self._file)
+
+    def close(self) -> None:
+        """The cluster is down; what a late `update` says no longer counts."""
+        with self._lock:
+            self._closed = True
+            self._file = replace(self._file, manager=None, processes=())
+            save(self._directory, self._file)
 
 
 class DirectoryLock:

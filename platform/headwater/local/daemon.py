@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
@@ -23,7 +23,7 @@ from typing import Any
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import cluster_file
 from headwater.local.manager import Launcher, Manager
-from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
+from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.slots import ClusterSpec
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
@@ -71,7 +71,8 @@ def run(options: UpOptions, report: Report) -> int:
 
 
 def _run_locked(spec: ClusterSpec, options: UpOptions, report: Report) -> int:
-    record = _Record(spec, "spark" if options.spark_master else "local")
+    kind = "spark" if options.spark_master else "local"
+    record = cluster_file.ClusterRecord(spec, kind, "supervisor")
     manager = _manager(spec, options, record.update)
     record.manager = manager
     _stop_on_signals()
@@ -105,41 +106,6 @@ def load_launcher(name: str) -> Launcher:
         launcher: Launcher = entry.load()
         return launcher
     raise UsageError(f'no launcher "{name}" is installed: run pip install "headwater[{name}]"')
-
-
-class _Record:
-    """Keeps cluster.json true while the manager runs; any thread may call `update`."""
-
-    def __init__(self, spec: ClusterSpec, kind: str) -> None:
-        self.manager: Manager | None = None
-        self._directory = spec.directory
-        self._lock = threading.Lock()
-        self._closed = False
-        self._file = replace(
-            cluster_file.of_spec(spec, kind), manager=ProcessRef.of("supervisor", os.getpid())
-        )
-
-    def update(self) -> None:
-        if self.manager is None:
-            return
-        state = self.manager.state()
-        with self._lock:
-            if self._closed:
-                return
-            self._file = replace(
-                self._file,
-                bootstrap_servers=state.bootstrap_servers,
-                zookeeper=state.zookeeper,
-                control_addresses=state.control_addresses,
-                processes=state.processes,
-            )
-            cluster_file.save(self._directory, self._file)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._file = replace(self._file, manager=None, processes=())
-            cluster_file.save(self._directory, self._file)
 
 
 def prepare_directory(text: str) -> Path:

@@ -10,10 +10,13 @@ import pytest
 
 from headwater.errors import UsageError
 from headwater.local import cluster_file
-from headwater.local.cluster_file import ClusterFile, DirectoryLock, of_spec, resolve
+from headwater.local.cluster_file import ClusterFile, ClusterRecord, DirectoryLock, of_spec, resolve
+from headwater.local.manager import ManagerState, Progress
 from headwater.local.processes import ProcessRef
 from headwater.local.slots import ClusterSpec
+from headwater.local.supervisor import broker_properties
 from headwater.system import SystemEntropy
+from headwater_broker.node.config import from_properties
 
 
 def saved(directory: Path, brokers: int = 3, base_port: int = 9092) -> ClusterFile:
@@ -34,6 +37,41 @@ def test_the_file_round_trips(tmp_path: Path) -> None:
     cluster_file.save(tmp_path, cluster)
     assert cluster_file.load(tmp_path) == cluster
     assert cluster.running
+
+
+class Running:
+    """A manager whose brokers moved to other ports."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+
+    def start(self, progress: Progress) -> None:
+        raise NotImplementedError
+
+    def stop(self, progress: Progress) -> None:
+        raise NotImplementedError
+
+    def state(self) -> ManagerState:
+        zookeeper = ProcessRef("zookeeper", 1, 2.0)
+        return ManagerState("h:1", "z:2", ("h:3",), processes=(zookeeper,))
+
+
+def test_the_record_follows_the_manager_and_ends_with_it(tmp_path: Path) -> None:
+    spec = ClusterSpec(tmp_path, "abc", 1, 9092)
+    record = ClusterRecord(spec, "spark", "spark driver")
+    record.update()
+    assert cluster_file.load(tmp_path) is None, "nothing runs yet"
+    record.manager = Running(spec)
+    record.update()
+    found = cluster_file.load(tmp_path)
+    assert found is not None and found.manager is not None and found.running
+    assert (found.kind, found.manager.name) == ("spark", "spark driver")
+    assert (found.bootstrap_servers, found.control_addresses) == ("h:1", ("h:3",))
+    assert [process.name for process in found.processes] == ["zookeeper"]
+    record.close()
+    record.update()
+    found = cluster_file.load(tmp_path)
+    assert found is not None and not found.running and found.processes == ()
 
 
 def test_no_file_is_no_cluster(tmp_path: Path) -> None:
@@ -123,6 +161,15 @@ def test_two_managers_never_share_a_folder(tmp_path: Path) -> None:
     first.release()
     second.acquire()
     second.release()
+
+
+def test_brokers_of_managed_clusters_are_set_up_for_developers(tmp_path: Path) -> None:
+    """Both managers write these rows: `headwater up`, and `Cluster.start` inside Spark."""
+    spec = ClusterSpec(tmp_path, "abc", 2, 9092)
+    config = from_properties(broker_properties(spec, spec.slot(1)))
+    assert (config.broker_id, config.cluster_id) == (1, "abc")
+    assert config.values.integer("group.initial.rebalance.delay.ms") == 0
+    assert config.values.integer("default.replication.factor") == 2
 
 
 def test_clusters_far_enough_apart_share_no_port(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def _families() -> list[Metric]:
     services = SimpleNamespace(
         meters=Meters(),
         replicas=_Idle(),
+        groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
         view=_Idle(),

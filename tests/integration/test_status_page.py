@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from headwater import Producer
+from headwater import Consumer, Producer
 from integration.cluster import LocalCluster
 from integration.headless_browser import dump_dom, find_browser, screenshot
 
 pytestmark = pytest.mark.integration
 
 RECORDS = 3000
+KEPT_S = 0.6
+"""A little longer than a broker keeps a document that it has made."""
 PAGE_MS = 4000
 IDLE_RSS_MAX = 100_000_000
 
@@ -106,6 +108,22 @@ def test_documents_metrics_and_health(shared_cluster: LocalCluster) -> None:
     assert [b["broker_id"] for b in cluster["brokers"]] == [0, 1, 2]
     assert sum(d["rates"]["records_in_total"] for d in documents) >= RECORDS
     assert len(ends) == 2 and sum(ends) == RECORDS
+    with Consumer(
+        topic,
+        bootstrap_servers=shared_cluster.bootstrap,
+        group_id="looked-at",
+        auto_offset_reset="earliest",
+    ) as reader:
+        assert reader.poll(20_000)
+        reader.commit({(topic, 0): 10, (topic, 1): 20})
+        time.sleep(KEPT_S)
+        documents = [b["document"] for b in get_json(shared_cluster, "/cluster.json")["brokers"]]
+        [group] = [g for d in documents for g in d["groups"] if g["group_id"] == "looked-at"]
+        assert (group["state"], group["members"]) == ("Stable", 1)
+        assert [row["committed_offset"] for row in group["partitions"]] == [10, 20]
+        texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]
+        line = f'headwater_group_lag{{group="looked-at",topic="{topic}"}} {RECORDS - 30}.0'
+        assert [line in text for text in texts].count(True) == 1
     status, text = get(shared_cluster, "/metrics")
     assert status == 200 and "\nprocess_resident_memory_bytes " in text
     assert get(shared_cluster, "/nothing")[0] == 404

@@ -149,6 +149,11 @@ class CoordinatorRuntime(Generic[S]):
         """The partitions whose shard is loaded."""
         return sorted(p for p, hosted in self._hosted.items() if hosted.is_active)
 
+    @property
+    def shards(self) -> list[S]:
+        """The shards that are loaded, to be looked at only."""
+        return [hosted.shard for _, hosted in sorted(self._hosted.items()) if hosted.is_active]
+
     def is_ready(self, partition: int) -> bool:
         """True when the shard is here and loaded."""
         hosted = self._hosted.get(partition)

@@ -19,7 +19,7 @@ from headwater_broker.coordination.appender import Appender
 from headwater_broker.coordination.decision import Decision, Now, Token
 from headwater_broker.coordination.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
 from headwater_broker.groups.config import GroupConfig
-from headwater_broker.groups.group import TopicPartition
+from headwater_broker.groups.group import Group, TopicPartition
 from headwater_broker.groups.hashing import partition_of
 from headwater_broker.groups.membership import Joining
 from headwater_broker.groups.offsets import Committed
@@ -192,6 +192,11 @@ class GroupService:
                 raise result
 
     # -- administration
+
+    def coordinated(self) -> list[Group]:
+        """Every group whose coordinator is here, to be looked at only; those with members first."""
+        groups = [group for shard in self.runtime.shards for group in shard.groups.values()]
+        return sorted(groups, key=lambda group: (not group.members, group.group_id))
 
     async def describe(self, group_id: str) -> DescribedGroup:
         """State, members, assignments."""

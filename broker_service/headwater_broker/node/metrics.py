@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from headwater_broker.api.meters import LATENCY_BOUNDS_MS, ApiMeter
 from headwater_broker.api.registry import rows
 from headwater_broker.api.services import Services
+from headwater_broker.node.group_lag import topic_lags
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.own_process import rss_bytes
 
@@ -37,6 +38,7 @@ class BrokerCollector(Collector):
         yield from self._topics(services)
         yield from self._requests(services)
         yield from self._partitions(services)
+        yield from self._groups(services)
         yield from self._node(services)
         yield GaugeMetricFamily(
             "process_resident_memory_bytes", "Resident memory of the broker.", value=rss_bytes()
@@ -93,6 +95,23 @@ class BrokerCollector(Collector):
         )
         for name, text, value in rows_:
             yield GaugeMetricFamily(f"headwater_{name}", text, value=value)
+
+    def _groups(self, services: Services) -> Iterator[Metric]:
+        members = GaugeMetricFamily(
+            "headwater_group_members", "Members of a group coordinated here.", labels=["group"]
+        )
+        lag = GaugeMetricFamily(
+            "headwater_group_lag",
+            "Records a group has not committed yet; told by its coordinator, for topics of which "
+            "it hosts all partitions.",
+            labels=["group", "topic"],
+        )
+        for group in services.groups.coordinated():
+            members.add_metric([group.group_id], len(group.members))
+            for topic, behind in topic_lags(group, services.replicas):
+                lag.add_metric([group.group_id, topic], behind)
+        yield members
+        yield lag
 
     def _loop_gauges(self) -> tuple[tuple[str, str, float], ...]:
         lag = self._lag

@@ -16,6 +16,7 @@ from headwater.clock import Clock
 from headwater_broker.api.services import Services
 from headwater_broker.cluster.view import TopicView
 from headwater_broker.node.comings import Comings
+from headwater_broker.node.group_lag import describe_group, shown_groups
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.own_process import rss_bytes
 from headwater_broker.replication.partition import Partition
@@ -70,9 +71,14 @@ class StatusDocument:
             end = services.tiered_end(partition.topic, partition.partition)
             return {**describe_partition(partition), "tiered_end_offset": end}
 
+        shown, left_out = shown_groups(services.groups.coordinated())
+        groups = await _rows(describe_group, shown)
         keys = sorted(services.replicas.partitions.items())
         rows = await _rows(row, (partition for _, partition in keys))
-        return f'{head[:-1]},"topics":[{topics}],"hosted":{hosted[:-1]},"partitions":[{rows}]}}}}'
+        return (
+            f'{head[:-1]},"topics":[{topics}],"groups":[{groups}],"groups_left_out":{left_out},'
+            f'"hosted":{hosted[:-1]},"partitions":[{rows}]}}}}'
+        )
 
     def sample(self) -> None:
         """Measure: rates since the last sample, and who came or went."""
@@ -128,11 +134,13 @@ class StatusDocument:
                 "fetch": services.purgatories.fetch.parked,
             },
             "fetch_sessions": len(services.sessions),
-            "loop_delay_ms": {
-                "recent_worst": round(self._lag.recent_worst_s * 1000, 3),
-                "worst": round(self._lag.worst_s * 1000, 3),
-                "recent_turn": round(self._lag.recent_turn_s * 1000, 3),
-                "longest_turn": round(self._lag.longest_turn_s * 1000, 3),
+            "loop_turn_ms": {
+                "last_minute": round(self._lag.recent_turn_s * 1000, 3),
+                "since_start": round(self._lag.longest_turn_s * 1000, 3),
+            },
+            "timer_delay_ms": {
+                "last_minute": round(self._lag.recent_worst_s * 1000, 3),
+                "since_start": round(self._lag.worst_s * 1000, 3),
             },
         }
 

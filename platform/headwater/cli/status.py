@@ -141,7 +141,7 @@ def render(view: StatusView, moved: Rates, cluster: ClusterFile, *, internal: bo
     head = Text(f"cluster {view.cluster_id}\nbootstrap servers {cluster.bootstrap_servers}")
     rows = [p for p in view.partitions if internal or not p.topic.startswith("__")]
     tables = (_broker_table(view.brokers, moved), _partition_table(rows, moved))
-    return Group(head, *tables, *_last_events(view.events))
+    return Group(head, *tables, *_group_table(view), *_last_events(view.events))
 
 
 def _last_events(events: tuple[BrokerEvent, ...]) -> list[Text]:
@@ -156,9 +156,8 @@ def _last_events(events: tuple[BrokerEvent, ...]) -> list[Text]:
 
 
 def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
-    headings = (
-        "broker, address, state, >leaders, >replicas, >on disk, >memory, >in/s, >out/s, >loop"
-    )
+    sizes = ">leaders, >replicas, >on disk, >memory, >in/s, >out/s, >longest turn"
+    headings = f"broker, address, state, {sizes}"
     shown = table("brokers (* controller)", headings)
     for b in brokers:
         state = Text("ready", "green") if b.ready else Text(b.problem or "starting", "red")
@@ -172,7 +171,7 @@ def _broker_table(brokers: tuple[BrokerRow, ...], moved: Rates) -> Table:
             _bytes(b.rss_bytes),
             _bytes(moved.bytes_in.get(b.broker_id, 0)),
             _bytes(moved.bytes_out.get(b.broker_id, 0)),
-            f"{b.loop_delay_ms:.1f} ms",
+            f"{b.loop_turn_ms:.1f} ms",
         )
     return shown
 
@@ -195,6 +194,19 @@ def _partition_table(partitions: list[PartitionRow], moved: Rates) -> Table | Te
             Text(p.offline_reason, "red") if p.offline_reason else bar(p),
         )
     return shown
+
+
+def _group_table(view: StatusView) -> list[Table | Text]:
+    """Nothing while there are no groups."""
+    if not view.groups:
+        return []
+    shown = table("consumer groups", "group, state, >members, topic, >partitions, >lag")
+    for g in view.groups:
+        read = (g.topic, str(g.partitions), f"{g.lag:,}") if g.topic else ("-", "-", "-")
+        shown.add_row(g.group_id, g.state, str(g.members), *read)
+    if not view.groups_left_out:
+        return [shown]
+    return [shown, Text(f"and {view.groups_left_out} groups more", "dim")]
 
 
 def bar(partition: PartitionRow) -> Text:

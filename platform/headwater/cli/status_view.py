@@ -67,8 +67,10 @@ class BrokerRow:
     size_bytes: int = 0
     bytes_in_total: int = 0
     bytes_out_total: int = 0
-    loop_delay_ms: float = 0.0
-    """The event loop's worst delay of late."""
+    loop_turn_ms: float = 0.0
+    """The event loop's longest turn within a minute, without the wait for a core."""
+    timer_delay_ms: float = 0.0
+    """A timer's worst delay within a minute: the same with the wait for a core."""
     rss_bytes: int = 0
     problem: str = ""
 
@@ -85,6 +87,20 @@ class BrokerEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRow:
+    """What a consumer group has read of one topic; no topic when it has committed nothing."""
+
+    group_id: str
+    state: str
+    members: int
+    topic: str = ""
+    partitions: int = 0
+    """How many of the topic's partitions it has committed offsets of."""
+    lag: int = 0
+    """Records of these partitions below the high watermark and not committed yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatusView:
     """The cluster at one moment (`taken_s`, monotonic)."""
 
@@ -94,6 +110,9 @@ class StatusView:
     partitions: tuple[PartitionRow, ...]
     events: tuple[BrokerEvent, ...] = ()
     """Kills and restarts that any broker saw, oldest first."""
+    groups: tuple[GroupRow, ...] = ()
+    groups_left_out: int = 0
+    """Groups that did not fit into the brokers' documents."""
 
     @property
     def healthy(self) -> bool:
@@ -128,7 +147,10 @@ def build_view(answers: Sequence[Answer], cluster_id: str, taken_s: float) -> St
     controller = _controller_id(answers)
     partitions = _partitions(answers)
     brokers = tuple(_broker(answer, controller) for answer in answers)
-    return StatusView(taken_s, cluster_id, brokers, partitions, _events(answers))
+    groups = _groups(answers, partitions)
+    left_out = sum(answer.document.get("groups_left_out", 0) for answer in answers)
+    events = _events(answers)
+    return StatusView(taken_s, cluster_id, brokers, partitions, events, groups, left_out)
 
 
 def rates(before: StatusView | None, now: StatusView) -> Rates:
@@ -167,13 +189,16 @@ def as_document(view: StatusView, moved: Rates) -> dict[str, Any]:
                 "size_bytes": b.size_bytes,
                 "bytes_in_per_s": round(moved.bytes_in.get(b.broker_id, 0.0), 1),
                 "bytes_out_per_s": round(moved.bytes_out.get(b.broker_id, 0.0), 1),
-                "loop_delay_ms": b.loop_delay_ms,
+                "loop_turn_ms": b.loop_turn_ms,
+                "timer_delay_ms": b.timer_delay_ms,
                 "rss_bytes": b.rss_bytes,
                 "problem": b.problem,
             }
             for b in view.brokers
         ],
         "partitions": [_partition_document(p, moved) for p in view.partitions],
+        "groups": [asdict(group) for group in view.groups],
+        "groups_left_out": view.groups_left_out,
         "events": [asdict(event) for event in view.events],
     }
 
@@ -219,10 +244,30 @@ def _broker(answer: Answer, controller_id: int) -> BrokerRow:
         size_bytes=sum(row.get("size_bytes", 0) for row in rows),
         bytes_in_total=moved.get("bytes_in_total", 0),
         bytes_out_total=moved.get("bytes_out_total", 0),
-        loop_delay_ms=document.get("loop_delay_ms", {}).get("recent_worst", 0.0),
+        loop_turn_ms=document.get("loop_turn_ms", {}).get("last_minute", 0.0),
+        timer_delay_ms=document.get("timer_delay_ms", {}).get("last_minute", 0.0),
         rss_bytes=document.get("rss_bytes", 0),
         problem=answer.problem,
     )
+
+
+def _groups(answers: Sequence[Answer], partitions: Sequence[PartitionRow]) -> tuple[GroupRow, ...]:
+    """By group and topic: what its coordinator says it committed, against the high watermarks."""
+    watermarks = {(p.topic, p.partition): p.high_watermark for p in partitions}
+    told = {g["group_id"]: g for answer in answers for g in answer.document.get("groups", ())}
+    rows = []
+    for group_id, group in sorted(told.items()):
+        topics: dict[str, list[int]] = {}
+        for row in group["partitions"]:
+            end = watermarks.get((row["topic"], row["partition"]), -1)
+            if end >= 0:
+                topics.setdefault(row["topic"], []).append(max(0, end - row["committed_offset"]))
+        state, members = group["state"], group["members"]
+        rows += [
+            GroupRow(group_id, state, members, topic, len(lags), sum(lags))
+            for topic, lags in sorted(topics.items())
+        ] or [GroupRow(group_id, state, members)]
+    return tuple(rows)
 
 
 def _events(answers: Sequence[Answer]) -> tuple[BrokerEvent, ...]:

@@ -192,7 +192,7 @@ class Demo:
         for address in self.cluster.status()["control_addresses"]:
             with ControlClient(address) as client:
                 document = json.loads(client.status().document)
-            turn_ms = document["loop_delay_ms"]["longest_turn"]
+            turn_ms = document["loop_turn_ms"]["since_start"]
             turns.append(f"broker {document['broker_id']} {turn_ms:.1f} ms")
         self.console.print(f"Longest turn of the event loop: {', '.join(turns)}")
 

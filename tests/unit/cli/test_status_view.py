@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.cli.status import bar, render
-from headwater.cli.status_view import Answer, StatusView, as_document, build_view, rates
+from headwater.cli.status_view import Answer, GroupRow, StatusView, as_document, build_view, rates
 from headwater.local.cluster_file import ClusterFile
 
 
@@ -119,6 +119,33 @@ def test_views_render_and_serialise() -> None:
     assert render(shown, moved, cluster, internal=False).renderables
     assert as_document(shown, moved)["partitions"][0]["lag"] == {"1": 30}
     assert "25% Delta" in bar(shown.partitions[0]).plain
+
+
+def test_the_lag_of_a_group_is_summed_by_topic_over_all_brokers() -> None:
+    def at(topic: str, partition: int, offset: int) -> dict[str, Any]:
+        return {"topic": topic, "partition": partition, "committed_offset": offset}
+
+    group = {
+        "group_id": "delays",
+        "state": "Stable",
+        "members": 2,
+        "partitions": [at("flights", 0, 60), at("flights", 1, 200), at("gone", 0, 1)],
+    }
+    fresh = {"group_id": "fresh", "state": "Empty", "members": 0, "partitions": []}
+    rows = [row(True), row(True, partition=1, watermark=150)]
+    documents = [
+        {"hosted": {"partitions": [rows[0]]}},
+        {"hosted": {"partitions": [rows[1]]}, "groups": [group, fresh], "groups_left_out": 4},
+    ]
+    answers = [Answer(b, "h:1", ready=True, document=d) for b, d in enumerate(documents)]
+    shown = build_view(answers, "abc", 1.0)
+    assert shown.groups == (
+        GroupRow("delays", "Stable", 2, "flights", 2, 30),
+        GroupRow("fresh", "Empty", 0),
+    )
+    told = as_document(shown, rates(None, shown))
+    assert (told["groups"][0]["lag"], told["groups_left_out"]) == (30, 4)
+    assert render(shown, rates(None, shown), ClusterFile("abc", 2, 9092), internal=False)
 
 
 def test_kills_and_memory_are_told_once_by_the_earliest_sight() -> None:

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import confluent_kafka
@@ -14,6 +15,7 @@ import kafka.errors
 import pytest
 
 from headwater import Consumer, Producer
+from headwater.client.admin import Admin
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.client.values import NewTopic
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
@@ -35,6 +37,7 @@ from integration.conftest import Start
 pytestmark = pytest.mark.integration
 
 PRODUCE_VERSION = 9
+CONTROL_TIMEOUT_S = 30.0
 HEADWATER = str(Path(sys.executable).parent / "headwater")
 
 
@@ -228,11 +231,20 @@ def test_zookeeper_gone_and_back(start_cluster: Start) -> None:
     """Records flow on without it; control operations fail clearly, and work again after."""
     cluster = start_cluster(brokers=3)
     topic = cluster.create_topic("steady", partitions=3, replication_factor=3)
-    clients.write_sdk(cluster.bootstrap, topic, CANONICAL)
+    cluster.wait_isr(topic, 3)
     cluster.kill_zookeeper()
     clients.write_confluent(cluster.bootstrap, topic, CANONICAL)
-    clients.write_sdk(cluster.bootstrap, topic, CANONICAL)
-    same(clients.read_confluent(cluster.bootstrap, topic, len(CANONICAL) * 3), CANONICAL * 3)
+    for slot in cluster.spec.slots:  # each of them has producer ids in reserve
+        clients.write_sdk(slot.address, topic, CANONICAL)
+    same(clients.read_confluent(cluster.bootstrap, topic, len(CANONICAL) * 4), CANONICAL * 4)
+    began = time.monotonic()
+    with (
+        Admin(cluster.bootstrap, default_api_timeout_ms=20_000) as admin,
+        pytest.raises(KafkaError, match=r"controller did not answer.*ZooKeeper") as refused,
+    ):
+        admin.create_topics([NewTopic("meanwhile", 1, 1)])
+    assert refused.value.retriable
+    assert time.monotonic() - began < CONTROL_TIMEOUT_S
     cluster.restart_zookeeper()
 
     def can_create() -> bool:
@@ -247,5 +259,5 @@ def test_zookeeper_gone_and_back(start_cluster: Start) -> None:
     for name in (topic, "after"):
         cluster.wait_isr(name, 3)
         clients.write_kafka_python(cluster.bootstrap, name, CANONICAL[:1])
-    rows = clients.read_aiokafka(cluster.bootstrap, topic, len(CANONICAL) * 3 + 1)
-    same(rows, CANONICAL * 3 + CANONICAL[:1])
+    rows = clients.read_aiokafka(cluster.bootstrap, topic, len(CANONICAL) * 4 + 1)
+    same(rows, CANONICAL * 4 + CANONICAL[:1])

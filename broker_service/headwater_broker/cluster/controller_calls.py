@@ -30,6 +30,8 @@ from headwater.wire.control import (
 from headwater_broker.cluster import znodes
 
 CALL_TIMEOUT_MS = 30_000
+UNREACHED_TIMEOUT_S = 15.0
+"""No controller for so long is told, whatever the caller's limit: clients wait 30 s by default."""
 RETRY_DELAY_S = 0.02
 RETRY_DELAY_MAX_S = 0.5
 
@@ -127,7 +129,8 @@ class ControllerCalls:
         return reply.remaining
 
     async def _call(self, request: Control, reply: type[R], timeout_ms: int) -> R:
-        deadline = self._clock.monotonic() + timeout_ms / 1000
+        began = self._clock.monotonic()
+        deadline = began + timeout_ms / 1000
         delay = RETRY_DELAY_S
         met = "no controller is elected"
         while (left := deadline - self._clock.monotonic()) > 0:
@@ -138,13 +141,18 @@ class ControllerCalls:
                 met = "the broker asked is no longer the controller"
             except NoNodeError:
                 met = "no controller is elected"
-            except (ControlUnavailableError, StoreError) as e:
-                met = f"{type(e).__name__}: {e}"
+            except ControlUnavailableError as e:
+                met = f"it does not answer ({e})"
+            except StoreError as e:
+                met = f"the metadata store (ZooKeeper) cannot be asked who it is: {e!r}"
             self._target = None
+            if self._clock.monotonic() - began >= UNREACHED_TIMEOUT_S:
+                break
             await asyncio.sleep(min(delay, left))
             delay = min(delay * 2, RETRY_DELAY_MAX_S)
-        name = type(request).__name__
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} within {timeout_ms} ms: {met}")
+        took = self._clock.monotonic() - began
+        text = f"the controller did not answer within {took:.0f} s: {met}"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
     async def _call_once(self, request: Control, reply: type[R], timeout_ms: int) -> R:
         target = self._target or await self._find()

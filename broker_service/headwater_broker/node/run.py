@@ -27,6 +27,7 @@ DRAIN_TIMEOUT_MS = 10_000
 DRAIN_PAUSE_S = 0.2
 TIERED_REFRESH_S = 10.0
 FILES_REMOVED_EVERY_S = 1.0
+PRODUCER_IDS_EVERY_S = 1.0
 RATES_EVERY_S = 1.0
 COLLECT_EVERY_S = 10.0
 BROKERS_SEEN_EVERY_S = 0.1
@@ -172,6 +173,13 @@ class Life:
         every("rates", RATES_EVERY_S, node.status.sample)
         every("brokers seen", BROKERS_SEEN_EVERY_S, node.status.look)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
+        self._stock_producer_ids()
+        every("producer ids", PRODUCER_IDS_EVERY_S, self._stock_producer_ids)
+
+    def _stock_producer_ids(self) -> None:
+        ids = self._node.services.producer_ids
+        if ids.is_low:
+            self._node.services.background.once("producer ids", ids.stock)
 
     def _refresh_tiered(self) -> None:
         if self._refreshing is None or self._refreshing.done():

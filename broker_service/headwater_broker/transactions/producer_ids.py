@@ -3,34 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 from headwater.errors import ErrorCode, KafkaError
 
+IDS_LOW = 500
+"""Another block is fetched ahead when fewer ids than this are left (a block has 1,000)."""
+
+logger = logging.getLogger(__name__)
+
 
 class ProducerIds:
-    """This broker's current block. Ids left over at a stop are never used: there are 2^63."""
+    """This broker's blocks. Ids left over at a stop are never used: there are 2^63.
+
+    With `stock` called now and then, new producers start without waiting for the controller, and
+    also while there is none because ZooKeeper is away.
+    """
 
     def __init__(self, allocate: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         """`allocate()` gives (start, length). Raises KafkaError."""
         self._allocate = allocate
-        self._next = 0
-        self._end = 0
+        self._blocks: deque[range] = deque()
         self._asking = asyncio.Lock()
+
+    @property
+    def is_low(self) -> bool:
+        """True when `stock` would fetch a block."""
+        return sum(map(len, self._blocks)) < IDS_LOW
 
     async def fresh(self) -> int:
         """The next id. Raises KafkaError when no controller gives a block."""
-        if self._next >= self._end:
+        while not self._blocks:
             async with self._asking:
-                if self._next >= self._end:
-                    start, length = await self._allocate()
-                    if length <= 0:
-                        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "an empty id block")
-                    self._next, self._end = start, start + length
-                return self._take()
+                if not self._blocks:
+                    await self._fetch()
         return self._take()
 
+    async def stock(self) -> None:
+        """Fetch a block when few ids are left; what fails is told, and tried by the next call."""
+        async with self._asking:
+            if not self.is_low:
+                return
+            try:
+                await self._fetch()
+            except KafkaError as error:
+                logger.warning("no producer ids in reserve: %s", error)
+
+    async def _fetch(self) -> None:
+        start, length = await self._allocate()
+        if length <= 0:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "an empty id block")
+        self._blocks.append(range(start, start + length))
+
     def _take(self) -> int:
-        producer_id = self._next
-        self._next += 1
-        return producer_id
+        block = self._blocks[0]
+        if len(block) == 1:
+            self._blocks.popleft()
+        else:
+            self._blocks[0] = block[1:]
+        return block[0]

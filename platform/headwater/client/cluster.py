@@ -284,26 +284,32 @@ class Cluster:
     ) -> T:
         """`attempt` until it succeeds, fails for good, or time is up (KafkaTimeoutError).
 
-        Lost connections and retriable errors are tried again after a back-off and a refresh.
+        Lost connections and retriable errors are tried again after a back-off and a refresh. When
+        time is up during an attempt it is given up, and what the one before met is raised.
         """
         limit_ms = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self.clock.monotonic() + limit_ms / 1000
         names = list(topics)
         tries = 0
+        met: KafkaError | None = None
         while True:
             try:
-                return await attempt()
+                async with asyncio.timeout(max(0.0, deadline - self.clock.monotonic())):
+                    return await attempt()
             except (OSError, KafkaError) as e:
                 if isinstance(e, KafkaError) and not isinstance(e, OSError):
                     cured = e.retriable or e.code == ErrorCode.BROKER_NOT_AVAILABLE
                     missing = e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     if not cured or e.code in fatal or (missing and tries >= UNKNOWN_TOPIC_TRIES):
                         raise
+                    met = e
                 pause = self.backoff_s(tries)
                 tries += 1
                 if self.clock.monotonic() + pause >= deadline:
                     if isinstance(e, KafkaError):
                         raise
+                    if met is not None and isinstance(e, TimeoutError):
+                        raise met from None
                     text = f"{what}: not done within {limit_ms} ms: {e or type(e).__name__}"
                     raise KafkaTimeoutError(text) from e
                 await asyncio.sleep(pause)

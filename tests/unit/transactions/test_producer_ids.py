@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.transactions.producer_ids import ProducerIds
+from headwater_broker.transactions.producer_ids import IDS_LOW, ProducerIds
 
 
 def test_ids_are_given_once_and_blocks_are_asked_for_one_at_a_time() -> None:
@@ -26,6 +26,39 @@ def test_ids_are_given_once_and_blocks_are_asked_for_one_at_a_time() -> None:
 
     assert asyncio.run(story()) == [0, 1, 2, 10, 11, 12, 20, 21]
     assert asked == [0, 10, 20]
+
+
+def test_a_reserve_outlasts_a_controller_that_is_away() -> None:
+    is_away = False
+    asked = 0
+
+    async def allocate() -> tuple[int, int]:
+        nonlocal asked
+        asked += 1
+        if is_away:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return asked * 1_000, IDS_LOW + 1
+
+    async def story() -> None:
+        nonlocal is_away
+        ids = ProducerIds(allocate)
+        assert ids.is_low
+        await asyncio.gather(ids.stock(), ids.stock())
+        assert asked == 1 and not ids.is_low
+        assert await ids.fresh() == 1_000
+        await ids.stock()
+        assert asked == 1, "enough is left"
+        await ids.fresh()
+        await ids.stock()
+        assert asked == 2 and not ids.is_low
+        is_away = True
+        given = [await ids.fresh() for _ in range(2 * IDS_LOW)]
+        assert given == [*range(1_002, 1_000 + IDS_LOW + 1), *range(2_000, 2_000 + IDS_LOW + 1)]
+        await ids.stock()
+        with pytest.raises(KafkaError):
+            await ids.fresh()
+
+    asyncio.run(story())
 
 
 def test_without_a_controller_there_is_no_id_and_the_next_call_asks_again() -> None:

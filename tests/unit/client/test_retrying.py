@@ -1,0 +1,41 @@
+"""What a call that runs out of time tells."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headwater.client.cluster import Cluster, ClusterOptions
+from headwater.client.errors import KafkaTimeoutError
+from headwater.errors import ErrorCode, KafkaError
+
+LIMIT_MS = 300
+
+
+def run_out(*failures: Exception) -> None:
+    """Attempts fail with these, then one hangs."""
+    left = list(failures)
+
+    async def attempt() -> None:
+        if left:
+            raise left.pop(0)
+        await asyncio.Event().wait()
+
+    async def story() -> None:
+        cluster = Cluster([], ClusterOptions(retry_backoff_ms=1))
+        await cluster.retrying("create topics", attempt, LIMIT_MS)
+
+    asyncio.run(story())
+
+
+def test_the_reason_met_before_is_raised_and_not_the_clock() -> None:
+    reason = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
+    with pytest.raises(KafkaError) as raised:
+        run_out(ConnectionError("lost"), reason)
+    assert raised.value is reason
+
+
+def test_without_a_reason_it_says_what_was_not_done() -> None:
+    with pytest.raises(KafkaTimeoutError, match="create topics: not done within 300 ms"):
+        run_out()

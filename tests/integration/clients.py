@@ -309,6 +309,19 @@ def read_confluent(
         consumer.close()
 
 
+def _place(consumer: Any, at: Any, start: Start) -> None:
+    """Where to read from; kafka-python's consumer and ours share these calls."""
+    if start.kind == "timestamp":
+        consumer.seek(at, consumer.offsets_for_times({at: start.value})[at].offset)
+    elif start.kind == "offset":
+        consumer.seek(at, start.value)
+    elif start.kind == "end":
+        consumer.seek_to_end(at)
+        consumer.position(at)
+    else:
+        consumer.seek_to_beginning(at)
+
+
 def read_kafka_python(
     bootstrap: str,
     topic: str,
@@ -321,15 +334,7 @@ def read_kafka_python(
     at = kafka.TopicPartition(topic, 0)
     try:
         consumer.assign([at])
-        if start.kind == "timestamp":
-            consumer.seek(at, consumer.offsets_for_times({at: start.value})[at].offset)
-        elif start.kind == "offset":
-            consumer.seek(at, start.value)
-        elif start.kind == "end":
-            consumer.seek_to_end(at)
-            consumer.position(at)
-        else:
-            consumer.seek_to_beginning(at)
+        _place(consumer, at, start)
         when_ready()
         rows: list[Seen] = []
         while len(rows) < count:
@@ -400,17 +405,7 @@ def read_sdk(
     at = (topic, 0)
     with Consumer(bootstrap_servers=bootstrap) as consumer:
         consumer.assign([at])
-        if start.kind == "timestamp":
-            found = next(iter(consumer.offsets_for_times({at: start.value}).values()))
-            assert found is not None
-            consumer.seek(at, found.offset)
-        elif start.kind == "offset":
-            consumer.seek(at, start.value)
-        elif start.kind == "end":
-            consumer.seek_to_end(at)
-            consumer.position(at)
-        else:
-            consumer.seek_to_beginning(at)
+        _place(consumer, at, start)
         when_ready()
         rows: list[Seen] = []
         while len(rows) < count:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -95,8 +95,10 @@ class Confluent:
 class KafkaPython:
     """kafka-python."""
 
+    kind: ClassVar[Any] = KafkaConsumer
+
     def __init__(self, cluster: LocalCluster, topic: str, group: str) -> None:
-        self.consumer = KafkaConsumer(
+        self.consumer = self.kind(
             topic,
             bootstrap_servers=cluster.bootstrap,
             group_id=group,
@@ -119,31 +121,10 @@ class KafkaPython:
         self.consumer.close()
 
 
-class Sdk:
-    """Our own."""
+class Sdk(KafkaPython):
+    """Our own, which has the same calls."""
 
-    def __init__(self, cluster: LocalCluster, topic: str, group: str) -> None:
-        self.consumer = Consumer(
-            topic,
-            bootstrap_servers=cluster.bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=500,
-        )
-
-    def poll(self) -> int:
-        return sum(len(rows) for rows in self.consumer.poll(timeout_ms=200).values())
-
-    def owned(self) -> set[int]:
-        return {p.partition for p in self.consumer.assignment()}
-
-    def commit(self) -> None:
-        self.consumer.commit()
-
-    def close(self) -> None:
-        self.consumer.close()
+    kind = Consumer
 
 
 Make = Callable[[LocalCluster, str, str], Any]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from headwater.ports.files import File, Files
+from headwater.ports.files import Files
+from headwater_broker.log.lazy_file import LazyFile
 
 ENTRY = struct.Struct(">hqqqq")
 VERSION = 0
@@ -24,13 +25,11 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class TransactionIndex:
+class TransactionIndex(LazyFile):
     """Aborted transactions in the order of their markers. The file exists only when needed."""
 
     def __init__(self, files: Files, path: str, *, exists: bool) -> None:
-        self._files = files
-        self.path = path
-        self._file: File | None = None
+        super().__init__(files, path)
         self._entries: list[AbortedTransaction] | None = None if exists else []
 
     @property
@@ -60,27 +59,6 @@ class TransactionIndex:
             if entry.last_stable_offset >= upper:
                 return True
         return False
-
-    def fsync(self) -> None:
-        """Make the file durable, if there is one."""
-        if self._file is not None:
-            self._file.fsync()
-
-    def detach(self) -> File | None:
-        """Hand the open file over to whoever syncs and closes it."""
-        file, self._file = self._file, None
-        return file
-
-    def close(self) -> None:
-        """Release the descriptor."""
-        file = self.detach()
-        if file is not None:
-            file.close()
-
-    def _open(self) -> File:
-        if self._file is None:
-            self._file = self._files.open(self.path)
-        return self._file
 
 
 def decode_aborted(data: bytes) -> list[AbortedTransaction]:

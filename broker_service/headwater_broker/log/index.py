@@ -14,6 +14,7 @@ from bisect import bisect_right
 from operator import lt
 
 from headwater.ports.files import File, Files
+from headwater_broker.log.lazy_file import LazyFile
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
@@ -23,13 +24,11 @@ NO_TIMESTAMP = -1
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
-class _IndexFile:
-    """What both indexes are on disk: entries appended behind, the file opened at first use."""
+class _IndexFile(LazyFile):
+    """What both indexes are on disk: entries appended behind."""
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        self._files = files
-        self._file: File | None = None
-        self.path = path
+        super().__init__(files, path)
         self.base_offset = base_offset
         self._is_loaded = False
         self._pending = bytearray()
@@ -52,19 +51,7 @@ class _IndexFile:
     def detach(self) -> File | None:
         """Write what is pending; hand the open file over to whoever syncs and closes it."""
         self.write()
-        file, self._file = self._file, None
-        return file
-
-    def close(self) -> None:
-        """Write what is pending; release the descriptor."""
-        file = self.detach()
-        if file is not None:
-            file.close()
-
-    def _open(self) -> File:
-        if self._file is None:
-            self._file = self._files.open(self.path)
-        return self._file
+        return super().detach()
 
 
 class OffsetIndex(_IndexFile):

@@ -59,8 +59,9 @@ def _problems(driver: dict[str, Any], executors: tuple[dict[str, Any], ...]) -> 
         where = f"executor on {found['host']} ({found['python']})"
         for name, error in found["missing"].items():
             yield (
-                f"{where} cannot import {name}: {error}. Install headwater[spark] there, or ship"
-                " a packed environment with spark.archives and spark.pyspark.python"
+                f"{where} cannot import {name}: {error}. Install headwater with its"
+                " extra spark there, or ship a packed environment with spark.archives and"
+                " spark.pyspark.python"
             )
         if found["headwater"] != driver["headwater"]:
             yield (

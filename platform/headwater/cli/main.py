@@ -16,8 +16,11 @@ import click
 
 from headwater import __version__
 from headwater.errors import HeadwaterError, UsageError
+from headwater.extras import install_hint
 
 COMMAND_GROUP = "headwater.commands"
+RUNTIME_EXTRA = "spark"
+"""Brings everything that any command needs."""
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -112,7 +115,8 @@ def _entries() -> dict[str, EntryPoint]:
 def _unavailable(name: str, error: ImportError) -> click.Command:
     """A stand-in for a command whose extra is not installed: it says so when run."""
     missing = error.name or str(error)
-    text = f"`headwater {name}` needs {missing}, which is not installed: pip install headwater[dev]"
+    remedy = install_hint(RUNTIME_EXTRA)
+    text = f"`headwater {name}` needs {missing}, which is not installed: {remedy}"
 
     @click.command(
         name,

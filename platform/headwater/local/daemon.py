@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from headwater.errors import HeadwaterError, UsageError
+from headwater.extras import install_hint
 from headwater.local import cluster_file
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
@@ -105,7 +106,7 @@ def load_launcher(name: str) -> Launcher:
     for entry in entry_points(group=LAUNCHER_GROUP, name=name):
         launcher: Launcher = entry.load()
         return launcher
-    raise UsageError(f'no launcher "{name}" is installed: run pip install "headwater[{name}]"')
+    raise UsageError(f'no launcher "{name}" is installed: {install_hint(name)}')
 
 
 def prepare_directory(text: str) -> Path:

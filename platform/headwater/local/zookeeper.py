@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from headwater.errors import UsageError
+from headwater.extras import install_hint
 from headwater.local import guard
 from headwater.local.child import ChildSpec
 from headwater.local.java import find_java
@@ -89,7 +90,7 @@ def zookeeper_jars() -> list[str]:
     if found is None or not found.submodule_search_locations:
         raise UsageError(
             "the embedded ZooKeeper comes with pyspark, which is not installed: "
-            'run pip install "headwater[spark]"'
+            + install_hint("spark")
         )
     folder = Path(found.submodule_search_locations[0]) / "jars"
     jars = []

@@ -1,0 +1,44 @@
+"""What is said when an optional part is missing must work: the package is in no index."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import main as cli
+from headwater.extras import install_hint
+from headwater.local import zookeeper
+
+ROOT = Path(__file__).resolve().parents[3]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def test_nobody_is_told_to_install_from_an_index() -> None:
+    """A clone's own extras are named, in code, pages and notebooks."""
+    told = []
+    for folder in ("platform", "tiered_storage", "broker_service", "spark_integration", "docs"):
+        paths = [p for p in (ROOT / folder).rglob("*") if p.suffix in (".py", ".md")]
+        told += [p.name for p in paths if re.search(r"pip install .?.?headwater", p.read_text())]
+    told += [p.name for p in ROOT.glob("notebooks/*.ipynb") if "headwater[" in p.read_text()]
+    assert told == []
+
+
+def test_a_command_without_its_parts_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = EntryPoint("lost", "headwater_lost.command:lost", cli.COMMAND_GROUP)
+    monkeypatch.setattr(cli, "_entries", lambda: {"lost": lost})
+    assert cli.main(["lost"]) == cli.EXIT_USAGE
+    told = capsys.readouterr().err
+    assert "`headwater lost` needs headwater_lost" in told
+    assert install_hint(cli.RUNTIME_EXTRA) in told and cli.RUNTIME_EXTRA in EXTRAS
+
+
+def test_zookeeper_without_pyspark_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(Exception, match=re.escape("pip install '.[spark]'")):
+        zookeeper.zookeeper_jars()

@@ -8,14 +8,20 @@ takes some tens of milliseconds, so callers see a short delay and no error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.control import ControlCalls, ControlHandler, ControlUnavailableError
-from headwater.ports.metadata_store import MetadataStore, NoNodeError, StoreError
+from headwater.ports.metadata_store import (
+    ConnectionLostError,
+    MetadataStore,
+    NoNodeError,
+    SessionState,
+    StoreError,
+)
 from headwater.wire.control import (
     AllocateProducerIdsReply,
     AllocateProducerIdsRequest,
@@ -32,6 +38,8 @@ from headwater_broker.cluster import znodes
 CALL_TIMEOUT_MS = 30_000
 UNREACHED_TIMEOUT_S = 15.0
 """No controller for so long is told, whatever the caller's limit: clients wait 30 s by default."""
+STORE_LOOK_S = 1.0
+"""How often a call under way looks whether the metadata store is still there."""
 RETRY_DELAY_S = 0.02
 RETRY_DELAY_MAX_S = 0.5
 
@@ -74,6 +82,8 @@ class ControllerCalls:
         self._clock = clock
         self._target: _Target | None = None
         self._unwatch = store.watch(znodes.CONTROLLER, self._forget)
+        self._store_is_away = False
+        store.on_session(self._session_changed)
 
     def close(self) -> None:
         """Stop watching."""
@@ -81,6 +91,9 @@ class ControllerCalls:
 
     def _forget(self, _path: str) -> None:
         self._target = None
+
+    def _session_changed(self, state: SessionState) -> None:
+        self._store_is_away = state is not SessionState.CONNECTED
 
     async def alter_partition(
         self, request: AlterPartitionRequest, timeout_ms: int = CALL_TIMEOUT_MS
@@ -135,7 +148,8 @@ class ControllerCalls:
         met = "no controller is elected"
         while (left := deadline - self._clock.monotonic()) > 0:
             try:
-                answer = await self._call_once(request, reply, int(left * 1000) + 1)
+                call = self._call_once(request, reply, int(left * 1000) + 1)
+                answer = await self._unless_away(call, began + UNREACHED_TIMEOUT_S)
                 if answer.error_code != ErrorCode.NOT_CONTROLLER:
                     return answer
                 met = "the broker asked is no longer the controller"
@@ -144,7 +158,7 @@ class ControllerCalls:
             except ControlUnavailableError as e:
                 met = f"it does not answer ({e})"
             except StoreError as e:
-                met = f"the metadata store (ZooKeeper) cannot be asked who it is: {e!r}"
+                met = f"the metadata store (ZooKeeper) does not answer: {e}"
             self._target = None
             if self._clock.monotonic() - began >= UNREACHED_TIMEOUT_S:
                 break
@@ -153,6 +167,20 @@ class ControllerCalls:
         took = self._clock.monotonic() - began
         text = f"the controller did not answer within {took:.0f} s: {met}"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+
+    async def _unless_away(self, call: Coroutine[Any, Any, R], until: float) -> R:
+        """The call's answer. Raises ConnectionLostError when the store is away at `until`.
+
+        Without the store a controller can decide on nothing, and holds on to what it is asked.
+        """
+        task = asyncio.get_running_loop().create_task(call)
+        try:
+            while not (await asyncio.wait((task,), timeout=STORE_LOOK_S))[0]:
+                if self._store_is_away and self._clock.monotonic() >= until:
+                    raise ConnectionLostError("this broker has lost its connection")
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _call_once(self, request: Control, reply: type[R], timeout_ms: int) -> R:
         target = self._target or await self._find()

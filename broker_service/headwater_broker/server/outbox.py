@@ -155,7 +155,7 @@ class Outbox:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
-            self._fail(error)
+            self._break(error)
             return b""
         return data[sent:]
 
@@ -168,10 +168,10 @@ class Outbox:
             self._wait_writable(raw)
             return 0
         except OSError as error:
-            self._fail(error)
+            self._break(error)
             return 0
         if sent == 0:
-            self._fail(ShortFileError(f"file ends at {part.position}, {part.size} bytes short"))
+            self._break(ShortFileError(f"file ends at {part.position}, {part.size} bytes short"))
             return 0
         part.position += sent
         part.size -= sent
@@ -183,6 +183,11 @@ class Outbox:
         elif sent < count:
             self._wait_writable(raw)
         return sent
+
+    def _break(self, error: Exception) -> None:
+        """Nothing more can be written. Closed at once: `connection_lost` comes a turn later."""
+        self.close()
+        self._fail(error)
 
     def _wait_writable(self, raw: socket.socket) -> None:
         self._waiting = True

@@ -1,0 +1,62 @@
+"""The outbox over a socket pair: what happens when the other end breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headwater_broker.api.replies import FilePart
+from headwater_broker.server.outbox import Outbox
+
+
+class OneEnd:
+    """As much of a transport as an outbox needs."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def get_extra_info(self, _name: str) -> socket.socket:
+        return self.sock
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high == 0
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError(f"{len(data)} bytes are written to a broken connection")
+
+
+@pytest.mark.parametrize("head", [b"", b"the reply's head"])
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_a_broken_connection_ends_the_sending_at_once(
+    tmp_path: Path, head: bytes, cut_short: bool
+) -> None:
+    """The transport tells of the loss in a later turn: a loop here would never come to it."""
+    path = tmp_path / "segment"
+    path.write_bytes(b"" if cut_short else bytes(1000))
+    told: list[Exception] = []
+
+    def fail(error: Exception) -> None:
+        told.append(error)
+        assert len(told) == 1, "told again: the outbox does not stop"
+
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, open(path, "rb") as file:
+            if not cut_short:
+                theirs.close()
+            transport = cast(Any, OneEnd(ours))
+            outbox = Outbox(transport, asyncio.get_running_loop(), lambda: None, fail)
+            part = FilePart(file.fileno(), 0, 1000).own()
+            outbox.push([head, part] if head else [part])
+            assert len(told) == 1
+            assert outbox.closed and outbox.queued_bytes == 0
+            assert not part.owned, "its descriptor is released"
+            late = FilePart(file.fileno(), 0, 1000).own()
+            outbox.push([late])
+            assert not late.owned
+
+    asyncio.run(run())

@@ -22,6 +22,7 @@ from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater_broker.api.meters import Meters
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.services import Services
+from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.metrics import BrokerCollector
 
@@ -155,6 +156,7 @@ def _families() -> list[Metric]:
         groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
+        cleaner=CleanerMeter(),
         view=_Idle(),
     )
     lag = cast(LagProbe, _Idle())

@@ -13,11 +13,12 @@ class SystemFile:
 
     __slots__ = ("_fd", "_is_named", "path", "size_bytes")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, must_exist: bool = False) -> None:
         self._fd = -1
         self.path = path
-        self._is_named = os.path.exists(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._is_named = must_exist or os.path.exists(path)
+        flags = os.O_RDWR | os.O_CLOEXEC | (0 if must_exist else os.O_CREAT)
+        self._fd = os.open(path, flags, 0o644)
         self.size_bytes = os.fstat(self._fd).st_size
 
     def append(self, view: memoryview | bytes) -> None:
@@ -85,11 +86,13 @@ class SystemFile:
 class SystemFiles:
     """The file system of this machine."""
 
-    def open(self, path: str) -> SystemFile:
+    def open(self, path: str, *, must_exist: bool = False) -> SystemFile:
         """Open for reading and appending. A new name is durable after the first fsync."""
         try:
-            return SystemFile(path)
+            return SystemFile(path, must_exist=must_exist)
         except FileNotFoundError:
+            if must_exist:
+                raise
             os.makedirs(os.path.dirname(path), exist_ok=True)
             _sync_folder(os.path.dirname(os.path.dirname(path)))
             return SystemFile(path)

@@ -29,7 +29,10 @@ def test_append_read_truncate(files: Files, tmp_path: Path) -> None:
     assert (file.size_bytes, file.read_at(0, 100)) == (5, b"hello")
     file.append(b"!")
     file.fsync()
-    assert files.open(str(tmp_path / "a" / "b.log")).size_bytes == 6
+    assert files.open(str(tmp_path / "a" / "b.log"), must_exist=True).size_bytes == 6
+    with pytest.raises(FileNotFoundError):
+        files.open(str(tmp_path / "c" / "d.log"), must_exist=True)
+    assert files.names(str(tmp_path / "c")) == []
     file.close()
     file.close()
 

@@ -188,7 +188,7 @@ def creatable(services: Services, name: str) -> CreatableTopic:
         configs=(
             CreatableTopicConfig(name="cleanup.policy", value="compact"),
             CreatableTopicConfig(name="compression.type", value="producer"),
-            CreatableTopicConfig(name="segment.bytes", value=str(100 * 1024 * 1024)),
+            CreatableTopicConfig(name="segment.bytes", value=str(config.offsets_segment_bytes)),
         ),
     )
 

@@ -36,6 +36,7 @@ class ApiConfig:
     fetch_session_slots: int = 1000  # max.incremental.fetch.session.cache.slots
     offsets_partitions: int = 50  # offsets.topic.num.partitions
     offsets_replication_factor: int = 3  # offsets.topic.replication.factor
+    offsets_segment_bytes: int = 100 << 20  # offsets.topic.segment.bytes
     request_timeout_ms: int = 30_000  # request.timeout.ms
     tables_uri: str = ""  # headwater.tables.uri
     table_storage_options: tuple[tuple[str, str], ...] = ()

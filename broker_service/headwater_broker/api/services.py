@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.view import ClusterView
 from headwater_broker.groups.service import GroupService
+from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.manager import LogManager
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.waiting.purgatory import Purgatory
@@ -64,6 +65,7 @@ class Services:
     """Folder -> (all bytes, usable bytes) of its file system. Raises OSError."""
     tiered_end: Callable[[str, int], int | None]
     """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+    cleaner: CleanerMeter = field(default_factory=CleanerMeter)
 
     @property
     def config(self) -> ApiConfig:

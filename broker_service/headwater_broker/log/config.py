@@ -37,6 +37,10 @@ class LogConfig:
     min_insync_replicas: int
     remote_storage: bool
     compression_type: str
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
 
     @staticmethod
     def from_overrides(
@@ -66,7 +70,19 @@ class LogConfig:
             min_insync_replicas=v.integer("min.insync.replicas"),
             remote_storage=v.boolean("remote.storage.enable"),
             compression_type=v.string("compression.type"),
+            delete_retention_ms=v.integer("delete.retention.ms"),
+            min_cleanable_dirty_ratio=v.number("min.cleanable.dirty.ratio"),
+            min_compaction_lag_ms=v.integer("min.compaction.lag.ms"),
+            max_compaction_lag_ms=v.integer("max.compaction.lag.ms"),
         )
+
+    @property
+    def effective_segment_ms(self) -> int:
+        """When a segment is rolled: a compacted log's early enough for max.compaction.lag.ms, as
+        the active segment is never compacted (KIP-354)."""
+        if self.is_compacted:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
     @property
     def effective_local_retention_ms(self) -> int:

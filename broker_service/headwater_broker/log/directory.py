@@ -11,6 +11,7 @@ from headwater.errors import UsageError
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
     LOG_STARTS,
@@ -55,6 +56,7 @@ class DataDirectory:
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}
         self.log_starts: Offsets = {}
+        self.first_dirty: Offsets = {}
         self._lock: object | None = None
         try:
             self._take(broker_id, cluster_id, entropy)
@@ -74,6 +76,7 @@ class DataDirectory:
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
         self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
         self.log_starts = self._read_offsets(LOG_STARTS)
+        self.first_dirty = self._read_offsets(CLEANER_OFFSETS)
 
     def _identify(self, broker_id: int, cluster_id: str, entropy: Entropy) -> None:
         """meta.properties: compare with who we are, or write it for a new folder."""
@@ -131,7 +134,12 @@ class DataDirectory:
 
     def forget(self, key: tuple[str, int]) -> None:
         """A log is gone, or begins anew: its checkpointed offsets mean nothing."""
-        for offsets in (self.recovery_points, self.high_watermarks, self.log_starts):
+        for offsets in (
+            self.recovery_points,
+            self.high_watermarks,
+            self.log_starts,
+            self.first_dirty,
+        ):
             offsets.pop(key, None)
 
     def remember(self, name: str, offsets: Offsets) -> bool:
@@ -140,6 +148,7 @@ class DataDirectory:
             RECOVERY_POINTS: "recovery_points",
             HIGH_WATERMARKS: "high_watermarks",
             LOG_STARTS: "log_starts",
+            CLEANER_OFFSETS: "first_dirty",
         }[name]
         if getattr(self, attribute) == offsets:
             return False

@@ -37,6 +37,7 @@ from headwater_broker.log.segment import (
     Segment,
     file_name,
 )
+from headwater_broker.log.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class Loader:
     def load(self) -> LoadedLog:
         """Everything; after it the folder holds nothing that contradicts the result."""
         request = self._request
+        self._finish_swaps()
         self._clear_leftovers()
         self._open_segments()
         # Below the first segment may lie tiered history; whether tiering is on is not known yet
@@ -129,6 +131,12 @@ class Loader:
         except CheckpointError as e:
             self._note(f"{e}; leader epochs are taken from the batches")
             return LeaderEpochs()
+
+    def _finish_swaps(self) -> None:
+        """What a compaction was putting in place."""
+        for note in finish_swaps(self._files, self._request.folder, self._names):
+            self._note(note)
+        self._names = set(self._files.names(self._request.folder))
 
     def _clear_leftovers(self) -> None:
         """What a stopped deletion left, and indexes whose log is gone."""

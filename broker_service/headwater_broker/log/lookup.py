@@ -48,7 +48,13 @@ def _in_batch(
     start_offset: int,
     upper_offset: int,
 ) -> TimestampAndOffset | None:
-    if header.base_timestamp >= timestamp and header.base_offset >= start_offset:
+    is_whole = header.record_count == header.last_offset_delta + 1
+    if (
+        is_whole  # not compacted: the header tells of the first record
+        and header.delete_horizon_ms is None
+        and header.base_timestamp >= timestamp
+        and header.base_offset >= start_offset
+    ):
         stamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp
         return TimestampAndOffset(header.base_offset, stamp, header.leader_epoch)
     view = segment.batch(position, header.size_bytes)

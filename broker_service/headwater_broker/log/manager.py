@@ -17,6 +17,7 @@ from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoints import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     PARTITION_METADATA,
@@ -225,10 +226,12 @@ class LogManager:
     ) -> PartitionLog:
         topic, partition = key
         identity = directory.directory_id
-        return PartitionLog(
+        log = PartitionLog(
             self._context, topic, topic_id, partition, request.folder, identity, request.config,
             loaded,
         )  # fmt: skip
+        log.first_dirty_offset = min(directory.first_dirty.get(key, 0), log.log_end_offset)
+        return log
 
     def _set_aside(self, directory: DataDirectory, name: str, reason: str) -> None:
         """Rename a folder that must not be used, so that nothing is lost (`-stray`)."""
@@ -404,6 +407,10 @@ class LogManager:
         """Write replication-offset-checkpoint per folder."""
         self._checkpoint(HIGH_WATERMARKS, self.high_watermarks)
 
+    def checkpoint_cleaned(self) -> None:
+        """Write cleaner-offset-checkpoint: how far each compacted log is clean."""
+        self._checkpoint(CLEANER_OFFSETS, lambda log: log.first_dirty_offset or None)
+
     def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
         for directory in self._directories:
             if not directory.is_online:
@@ -432,6 +439,7 @@ class LogManager:
         self.checkpoint_recovery_points()
         self.checkpoint_log_starts()
         self.checkpoint_high_watermarks()
+        self.checkpoint_cleaned()
         self._remove(list(self._arrived))
         mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
         for directory in self._directories:

@@ -12,14 +12,22 @@ from headwater.records.control import ControlType, parse_marker
 from headwater.records.record import decode_batch
 from headwater_broker.log.aborted import AbortedTransaction
 from headwater_broker.log.producers import Marker, Producers
-from headwater_broker.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name
+from headwater_broker.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    file_name,
+)
 from headwater_broker.log.snapshot import SnapshotError, decode_snapshot, encode_snapshot
 
 logger = logging.getLogger(__name__)
 
 
 def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
-    """The marker in a control batch; None for control records of other kinds. Raises KafkaError."""
+    """The marker in a control batch; None for control records of other kinds, and for a batch that
+    compaction emptied: its transaction is gone whole. Raises KafkaError."""
+    if header.record_count == 0:
+        return None
     records = decode_batch(view, 0, header)
     if not records:
         raise KafkaError(
@@ -53,6 +61,8 @@ def apply_header(
         return None
     marker = read_marker(view, header)
     if marker is None:
+        if header.record_count == 0:
+            producers.apply_epoch(header.producer_id, header.producer_epoch, header.max_timestamp)
         return None
     completed = producers.apply_marker(
         header.producer_id,
@@ -136,4 +146,4 @@ class SnapshotFiles:
 
 def leftover_names(names: Iterable[str]) -> list[str]:
     """Files that a stopped deletion or a torn atomic write left: they go at load."""
-    return [name for name in names if name.endswith((DELETED_SUFFIX, ".tmp", ".cleaned"))]
+    return [name for name in names if name.endswith((DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX))]

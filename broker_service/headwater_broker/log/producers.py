@@ -216,20 +216,25 @@ class Producers:
             entry.transaction_first_offset = first_offset
             self._open[producer_id] = first_offset
 
-    def apply_marker(
-        self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
-    ) -> CompletedTransaction | None:
-        """A marker is in the log. Returns the transaction it ended, if one was open."""
+    def apply_epoch(self, producer_id: int, epoch: int, timestamp: int) -> ProducerEntry:
+        """A marker is in the log, perhaps emptied by compaction: it still tells the epoch."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
         if epoch != entry.epoch:
             entry.epoch = epoch
             entry.batches.clear()
+        entry.last_timestamp = timestamp
+        return entry
+
+    def apply_marker(
+        self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
+    ) -> CompletedTransaction | None:
+        """A marker is in the log. Returns the transaction it ended, if one was open."""
+        entry = self.apply_epoch(producer_id, epoch, timestamp)
         first = entry.transaction_first_offset
         entry.transaction_first_offset = None
         entry.coordinator_epoch = marker.coordinator_epoch
-        entry.last_timestamp = timestamp
         if first is None:
             return None
         self._open.pop(producer_id, None)

@@ -66,8 +66,7 @@ def plan(
 
     With tiering on, only the local limits count here and only below the tiered end: history
     itself is shortened in the table. Without it, compacted-only logs are never shortened by size
-    or age (compaction, which replaces records instead, is a later piece of work; until then such
-    logs keep everything).
+    or age: compaction replaces records instead (`log.cleaner`).
     """
     if config.remote_storage:
         if tiered_end is None:

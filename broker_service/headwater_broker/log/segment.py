@@ -19,6 +19,10 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+"""A compacted segment that is being written."""
+SWAP_SUFFIX = ".swap"
+"""A compacted segment that is whole, and takes the place of older ones."""
 
 SCAN_BYTES = 8192
 """One pread of a header scan; holds an index interval of small batches."""
@@ -66,15 +70,25 @@ class Segment:
     )
 
     def __init__(
-        self, files: Files, folder: str, base_offset: int, *, has_txn_index: bool, now_ms: int
+        self,
+        files: Files,
+        folder: str,
+        base_offset: int,
+        *,
+        has_txn_index: bool,
+        now_ms: int,
+        mark: str = "",
     ) -> None:
+        """`mark` ends the names of all its files: CLEANED_SUFFIX while it is written apart."""
         stem = f"{folder}/{base_offset:020d}"
         self.folder = folder
         self.base_offset = base_offset
-        self.file: File = files.open(stem + LOG_SUFFIX)
-        self.offset_index = OffsetIndex(files, stem + INDEX_SUFFIX, base_offset)
-        self.time_index = TimeIndex(files, stem + TIME_INDEX_SUFFIX, base_offset)
-        self.txn_index = TransactionIndex(files, stem + TXN_INDEX_SUFFIX, exists=has_txn_index)
+        self.file: File = files.open(stem + LOG_SUFFIX + mark)
+        self.offset_index = OffsetIndex(files, stem + INDEX_SUFFIX + mark, base_offset)
+        self.time_index = TimeIndex(files, stem + TIME_INDEX_SUFFIX + mark, base_offset)
+        self.txn_index = TransactionIndex(
+            files, stem + TXN_INDEX_SUFFIX + mark, exists=has_txn_index
+        )
         self.bytes_since_index = 0
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP

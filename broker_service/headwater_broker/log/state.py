@@ -52,6 +52,10 @@ class LogState:
         self.finished_flushes: deque[tuple[int, int]] = deque()
         """(truncations then, offset) of flushes done off the loop; see `take_finished_flushes`."""
         self.truncations = 0
+        self.first_dirty_offset = 0
+        """Compaction has seen everything below it (cleaner-offset-checkpoint)."""
+        self.uncleanable_reason = ""
+        """Why this log is not compacted any more; empty: it is."""
         self.is_closed = False
         self.update_config(config)
         if self.epochs.changed:
@@ -92,7 +96,7 @@ class LogState:
             most = min(config.segment_jitter_ms, config.segment_ms)
             jitter = self.context.entropy.uniform(0, most)
         since = segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
-        segment.roll_at_ms = since + config.segment_ms - int(jitter)
+        segment.roll_at_ms = since + config.effective_segment_ms - int(jitter)
 
     def save_epochs(self) -> None:
         """Write leader-epoch-checkpoint."""

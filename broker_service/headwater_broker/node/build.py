@@ -29,7 +29,9 @@ from headwater_broker.cluster.membership import Membership
 from headwater_broker.cluster.store_zk import ZooKeeperStore
 from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.cluster.znodes import BrokerRegistration
+from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.manager import LogManager
+from headwater_broker.node.cleaner_process import CleanerProcesses
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.node.data_plane import Parts, build_listener, build_services
@@ -87,6 +89,7 @@ class Node:
         self.view = ClusterView(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
+        self.cleaner = LogCleaner(self.logs, CleanerProcesses(), clock, self._cleaner_settings)
         self.membership = Membership(
             store,
             clock,
@@ -159,6 +162,7 @@ class Node:
                 producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,
+                cleaner=self.cleaner.meter,
             ),
         )
 
@@ -173,6 +177,14 @@ class Node:
             broker_properties=self.config.properties,
             offload=self._offload,
             producer_expiration_ms=self.config.values.integer("producer.id.expiration.ms"),
+        )
+
+    def _cleaner_settings(self) -> CleanerSettings:
+        v = self.dynamic.config.values
+        return CleanerSettings(
+            map_bytes_max=v.integer("log.cleaner.dedupe.buffer.size"),
+            threads=v.integer("log.cleaner.threads"),
+            io_bytes_per_s=v.number("log.cleaner.io.max.bytes.per.second"),
         )
 
     def _offload(self, job: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.clock import Clock
@@ -23,6 +23,7 @@ from headwater_broker.api.warming import Warmer
 from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.view import ClusterView
+from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.coordinators import build_groups
@@ -48,6 +49,7 @@ class Parts:
     producer_ids: Any = None
     remote_log: RemoteLog | None = None
     tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
+    cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
 
 
@@ -88,6 +90,7 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         config_now=lambda: api.value,
         disk_space=parts.disk_space,
         tiered_end=parts.tiered_end,
+        cleaner=parts.cleaner,
     )
 
 
@@ -133,6 +136,7 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
         offsets_partitions=v.integer("offsets.topic.num.partitions"),
         offsets_replication_factor=v.integer("offsets.topic.replication.factor"),
+        offsets_segment_bytes=v.integer("offsets.topic.segment.bytes"),
         request_timeout_ms=v.integer("request.timeout.ms"),
         tables_uri=config.tables_uri,
         table_storage_options=config.table_options,

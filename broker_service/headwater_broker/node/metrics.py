@@ -40,6 +40,7 @@ class BrokerCollector(Collector):
         yield from self._partitions(services)
         yield from self._groups(services)
         yield from self._node(services)
+        yield from self._cleaner(services)
         yield GaugeMetricFamily(
             "process_resident_memory_bytes", "Resident memory of the broker.", value=rss_bytes()
         )
@@ -137,6 +138,32 @@ class BrokerCollector(Collector):
                 lag.longest_turn_s,
             ),
         )
+
+    def _cleaner(self, services: Services) -> Iterator[Metric]:
+        meter = services.cleaner
+        gauges = (
+            ("max_dirty_percent", "Dirty share of the dirtiest log.", 100 * meter.max_dirty_ratio),
+            ("last_run_timestamp_seconds", "When a log was compacted.", meter.last_run_ms / 1000),
+            ("last_run_seconds", "How long that took.", meter.last_took_s),
+            ("longest_run_seconds", "How long a compaction took at most.", meter.longest_s),
+            (
+                "uncleanable_partitions",
+                "Logs that could not be compacted and are left alone.",
+                meter.uncleanable_partitions,
+            ),
+            ("uncleanable_bytes", "Bytes of those logs.", meter.uncleanable_bytes),
+        )
+        for name, text, value in gauges:
+            yield GaugeMetricFamily(f"headwater_log_cleaner_{name}", text, value=value)
+        counters = (
+            ("runs", "Logs compacted.", meter.runs),
+            ("failures", "Compactions that came to nothing.", meter.failures),
+            ("bytes_read", "Bytes read by compaction.", meter.bytes_read),
+            ("bytes_written", "Bytes written by compaction.", meter.bytes_written),
+            ("records_dropped", "Records that compaction left out.", meter.records_dropped),
+        )
+        for name, text, value in counters:
+            yield CounterMetricFamily(f"headwater_log_cleaner_{name}", text, value=value)
 
     def _node(self, services: Services) -> Iterator[Metric]:
         meters, parked = services.meters, services.purgatories

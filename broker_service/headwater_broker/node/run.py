@@ -153,6 +153,8 @@ class Life:
             v.integer("log.retention.check.interval.ms") / 1000,
             lambda: node.logs.retain_all(node.tiered.end_of),
         )
+        if v.boolean("log.cleaner.enable"):
+            every("compaction", v.integer("log.cleaner.backoff.ms") / 1000, node.cleaner.tick)
         every(
             "high watermarks",
             v.integer("replica.high.watermark.checkpoint.interval.ms") / 1000,
@@ -219,6 +221,7 @@ class Life:
         await node.services.background.close()
         await node.tiered.close()
         await node.remote_log.close()
+        await node.cleaner.close()
         await node.replicas.close()
         await node.dead_peers.close()
         await node.controller.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from headwater.config.row import ConfigKey, Kind, Scope, Value
 
 HOUR_MS = 3600 * 1000
@@ -88,6 +90,22 @@ _LOGS = (
          "How often expired producers are looked for.", minimum=1),
     _row("headwater.tables.uri", Kind.STRING, None, "",
          "Folder or URI below which Delta tables are, as TOPIC-ID; unset: log.dir's tables."),
+)  # fmt: skip
+
+_CLEANER = (
+    _row("log.cleaner.enable", Kind.BOOLEAN, True, "",
+         "Compact logs with cleanup.policy=compact; without it they only grow."),
+    _row("log.cleaner.backoff.ms", Kind.LONG, 15_000, "ms",
+         "How often logs are looked at for compaction.", minimum=1),
+    _row("log.cleaner.threads", Kind.INT, 1, "",
+         "Logs compacted at the same time, each by a niced process of its own.", minimum=1,
+         dynamic=True),
+    _row("log.cleaner.dedupe.buffer.size", Kind.LONG, 128 << 20, "bytes",
+         "Memory for keys of all compactions at a time; a log with more keys takes several passes.",
+         minimum=1 << 20, dynamic=True),
+    _row("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, sys.float_info.max, "bytes/s",
+         "Bytes that one compaction reads and writes per second at most.", minimum=1,
+         dynamic=True),
 )  # fmt: skip
 
 _TOPICS = (
@@ -184,4 +202,4 @@ _NETWORK = (
          "How long this broker waits for another one.", minimum=1),
 )  # fmt: skip
 
-BROKER_ROWS = (*_IDENTITY, *_LOGS, *_TOPICS, *_REPLICATION, *_GROUPS, *_NETWORK)
+BROKER_ROWS = (*_IDENTITY, *_LOGS, *_CLEANER, *_TOPICS, *_REPLICATION, *_GROUPS, *_NETWORK)

@@ -44,8 +44,11 @@ class File(Protocol):
 class Files(Protocol):
     """A file system: names, whole small files, locks."""
 
-    def open(self, path: str) -> File:
-        """Open for reading and appending; create it, and its parent folders, when absent."""
+    def open(self, path: str, *, must_exist: bool = False) -> File:
+        """Open for reading and appending; create it, and its parent folders, when absent.
+
+        `must_exist`: create nothing, raise FileNotFoundError.
+        """
         ...
 
     def read(self, path: str) -> bytes:

@@ -97,6 +97,12 @@ class BatchHeader(NamedTuple):
         """True when every record's timestamp is max_timestamp."""
         return bool(self.attributes & TIMESTAMP_TYPE_MASK)
 
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction may drop this batch's tombstones or marker (KIP-534): it stands
+        in the base timestamp then, and the records' deltas count from it. None: not known yet."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
+
 
 def read_header(view: memoryview | bytes | bytearray, at: int = 0) -> BatchHeader:
     """The header at byte `at`. Raises struct.error when fewer than 61 bytes are left."""

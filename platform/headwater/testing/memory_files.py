@@ -104,9 +104,11 @@ class MemoryFiles:
                 raise OSError(errno.ENOSPC, "no space left (injected)", path)
             self.free_bytes -= appended
 
-    def open(self, path: str) -> MemoryFile:
+    def open(self, path: str, *, must_exist: bool = False) -> MemoryFile:
         """Open or create."""
         self.check(path, 0)
+        if must_exist and path not in self._nodes:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return MemoryFile(self, path, self._nodes.setdefault(path, _Node()))
 
     def read(self, path: str) -> bytes:

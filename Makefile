@@ -41,14 +41,10 @@ unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest)
 	@$(BIN)/python -m pytest -q tests --ignore tests/integration --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q tests/integration $(LONG:%=--ignore tests/integration/%.py) $(ARGS)
+	@$(BIN)/python -m pytest -q tests/integration -m "not long" $(ARGS)
 
-# Minutes each, not yet seen green one after the other on a quiet machine: `make long`.
-LONG := test_notebook test_tiering_end_to_end test_spark_failover test_spark_cluster_kills \
-  test_spark_source test_spark_cluster
-
-long: setup ## The long tests that `make test` leaves out: Spark, tiering end to end, notebook
-	@$(BIN)/python -m pytest -q $(LONG:%=tests/integration/%.py) $(ARGS)
+long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races
+	@$(BIN)/python -m pytest -q tests/integration -m long $(ARGS)
 
 docs: setup ## Write the tables of docs/ from the code (a test fails when they are stale)
 	@$(BIN)/python tests/docs_pages.py

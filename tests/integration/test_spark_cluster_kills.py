@@ -25,7 +25,7 @@ from integration.conftest import next_base_port
 from integration.spark_sessions import spark_session
 from integration.workload import read_partition
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 TOPIC = "kept"
 PARTITIONS = 3

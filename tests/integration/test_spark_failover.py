@@ -22,7 +22,7 @@ from integration.cluster import LocalCluster
 from integration.conftest import Start
 from integration.spark_sessions import spark_session
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PARTITIONS = 2
 SETTLE_S = 1.5

@@ -224,6 +224,7 @@ def test_a_wiped_follower_comes_back_and_leads(cluster: LocalCluster, spark: Any
     cluster.wait_isr(topic, 3)
 
 
+@pytest.mark.long
 def test_tier_jobs_race_and_are_killed_at_random(cluster: LocalCluster) -> None:
     topic, dice = create(cluster, "killed", 2), random.Random(11)
     with producing(cluster, topic, 2) as acked:
@@ -257,7 +258,7 @@ def test_the_union_read_is_exact_while_tiering_and_producing_go_on(
     thread = threading.Thread(target=tiering)
     with producing(cluster, topic, 2) as acked:
         thread.start()
-        for number in range(10):
+        for number in range(6):
             before = acked[0]
             if number % 2:
                 frame = headwater_spark.table(spark, topic, bootstrap_servers=cluster.bootstrap)

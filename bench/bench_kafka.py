@@ -195,6 +195,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="pairs per workload")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one raw run")
     parser.add_argument("--warmup", type=float, default=8.0, help="seconds per workload, each")
+    parser.add_argument("--only", choices=("raw", "stock"), help="this half of it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     folder = bench_folder("kafka")
@@ -206,7 +207,7 @@ def main() -> int:
         for peer in (kafka, headwater):
             peer.start()
         idle = {p.name: rss_megabytes(p.pids[0]) for p in (kafka, headwater)}
-        for work in RAW:
+        for work in RAW if options.only != "stock" else ():
             console.print(f"raw {work.name}: warm-up, then {options.rounds} pairs")
             for peer in (kafka, headwater):
                 run_raw(peer, work, options.warmup, folder / "frames")
@@ -218,11 +219,12 @@ def main() -> int:
                 for _ in range(options.rounds)
             ]
             rows.append(summary(f"raw produce, {work.name}", pairs, work.bar, None))
-        console.print("stock producer: warm-up, then pairs")
-        for peer in (kafka, headwater):
-            run_stock(peer)
-        stock = [(run_stock(kafka), run_stock(headwater)) for _ in range(options.rounds)]
-        rows.append(summary("stock librdkafka, 100 B", stock, STOCK_RATE_BAR, STOCK_CPU_BAR))
+        if options.only != "raw":
+            console.print("stock producer: warm-up, then pairs")
+            for peer in (kafka, headwater):
+                run_stock(peer)
+            stock = [(run_stock(kafka), run_stock(headwater)) for _ in range(options.rounds)]
+            rows.append(summary("stock librdkafka, 100 B", stock, STOCK_RATE_BAR, STOCK_CPU_BAR))
     finally:
         for peer in (kafka, headwater):
             if peer.pids:

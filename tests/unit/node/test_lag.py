@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headwater_broker.node.lag import LagProbe, Maxima, MeasuredLoop
+from headwater_broker.node.lag import LagProbe, Maxima, MeasuredLoop, own_seconds
 
 HELD_S = 0.03
 
@@ -58,3 +58,26 @@ def test_only_the_last_minute_is_recent() -> None:
     maxima.add(130.0, 1.0)
     assert (maxima.recent(131), maxima.recent(170), maxima.recent(300)) == (5.0, 1.0, 0)
     assert maxima.worst == 5.0
+
+
+def test_a_turn_is_charged_with_what_the_loop_did() -> None:
+    # (held, cpu, run-queue delay, sleeps) -> own
+    assert own_seconds(0.060, 0.003, 0.0, 0) == 0.003  # a hypervisor had the core
+    assert own_seconds(0.060, 0.003, 0.0, 1) == 0.060  # a disk, or the interpreter's lock
+    assert own_seconds(0.060, 0.003, 0.050, 2) == 0.060 - 0.050
+    assert own_seconds(0.030, 0.030, 0.0, 0) == 0.030
+    assert own_seconds(0.030, 0.029, 0.010, 1) == 0.029  # the two clocks differ a little
+
+
+def test_sleeping_in_a_turn_is_the_loops_own() -> None:
+    async def scenario() -> float:
+        probe = LagProbe(asyncio.get_running_loop())
+        probe.start()
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(time.sleep, HELD_S)
+        await asyncio.sleep(HELD_S * 2)
+        probe.stop()
+        return probe.longest_turn_s
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        assert runner.run(scenario()) >= HELD_S * 0.9

@@ -37,7 +37,8 @@ class Screen:
                 progress.update(task, description=words)
 
             yield say
-        self.console.print(f"  [green]done[/] {text}")
+            took_s = progress.tasks[task].elapsed or 0.0
+        self.console.print(f"  [green]done[/] {text} ({took_s:.0f} s)", highlight=False)
 
     def follow_year(
         self, year: Year, ledger: Ledger, running: threading.Thread, hint: Callable[[], str]

@@ -1,6 +1,6 @@
 """The negative control: damaged copies of a table. A verifier that misses them proves nothing.
 
-Three copies of the flights table, each with one fault: a row dropped, a row doubled, a byte
+Three copies of the weather table, each with one fault: a row dropped, a row doubled, a byte
 flipped. The copies are ordinary Delta tables; the same `judge` reads them as reads the real one.
 """
 
@@ -52,12 +52,10 @@ FAULTS: tuple[tuple[str, Damage, str], ...] = (
 COUNTED = ("missing", "duplicate", "altered")
 
 
-def run_controls(
-    spark: SparkSession, table_uri: str, feed: Feed, victim: tuple[int, int], scratch: Path
-) -> list[Control]:
-    """Plant each fault at (partition, offset) `victim` in a copy and let the verifier look."""
+def run_controls(spark: SparkSession, table_uri: str, feed: Feed, scratch: Path) -> list[Control]:
+    """Plant each fault in the row amid the feed, in a copy, and let the verifier look."""
     rows = spark.read.format("delta").load(table_uri)
-    target = (f.col("partition") == victim[0]) & (f.col("offset") == victim[1])
+    target = f.col("value") == f.lit(feed.values[len(feed) // 2])
     controls = []
     for fault, damage, expected in FAULTS:
         copy = scratch / fault.replace(" ", "-")

@@ -265,11 +265,10 @@ class Demo:
         self.screen.heading("4. The proof")
         alerts = [row[5] or b"" for row in readers.by_sdk(self.servers, ALERTS, self.clock)]
         verdict = proof.judge_alerts(alerts, alert_ids(self.flights))
-        flights = self.feeds[0]
-        first = readers.by_spark_delta(self.spark, FLIGHTS, self.table_uri(FLIGHTS))[0]
+        weather = self.feeds[1]
         with self.screen.working("negative control"):
             controls = control.run_controls(
-                self.spark, self.table_uri(FLIGHTS), flights, (first[1], first[2]), self.options.out
+                self.spark, self.table_uri(WEATHER), weather, self.options.out
             )
         facts = public_facts(self._flights_in_delta())
         self.console.print(report.proof_table(self.verdicts))

@@ -295,7 +295,7 @@ def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
     old = log.segments[at : at + len(new.replaces)]
     files = log.context.files
     try:
-        opened = [file for segment in old for file in (segment.file, *segment.seal())]
+        opened = [file for segment in old for file in (segment.file, *segment.release())]
         renamed = put_in_place(files, log.path, new)
         segment = swapped_in(files, log.path, new, now_ms)
     except OSError as e:

@@ -279,11 +279,16 @@ class Segment:
     def seal(self) -> list[File]:
         """Nothing more will be appended: the time index gets its last, largest entry.
 
-        Returns the index files that were open; they are still to be fsynced and closed, which
-        another thread may do: this segment does not know them any more.
+        Returns what `release` does; these files are still to be fsynced.
         """
         if self.max_timestamp >= 0:
             self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        return self.release()
+
+    def release(self) -> list[File]:
+        """The index files that were open; they are still to be closed, which another thread may
+        do: this segment does not know them any more. Reads nothing.
+        """
         detached = (
             self.offset_index.detach(),
             self.time_index.detach(),
@@ -305,7 +310,7 @@ class Segment:
 
     def close(self) -> None:
         """Write pending index entries and release every descriptor."""
-        for file in self.seal():
+        for file in self.release():
             file.close()
         self.file.close()
 

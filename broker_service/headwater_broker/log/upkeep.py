@@ -174,7 +174,7 @@ def _discard(log: LogState, segments: Sequence[Segment], *, at_once: bool) -> No
     """
     files = log.context.files
     delay_ms = log.config.file_delete_delay_ms
-    victims = [(segment, segment.seal()) for segment in segments]
+    victims = [(segment, segment.release()) for segment in segments]
     snapshots = [s.base_offset for s in segments]
 
     def job() -> None:

@@ -347,10 +347,15 @@ class LogManager:
             end = tiered_end(log) if tiered_end is not None else None
             try:
                 count += log.retain(now_ms, end, high_watermark=self.high_watermarks(log))
-                log.expire_producers(now_ms)
             except KafkaError as e:
                 logger.error("%s: retention: %s", log.path, e)
         return count
+
+    def expire_producers(self) -> None:
+        """Forget producers of any log that were silent for producer.id.expiration.ms."""
+        now_ms = self._clock.now_ms()
+        for log in self.logs.values():
+            log.expire_producers(now_ms)
 
     def flush_due(self) -> None:
         """flush.ms of every log; the fsyncs run off the loop. Takes what failed there."""

@@ -93,7 +93,7 @@ class LogState:
         self._roll_offset = segment.base_offset + RELATIVE_OFFSET_MAX
         jitter = 0.0
         if config.segment_jitter_ms:
-            most = min(config.segment_jitter_ms, config.segment_ms)
+            most = min(config.segment_jitter_ms, config.effective_segment_ms)
             jitter = self.context.entropy.uniform(0, most)
         since = segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
         segment.roll_at_ms = since + config.effective_segment_ms - int(jitter)

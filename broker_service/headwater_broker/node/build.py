@@ -214,6 +214,7 @@ class Node:
             fetch_min_bytes=v.integer("replica.fetch.min.bytes"),
             fetch_max_bytes=v.integer("replica.fetch.max.bytes"),
             fetch_response_max_bytes=v.integer("replica.fetch.response.max.bytes"),
+            socket_timeout_ms=v.integer("replica.socket.timeout.ms"),
             fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
             listener=inter_broker,
         )

@@ -104,6 +104,8 @@ def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Li
         name=name,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),
+        send_buffer_bytes=values.integer("socket.send.buffer.bytes"),
+        receive_buffer_bytes=values.integer("socket.receive.buffer.bytes"),
         idle_ms=values.integer("connections.max.idle.ms"),
         connections_max=values.integer("max.connections"),
         connections_per_host_max=values.integer("max.connections.per.ip"),

@@ -146,30 +146,8 @@ class Life:
             min(v.integer("replica.lag.time.max.ms") / 2000, ISR_TICK_MAX_S),
             node.replicas.isr_tick,
         )
-        every("flush", v.integer("log.flush.scheduler.interval.ms") / 1000, node.logs.flush_due)
         every("files", FILES_REMOVED_EVERY_S, node.logs.remove_due_files)
-        every(
-            "retention",
-            v.integer("log.retention.check.interval.ms") / 1000,
-            lambda: node.logs.retain_all(node.tiered.end_of),
-        )
-        if v.boolean("log.cleaner.enable"):
-            every("compaction", v.integer("log.cleaner.backoff.ms") / 1000, node.cleaner.tick)
-        every(
-            "high watermarks",
-            v.integer("replica.high.watermark.checkpoint.interval.ms") / 1000,
-            node.logs.checkpoint_high_watermarks,
-        )
-        every(
-            "recovery points",
-            v.integer("log.flush.offset.checkpoint.interval.ms") / 1000,
-            node.logs.checkpoint_recovery_points,
-        )
-        every(
-            "log starts",
-            v.integer("log.flush.start.offset.checkpoint.interval.ms") / 1000,
-            node.logs.checkpoint_log_starts,
-        )
+        self._start_log_ticks()
         every("garbage", COLLECT_EVERY_S, process.Collector().tick)
         node.status.look()  # a broker that dies within the first interval is missed otherwise
         every("rates", RATES_EVERY_S, node.status.sample)
@@ -182,6 +160,38 @@ class Life:
         ids = self._node.services.producer_ids
         if ids.is_low:
             self._node.services.background.once("producer ids", ids.stock)
+
+    def _start_log_ticks(self) -> None:
+        node, v, logs = self._node, self._node.config.values, self._node.logs
+        first_s = v.integer("log.initial.task.delay.ms") / 1000
+
+        def every(name: str, key: str, work: Callable[[], object]) -> None:
+            self._ticks.every(name, v.integer(key) / 1000, work, first_s=first_s)
+
+        every("flush", "log.flush.scheduler.interval.ms", logs.flush_due)
+        every(
+            "retention",
+            "log.retention.check.interval.ms",
+            lambda: logs.retain_all(node.tiered.end_of),
+        )
+        every("producers", "producer.id.expiration.check.interval.ms", logs.expire_producers)
+        every(
+            "high watermarks",
+            "replica.high.watermark.checkpoint.interval.ms",
+            logs.checkpoint_high_watermarks,
+        )
+        every(
+            "recovery points",
+            "log.flush.offset.checkpoint.interval.ms",
+            logs.checkpoint_recovery_points,
+        )
+        every(
+            "log starts",
+            "log.flush.start.offset.checkpoint.interval.ms",
+            logs.checkpoint_log_starts,
+        )
+        if v.boolean("log.cleaner.enable"):
+            every("compaction", "log.cleaner.backoff.ms", node.cleaner.tick)
 
     def _refresh_tiered(self) -> None:
         if self._refreshing is None or self._refreshing.done():

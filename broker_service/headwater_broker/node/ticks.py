@@ -17,9 +17,12 @@ class Ticks:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopped = False
 
-    def every(self, name: str, seconds: float, work: Callable[[], object]) -> None:
-        """Call `work` every `seconds`, first after one interval."""
-        self._timers[name] = self._loop.call_later(seconds, self._run, name, seconds, work)
+    def every(
+        self, name: str, seconds: float, work: Callable[[], object], *, first_s: float | None = None
+    ) -> None:
+        """Call `work` every `seconds`, first after `first_s` or one interval, what is shorter."""
+        delay = seconds if first_s is None else min(first_s, seconds)
+        self._timers[name] = self._loop.call_later(delay, self._run, name, seconds, work)
 
     def stop(self) -> None:
         """No more calls."""

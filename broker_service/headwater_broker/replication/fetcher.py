@@ -258,7 +258,8 @@ class Fetcher:
         request = pack_fetch(head, plan.asks, plan.forgotten)
         self._in_flight = True
         try:
-            async with asyncio.timeout(wait_ms / 1000 + ANSWER_GRACE_S):
+            patience_s = min(wait_ms / 1000 + ANSWER_GRACE_S, limits.socket_timeout_ms / 1000)
+            async with asyncio.timeout(patience_s):
                 raw = await connection.request(request)
         finally:
             self._in_flight = False

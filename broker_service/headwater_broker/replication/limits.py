@@ -19,6 +19,8 @@ class ReplicationLimits:
     """replica.fetch.max.bytes: per partition."""
     fetch_response_max_bytes: int = 10_485_760
     """replica.fetch.response.max.bytes: per fetch."""
+    socket_timeout_ms: int = 30_000
+    """replica.socket.timeout.ms: a leader that does not answer for so long is left."""
     fetch_backoff_ms: int = 1_000
     """replica.fetch.backoff.ms: the longest pause after an error; pauses start at a 20th of it."""
     alter_partition_backoff_ms: int = 100

@@ -18,6 +18,8 @@ from headwater_broker.api.services import Services
 from headwater_broker.server.kafka_tcp import Connection
 
 BACKLOG = 512
+SYSTEM_BUFFER = -1
+"""socket.*.buffer.bytes: the system chooses, and adapts, a connection's buffers."""
 ACCEPTS_PER_TURN = 32
 """asyncio accepts as many in one turn as it thinks the backlog holds."""
 SWEEP_SHARE = 10
@@ -39,6 +41,8 @@ class Listener:
         name: str = "PLAINTEXT",
         request_bytes_max: int = 100 * 1024 * 1024,
         in_flight_max: int = 500,
+        send_buffer_bytes: int = SYSTEM_BUFFER,
+        receive_buffer_bytes: int = SYSTEM_BUFFER,
         idle_ms: int = 600_000,
         connections_max: int = 2**31 - 1,
         connections_per_host_max: int = 2**31 - 1,
@@ -51,6 +55,10 @@ class Listener:
         self.in_flight_max = in_flight_max
         self.tick = 0
         self.port = 0
+        self._buffers = (
+            (socket.SO_SNDBUF, send_buffer_bytes),
+            (socket.SO_RCVBUF, receive_buffer_bytes),
+        )
         self._connections_max = connections_max
         self._per_host_max = connections_per_host_max
         self._sweep_s = min(idle_ms / 1000 / SWEEP_SHARE, SWEEP_MAX_S)
@@ -89,6 +97,10 @@ class Listener:
                     "stop the process that holds it, or choose another port"
                 ) from None
             raise UsageError(f"cannot listen on {host}:{port}: {error}") from None
+        for listening in self._server.sockets:
+            for option, size in self._buffers:
+                if size != SYSTEM_BUFFER:  # accepted connections inherit it
+                    listening.setsockopt(socket.SOL_SOCKET, option, size)
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 

@@ -51,7 +51,8 @@ _IDENTITY = (
          "NAME://host:port that clients are told; unset: listeners."),
     _row("listener.security.protocol.map", Kind.LIST,
          ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
-         "", "Security protocol of each listener name."),
+         "",
+         "Security protocol of each listener name; not used while all listeners are PLAINTEXT."),
     _row("inter.broker.listener.name", Kind.STRING, None, "",
          "The listener that replication uses; unset: the first one."),
     _row("control.listener", Kind.STRING, "127.0.0.1:9192", "",
@@ -75,7 +76,8 @@ _LOGS = (
     _row("log.retention.check.interval.ms", Kind.LONG, 300_000, "ms",
          "How often retention is checked.", minimum=1),
     _row("log.initial.task.delay.ms", Kind.LONG, 30_000, "ms",
-         "Background tasks of the log start after this time (KIP-950).", minimum=0),
+         "First run of retention, flushes, checkpoints; earlier where their interval is shorter.",
+         minimum=0),
     _row("log.flush.scheduler.interval.ms", Kind.LONG, 1_000, "ms",
          "How often flush.ms is checked (Kafka: never by default).", minimum=1),
     _row("log.flush.offset.checkpoint.interval.ms", Kind.INT, 60_000, "ms",
@@ -142,7 +144,8 @@ _REPLICATION = (
     _row("replica.fetch.backoff.ms", Kind.INT, 1_000, "ms",
          "Pause after a failed follower fetch.", minimum=0),
     _row("replica.socket.timeout.ms", Kind.INT, 30_000, "ms",
-         "How long a follower waits for a reply.", minimum=1),
+         "How long a follower waits for a reply at most; it waits no more than 10 s beyond "
+         "replica.fetch.wait.max.ms in any case.", minimum=1),
 )  # fmt: skip
 
 _GROUPS = (
@@ -182,10 +185,10 @@ _GROUPS = (
 _NETWORK = (
     _row("socket.request.max.bytes", Kind.INT, 100 << 20, "bytes",
          "Largest request; checked before it is buffered.", minimum=1),
-    _row("socket.send.buffer.bytes", Kind.INT, 102_400, "bytes",
-         "SO_SNDBUF; -1 leaves it to the system.", minimum=-1),
-    _row("socket.receive.buffer.bytes", Kind.INT, 102_400, "bytes",
-         "SO_RCVBUF; -1 leaves it to the system.", minimum=-1),
+    _row("socket.send.buffer.bytes", Kind.INT, -1, "bytes",
+         "SO_SNDBUF; -1 leaves it to the system, which adapts it (Kafka: 102400).", minimum=-1),
+    _row("socket.receive.buffer.bytes", Kind.INT, -1, "bytes",
+         "SO_RCVBUF; -1 leaves it to the system, which adapts it (Kafka: 102400).", minimum=-1),
     _row("max.connections", Kind.INT, 2**31 - 1, "", "Connections of the whole broker.", minimum=0,
          dynamic=True),
     _row("max.connections.per.ip", Kind.INT, 2**31 - 1, "", "Connections per client address.",

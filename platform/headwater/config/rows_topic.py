@@ -185,7 +185,8 @@ TOPIC_ROWS = (
         False,
         "",
         "log.preallocate",
-        "Accepted for compatibility; segments grow as they are written.",
+        "Accepted and not used: segments grow as they are written, so that a file's length is "
+        "what was appended, also after a crash.",
     ),
     _row(
         "remote.storage.enable",

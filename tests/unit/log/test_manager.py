@@ -165,3 +165,53 @@ def test_an_error_met_off_the_loop_waits_for_the_next_tick() -> None:
     assert ("t", 0) in box.manager.logs  # the offloaded job only noted it
     box.manager.flush_due()
     assert list(box.manager.logs) == [("u", 0)]
+
+
+def test_silent_producers_are_forgotten_by_a_tick_of_their_own() -> None:
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    view = batch(producer_id=7, epoch=0, sequence=0, timestamp=now_ms)
+    log.append_as_leader(view, 0, now_ms)
+    box.clock.advance(86_400_000 - 1)
+    box.manager.expire_producers()
+    assert 7 in log.producers.entries
+    box.clock.advance(1)
+    box.manager.retain_all()
+    assert 7 in log.producers.entries
+    box.manager.expire_producers()
+    assert not log.producers.entries
+
+
+def test_new_logs_go_to_the_folder_with_the_fewest() -> None:
+    box = Box(dirs=("/a", "/b", "/c"))
+    folders = [box.log(topic=f"t{number}").path[:2] for number in range(7)]
+    assert sorted(folders[:3]) == sorted(folders[3:6]) == ["/a", "/b", "/c"]
+    gone = folders[0]
+    box.manager.delete("t0", 0)
+    box.manager.delete("t3", 0)
+    assert [box.log(topic=name).path[:2] for name in ("x", "y")].count(gone) >= 1
+    box.files.failing_prefix = "/b"
+    with pytest.raises(KafkaError):
+        next(log for log in box.manager.logs.values() if log.path[:2] == "/b").append_as_leader(
+            batch(), 0, 2000
+        )
+    assert box.manager.offline_directories == ["/b"]
+    after = {box.log(topic=f"n{number}").path[:2] for number in range(4)}
+    assert after == {"/a", "/c"}
+
+
+def test_a_folder_that_fails_at_start_leaves_the_others() -> None:
+    box = Box(dirs=("/a", "/b"))
+    for name in ("t", "u"):
+        box.log(topic=name).append_as_leader(batch(), 0, 2000)
+    kept = next(log for log in box.manager.logs.values() if log.path[:2] == "/b")
+    box.manager.close()
+    box.files.failing_prefix = "/a"
+    box.open_manager()
+    assert list(box.manager.logs) == [(kept.topic, 0)]
+    assert box.manager.offline_directories == ["/a"]
+    assert len(box.manager.directory_ids) == 1
+    box.manager.logs[kept.topic, 0].append_as_leader(batch(), 0, 2000)
+    box.manager.checkpoint_recovery_points()
+    box.manager.checkpoint_high_watermarks()

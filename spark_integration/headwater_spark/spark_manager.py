@@ -73,6 +73,7 @@ class SparkManager:
         self._changed = changed
         self._drain_grace_s = drain_grace_s
         self._plan = plan_for(spark, spec.brokers)
+        zookeeper = zookeeper or spec.external_zookeeper or None
         if zookeeper is None and not self._plan.one_host:
             raise UsageError(
                 "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"

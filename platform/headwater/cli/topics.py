@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from headwater.cli.assignments import parse_settings
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.partitions import parse_assignment
 from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
 from headwater.client.values import NewTopic, PartitionDescription, TopicDescription
@@ -26,7 +28,9 @@ def topics() -> None:
 @click.argument("name")
 @click.option("--partitions", type=int, default=DEFAULT, metavar="N")
 @click.option("--replication-factor", type=int, default=DEFAULT, metavar="N")
+@click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition.")
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--validate-only", is_flag=True, help="Only say whether it could be done.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists.")
 @bootstrap_options
 @json_option
@@ -34,7 +38,9 @@ def create(
     name: str,
     partitions: int,
     replication_factor: int,
+    replica_assignment: str | None,
     settings: tuple[str, ...],
+    validate_only: bool,
     if_not_exists: bool,
     bootstrap_server: str | None,
     directory: str,
@@ -44,15 +50,26 @@ def create(
     for option, value in (("partitions", partitions), ("replication-factor", replication_factor)):
         if value != DEFAULT and value < 1:
             raise UsageError(f"--{option} {value}: give 1 or more")
+    assignments = None
+    if replica_assignment is not None:
+        if (partitions, replication_factor) != (DEFAULT, DEFAULT):
+            raise UsageError(
+                "--replica-assignment says how many partitions and replicas: drop those"
+            )
+        rows = parse_assignment(replica_assignment, "--replica-assignment")
+        assignments = dict(enumerate(rows))
     configs = parse_settings(settings, "--config")
     created = True
+    new = NewTopic(name, partitions, replication_factor, configs, assignments)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         try:
-            admin.create_topics([NewTopic(name, partitions, replication_factor, configs)])
+            admin.create_topics([new], validate_only=validate_only)
         except KafkaError as error:
             if not if_not_exists or error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             created = False
+        if validate_only:
+            return _could_create(name, possible=created, as_json=as_json)
         described = admin.describe_topics([name])[name]
     if as_json:
         echo_json({"created": created, **_document(described)})
@@ -60,6 +77,14 @@ def create(
         count = len(described.partitions)
         verb = "created" if created else "exists:"
         click.echo(f"{verb} {name}: {count} partitions, {_copies(described)} replicas each")
+    return 0
+
+
+def _could_create(name: str, *, possible: bool, as_json: bool) -> int:
+    if as_json:
+        echo_json({"topic": name, "possible": possible, "validate_only": True})
+    else:
+        click.echo(f"{name} could be created" if possible else f"{name} exists")
     return 0
 
 
@@ -81,56 +106,109 @@ def list_topics(internal: bool, bootstrap_server: str | None, directory: str, as
 
 @topics.command("describe")
 @click.argument("names", nargs=-1)
+@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas out of sync.")
+@click.option("--unavailable", is_flag=True, help="Only partitions without a live leader.")
+@click.option("--with-overrides", is_flag=True, help="Only topics with configs of their own.")
 @bootstrap_options
 @json_option
 def describe(
-    names: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+    names: tuple[str, ...],
+    under_replicated: bool,
+    unavailable: bool,
+    with_overrides: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Show partitions, leaders, replicas and in-sync replicas (all topics by default)."""
+    if under_replicated + unavailable + with_overrides > 1:
+        raise UsageError("give one of --under-replicated, --unavailable, --with-overrides")
+    wanted = _FILTERS["under" if under_replicated else "unavailable" if unavailable else "all"]
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         found = admin.describe_topics(names or None)
-    rows = sorted(found.values(), key=lambda topic: topic.name)
+        rows = sorted(found.values(), key=lambda topic: topic.name)
+        overrides = {topic.name: _overrides(admin, topic.name) for topic in rows}
+    if with_overrides:
+        rows = [topic for topic in rows if overrides[topic.name]]
+    rows = [t._replace(partitions=tuple(filter(wanted, t.partitions))) for t in rows]
+    if under_replicated or unavailable:
+        rows = [topic for topic in rows if topic.partitions]
     if as_json:
-        echo_json([_document(topic) for topic in rows])
+        echo_json([{**_document(t), "configs": overrides[t.name]} for t in rows])
         return 0
     out = console()
     for topic in rows:
-        out.print(_table(topic))
+        out.print(_table(topic, overrides[topic.name]))
     return 0
+
+
+_FILTERS: dict[str, Callable[[PartitionDescription], bool]] = {
+    "all": lambda p: True,
+    "under": lambda p: len(p.isr) < len(p.replicas),
+    "unavailable": lambda p: p.leader < 0,
+}
+
+
+def _overrides(admin: Admin, topic: str) -> dict[str, str | None]:
+    """What is set on the topic itself."""
+    found = admin.describe_configs("topic", topic)
+    return {k: e.value for k, e in sorted(found.items()) if e.source == "DYNAMIC_TOPIC_CONFIG"}
 
 
 @topics.command("delete")
 @click.argument("names", nargs=-1, required=True)
+@click.option("--if-exists", is_flag=True, help="Succeed when a topic does not exist.")
 @bootstrap_options
 @json_option
 def delete(
-    names: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+    names: tuple[str, ...],
+    if_exists: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Delete topics with all their data."""
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        admin.delete_topics(names)
+        if if_exists:
+            known = set(admin.list_topics(include_internal=True))
+            names = tuple(name for name in names if name in known)
+        if names:
+            admin.delete_topics(names)
     if as_json:
         echo_json({"deleted": list(names)})
     else:
-        click.echo(f"deleted {', '.join(names)}")
+        click.echo(f"deleted {', '.join(names)}" if names else "nothing to delete")
     return 0
 
 
 @topics.command("alter")
 @click.argument("name")
 @click.option("--partitions", type=int, required=True, metavar="N", help="The new, larger count.")
+@click.option("--replica-assignment", metavar="2:3,3:1", help="Brokers of each new partition.")
+@click.option("--validate-only", is_flag=True, help="Only say whether it could be done.")
 @bootstrap_options
 @json_option
 def alter(
-    name: str, partitions: int, bootstrap_server: str | None, directory: str, as_json: bool
+    name: str,
+    partitions: int,
+    replica_assignment: str | None,
+    validate_only: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
 ) -> int:
     """Give a topic more partitions. Keys are spread anew: their order holds per partition only."""
+    assignments = None
+    if replica_assignment is not None:
+        assignments = {name: parse_assignment(replica_assignment, "--replica-assignment")}
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        admin.create_partitions({name: partitions})
+        admin.create_partitions(
+            {name: partitions}, assignments=assignments, validate_only=validate_only
+        )
     if as_json:
-        echo_json({"topic": name, "partitions": partitions})
+        echo_json({"topic": name, "partitions": partitions, "validate_only": validate_only})
     else:
-        click.echo(f"{name} has {partitions} partitions")
+        click.echo(f"{name} {'could have' if validate_only else 'has'} {partitions} partitions")
     return 0
 
 
@@ -157,10 +235,11 @@ def _document(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-def _table(topic: TopicDescription) -> Table:
+def _table(topic: TopicDescription, overrides: dict[str, str | None]) -> Table:
     kind = " (internal)" if topic.is_internal else ""
     headings = "partition, >leader, >epoch, replicas, in sync, "
-    shown = table(f"{topic.name}{kind}  {topic.topic_id}", headings)
+    configs = "".join(f"  {key}={value}" for key, value in overrides.items())
+    shown = table(f"{topic.name}{kind}  {topic.topic_id}{configs}", headings)
     for p in topic.partitions:
         shown.add_row(
             str(p.partition),

@@ -16,13 +16,32 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from headwater.cli.assignments import parse_settings
 from headwater.cli.options import dir_option, echo_json, json_option
+from headwater.config.keys import broker_key
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import daemon
 from headwater.local.daemon import UpOptions
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 
 STOP_WAIT_S = 60.0
+SET_HELP = "A setting of every broker, kept for later starts; KEY= forgets it. Repeatable."
+OF_SLOT = frozenset(
+    {
+        "broker.id",
+        "cluster.id",
+        "log.dir",
+        "log.dirs",
+        "listeners",
+        "advertised.listeners",
+        "control.listener",
+        "control.advertised.listener",
+        "status.listener",
+        "zookeeper.connect",
+    }
+)
+"""What each broker has of its own."""
+TABLE_OPTION = "headwater.tables.option."
 
 
 @click.command()
@@ -31,6 +50,8 @@ STOP_WAIT_S = 60.0
 @click.option("--port", type=int, metavar="P", help="Port of the first broker. [default: 9092]")
 @click.option("--foreground", is_flag=True, help="Stay; Ctrl-C stops the cluster.")
 @click.option("--spark", metavar="MASTER", help="Run the brokers as Spark tasks on this master.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=SET_HELP)
+@click.option("--zookeeper", metavar="HOST:PORT,.../chroot", help="An ensemble that others run.")
 @json_option
 def up(
     brokers: int | None,
@@ -38,20 +59,47 @@ def up(
     port: int | None,
     foreground: bool,
     spark: str | None,
+    settings: tuple[str, ...],
+    zookeeper: str | None,
     as_json: bool,
 ) -> int:
     """Start a cluster in a folder and return when every broker is ready.
 
-    Data found in the folder is served again. Broker i listens on P+i, control on P+100+i,
-    its status page on P+200+i, ZooKeeper on P+300.
+    Data found in the folder is served again, with the settings of the last time. Broker i listens
+    on P+i, control on P+100+i, its status page on P+200+i, ZooKeeper on P+300.
     """
-    options = UpOptions(directory, brokers, port, spark)
+    if zookeeper is not None:
+        check_ensemble(zookeeper)
+    properties = check_properties(parse_settings(settings, "--set"))
+    options = UpOptions(directory, brokers, port, spark, zookeeper, properties)
     if foreground:
         return _foreground(options, as_json)
     path = daemon.prepare_directory(directory)
     told = _start_detached(options, path, quiet=as_json)
     _tell(told["bootstrap_servers"], path, as_json)
     return 0
+
+
+def check_properties(settings: dict[str, str]) -> dict[str, str]:
+    """Settings for every broker. Raises UsageError."""
+    for key, value in settings.items():
+        if key in OF_SLOT:
+            raise UsageError(
+                f"--set {key}: every broker has its own; --dir, --port, --brokers and --zookeeper "
+                "say which"
+            )
+        if not key.startswith(TABLE_OPTION) and value:
+            broker_key(key).parse(value)
+    return settings
+
+
+def check_ensemble(text: str) -> None:
+    """`host:port,host:port/chroot`. Raises UsageError."""
+    servers, slash, chroot = text.partition("/")
+    ports = [server.rpartition(":") for server in servers.split(",")]
+    is_bad = any(not host or not port.isdigit() for host, _, port in ports)
+    if is_bad or (slash and (not chroot or chroot.endswith("/"))):
+        raise UsageError(f"--zookeeper {text!r}: write HOST:PORT,HOST:PORT/chroot")
 
 
 def _start_detached(options: UpOptions, directory: Path, *, quiet: bool) -> dict[str, Any]:

@@ -121,10 +121,20 @@ class Admin:
         return {t.name: t for t in self._call(self._topics.describe(names))}
 
     def create_partitions(
-        self, counts: Mapping[str, int], *, timeout_ms: int = 30_000, validate_only: bool = False
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        timeout_ms: int = 30_000,
+        validate_only: bool = False,
     ) -> None:
-        """Grow topics to these partition counts. Raises InvalidPartitionsError."""
-        work = self._topics.create_partitions(dict(counts), timeout_ms, validate_only=validate_only)
+        """Grow topics to these partition counts. Raises InvalidPartitionsError.
+
+        `assignments`: topic -> the replicas of each new partition.
+        """
+        work = self._topics.create_partitions(
+            dict(counts), assignments or {}, timeout_ms, validate_only=validate_only
+        )
         self._call(work)
 
     def describe_configs(self, resource_type: str, name: str = "") -> dict[str, ConfigEntry]:

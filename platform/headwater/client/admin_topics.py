@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import UnknownTopicOrPartitionError, error_code, kafka_error
@@ -45,6 +46,7 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsResponse,
 )
 from headwater.wire.apis.k37_create_partitions import (
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
@@ -161,11 +163,25 @@ class TopicCalls:
         return await self._cluster.retrying("describe topics", attempt)
 
     async def create_partitions(
-        self, counts: dict[str, int], timeout_ms: int, *, validate_only: bool
+        self,
+        counts: dict[str, int],
+        assignments: Mapping[str, Sequence[Sequence[int]]],
+        timeout_ms: int,
+        *,
+        validate_only: bool,
     ) -> None:
         """CreatePartitions at the controller."""
         rows = tuple(
-            CreatePartitionsTopic(name=n, count=c, assignments=None) for n, c in counts.items()
+            CreatePartitionsTopic(
+                name=name,
+                count=count,
+                assignments=None
+                if name not in assignments
+                else tuple(
+                    CreatePartitionsAssignment(broker_ids=tuple(ids)) for ids in assignments[name]
+                ),
+            )
+            for name, count in counts.items()
         )
         request = CreatePartitionsRequest(
             topics=rows, timeout_ms=timeout_ms, validate_only=validate_only

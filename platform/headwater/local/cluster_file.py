@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,20 @@ class ClusterFile:
     kind: str = "local"
     manager: ProcessRef | None = None
     processes: tuple[ProcessRef, ...] = field(default=())
+    external_zookeeper: str = ""
+    properties: dict[str, str] = field(default_factory=dict)
 
     def spec(self, directory: Path) -> ClusterSpec:
         """The cluster this file describes, in `directory`."""
-        return ClusterSpec(directory, self.cluster_id, self.brokers, self.base_port, self.host)
+        return ClusterSpec(
+            directory,
+            self.cluster_id,
+            self.brokers,
+            self.base_port,
+            self.host,
+            self.external_zookeeper,
+            tuple(self.properties.items()),
+        )
 
     @property
     def running(self) -> bool:
@@ -63,6 +74,8 @@ def of_spec(spec: ClusterSpec, kind: str = "local") -> ClusterFile:
         zookeeper=spec.zookeeper,
         control_addresses=tuple(slot.control_address for slot in spec.slots),
         kind=kind,
+        external_zookeeper=spec.external_zookeeper,
+        properties=dict(spec.properties),
     )
 
 
@@ -108,6 +121,8 @@ def _decoded(document: dict[str, Any]) -> ClusterFile:
         kind=document["kind"],
         manager=ProcessRef(**manager) if manager else None,
         processes=tuple(ProcessRef(**row) for row in document["processes"]),
+        external_zookeeper=document.get("external_zookeeper", ""),
+        properties=document.get("properties", {}),
     )
 
 
@@ -183,11 +198,19 @@ class DirectoryLock:
 
 
 def resolve(
-    directory: Path, brokers: int | None, base_port: int | None, entropy: Entropy
+    directory: Path,
+    brokers: int | None,
+    base_port: int | None,
+    entropy: Entropy,
+    *,
+    zookeeper: str | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> ClusterSpec:
     """The cluster to run in `directory`: the one found there, or a new one.
 
-    Raises UsageError when the folder holds another cluster's data or too many brokers' data.
+    `zookeeper` names an external ensemble; `properties` are kept for the next time, and an empty
+    value forgets one. Raises UsageError when the folder holds another cluster's data or too many
+    brokers' data.
     """
     known = load(directory)
     if known is None:
@@ -210,7 +233,21 @@ def resolve(
             base_port=known.base_port if base_port is None else base_port,
         )
     check_folders(spec)
-    return spec
+    kept = {**dict(spec.properties), **(properties or {})}
+    rows = tuple((key, value) for key, value in kept.items() if value)
+    return replace(spec, external_zookeeper=_ensemble(spec, known, zookeeper), properties=rows)
+
+
+def _ensemble(spec: ClusterSpec, known: ClusterFile | None, given: str | None) -> str:
+    """The external ensemble to use. Raises UsageError when the cluster's metadata is elsewhere."""
+    if given is None:
+        return spec.external_zookeeper
+    if known is not None and not known.external_zookeeper:
+        raise UsageError(
+            f"{spec.directory} holds a cluster whose topics are in its embedded ZooKeeper: leave "
+            "--zookeeper out, or choose another --dir"
+        )
+    return given
 
 
 def check_folders(spec: ClusterSpec) -> None:

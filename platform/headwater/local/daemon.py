@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
@@ -47,6 +47,8 @@ class UpOptions:
     brokers: int | None = None
     base_port: int | None = None
     spark_master: str | None = None
+    zookeeper: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
 
 
 class StopRequestedError(HeadwaterError):
@@ -64,7 +66,14 @@ def run(options: UpOptions, report: Report) -> int:
     lock.acquire()
     try:
         os.environ[CLUSTER_DIR_VARIABLE] = str(directory)  # inherited by whatever we start
-        spec = cluster_file.resolve(directory, options.brokers, options.base_port, SystemEntropy())
+        spec = cluster_file.resolve(
+            directory,
+            options.brokers,
+            options.base_port,
+            SystemEntropy(),
+            zookeeper=options.zookeeper,
+            properties=options.properties,
+        )
         end_leftovers(directory)
         return _run_locked(spec, options, report)
     finally:

@@ -63,6 +63,10 @@ class ClusterSpec:
     brokers: int = BROKERS_DEFAULT
     base_port: int = PORT_DEFAULT
     host: str = LOOPBACK
+    external_zookeeper: str = ""
+    """`HOST:PORT,.../chroot` of an ensemble that others run; empty: the embedded one."""
+    properties: tuple[tuple[str, str], ...] = ()
+    """Of every broker, over what its slot says."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX:
@@ -94,7 +98,7 @@ class ClusterSpec:
     @property
     def zookeeper(self) -> str:
         """`zookeeper.connect` of every broker. The embedded one binds loopback only."""
-        return f"{LOOPBACK}:{self.zookeeper_port}"
+        return self.external_zookeeper or f"{LOOPBACK}:{self.zookeeper_port}"
 
     @property
     def bootstrap_servers(self) -> str:
@@ -108,7 +112,7 @@ class ClusterSpec:
 
     def ports(self) -> dict[int, str]:
         """Every port of the cluster with what it is for."""
-        ports = {self.zookeeper_port: "ZooKeeper"}
+        ports = {} if self.external_zookeeper else {self.zookeeper_port: "ZooKeeper"}
         for slot in self.slots:
             ports[slot.port] = slot.name
             ports[slot.control_port] = f"{slot.name} control"

@@ -60,7 +60,8 @@ class Supervisor:
         try:
             check_ports_free(self.spec)
             self._log_keeper.start()
-            self._start_zookeeper()
+            if not self.spec.external_zookeeper:
+                self._start_zookeeper()
             progress("ZooKeeper is ready", 1, total)
             self._sessions.close_leftovers()
             for slot in self.spec.slots:
@@ -170,6 +171,7 @@ def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
         "group.initial.rebalance.delay.ms": "0",  # as Kafka's own development settings
         "default.replication.factor": str(min(REPLICATION_FACTOR_MAX, spec.brokers)),
+        **dict(spec.properties),
     }
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.cluster.controller.placement import (
+from headwater.placement import (
     alternate_racks,
     assign,
     assign_by_rack,

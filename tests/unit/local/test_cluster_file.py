@@ -177,3 +177,25 @@ def test_clusters_far_enough_apart_share_no_port(tmp_path: Path) -> None:
     other = ClusterSpec(tmp_path, "b", 3, 9096)
     assert not set(one.ports()) & set(other.ports())
     assert one.bootstrap_servers == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+
+
+def test_settings_and_the_ensemble_are_kept_for_the_next_time(tmp_path: Path) -> None:
+    asked = {"num.partitions": "3", "log.retention.ms": "5"}
+    first = resolve(tmp_path, 1, 9092, SystemEntropy(), zookeeper="h:2181/k", properties=asked)
+    assert first.zookeeper == "h:2181/k"
+    assert "ZooKeeper" not in first.ports().values()
+    cluster_file.save(tmp_path, of_spec(first))
+    again = resolve(tmp_path, None, None, SystemEntropy())
+    assert (again.zookeeper, dict(again.properties)) == ("h:2181/k", asked)
+    changed = resolve(
+        tmp_path, None, None, SystemEntropy(), properties={"num.partitions": "", "min.x": "2"}
+    )
+    assert dict(changed.properties) == {"log.retention.ms": "5", "min.x": "2"}
+    rows = broker_properties(changed, changed.slot(0))
+    assert (rows["zookeeper.connect"], rows["log.retention.ms"]) == ("h:2181/k", "5")
+
+
+def test_topics_of_an_embedded_zookeeper_are_not_left_behind(tmp_path: Path) -> None:
+    cluster_file.save(tmp_path, of_spec(resolve(tmp_path, 1, 9092, SystemEntropy())))
+    with pytest.raises(UsageError, match="embedded ZooKeeper"):
+        resolve(tmp_path, None, None, SystemEntropy(), zookeeper="h:2181")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.cluster.controller import elections, placement
+from headwater.placement import assign, assign_by_rack
+from headwater_broker.cluster.controller import elections
 from headwater_broker.cluster.controller.changes import Changes
 from headwater_broker.cluster.controller.config_changes import check_configs
 from headwater_broker.cluster.controller.events import (
@@ -143,12 +144,10 @@ def _place(
     racks = {b: state.brokers[b].live().rack for b in brokers}
     known = {b: rack for b, rack in racks.items() if rack is not None}
     if brokers and len(known) == len(brokers):
-        return placement.assign_by_rack(
+        return assign_by_rack(
             known, count, factor, start=start, shift=shift, first_partition=first_partition
         )
-    return placement.assign(
-        brokers, count, factor, start=start, shift=shift, first_partition=first_partition
-    )
+    return assign(brokers, count, factor, start=start, shift=shift, first_partition=first_partition)
 
 
 def check_manual(

@@ -1,0 +1,62 @@
+"""`headwater elect`: give leadership back to preferred replicas, or force a leader (KIP-460)."""
+
+from __future__ import annotations
+
+import click
+
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.partitions import expand
+from headwater.client.admin import Admin
+from headwater.client.admin_replicas import ELECTION_TYPES
+from headwater.errors import ErrorCode, UsageError
+
+EXIT_FAILED = 1
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(ELECTION_TYPES)), metavar="preferred|unclean")
+@click.option("--partition", "wanted", multiple=True, metavar="TOPIC[:0,2]", help="Repeatable.")
+@click.option("--all", "everything", is_flag=True, help="Every partition of every topic.")
+@bootstrap_options
+@json_option
+def elect(
+    kind: str,
+    wanted: tuple[str, ...],
+    everything: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Elect leaders: the first replica of each list, or of partitions without leader any replica.
+
+    An unclean election may lose records: those that only the replicas which are down hold.
+    """
+    if everything == bool(wanted):
+        raise UsageError("give --partition TOPIC[:0,2] (repeatable), or --all")
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        rows = None if everything else expand(admin, wanted, "--partition")
+        outcomes = admin.elect_leaders(kind, rows)
+    needless = ErrorCode.ELECTION_NOT_NEEDED
+    failed = {tp: e for tp, e in outcomes.items() if e is not None and e.code is not needless}
+    elected = [tp for tp, error in outcomes.items() if error is None]
+    if as_json:
+        echo_json(
+            [
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "elected": error is None,
+                    "error": None if error is None else error.code.name,
+                    "message": None if error is None else error.detail,
+                }
+                for tp, error in outcomes.items()
+            ]
+        )
+        return EXIT_FAILED if failed else 0
+    for topic, index in elected:
+        click.echo(f"elected a leader of {topic}-{index}")
+    if not elected and not failed:
+        click.echo("nothing to do: every partition has the leader that it should have")
+    for (topic, index), error in failed.items():
+        click.echo(f"{topic}-{index}: {error}", err=True)
+    return EXIT_FAILED if failed else 0

@@ -1,0 +1,275 @@
+"""`headwater groups`: consumer groups, how far they are, and where they shall go on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.partitions import expand
+from headwater.cli.tables import console, table
+from headwater.client.admin import EARLIEST, LATEST, Admin
+from headwater.client.values import (
+    GroupDescription,
+    MemberDescription,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from headwater.errors import ErrorCode, KafkaError, UsageError
+
+EXIT_FAILED = 1
+DEAD = "Dead"
+
+Offsets = dict[TopicPartition, int]
+
+
+@click.group()
+def groups() -> None:
+    """List, describe and delete consumer groups; move or forget their offsets."""
+
+
+@groups.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only these. Repeatable.")
+@bootstrap_options
+@json_option
+def list_groups(
+    states: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+) -> int:
+    """List groups with their state and protocol."""
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        found = admin.list_groups()
+    wanted = {state.lower() for state in states}
+    shown = [g for g in found if not wanted or g.state.lower() in wanted]
+    if as_json:
+        echo_json([g._asdict() for g in shown])
+        return 0
+    rows = table(None, "group, type, state, protocol")
+    for group in shown:
+        rows.add_row(group.group_id, group.group_type, group.state, group.protocol_type)
+    console().print(rows)
+    return 0
+
+
+@groups.command("describe")
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@bootstrap_options
+@json_option
+def describe(
+    names: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+) -> int:
+    """Show members, committed offsets and lag per partition. Exit code 1 for an unknown group."""
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        documents = [_document(admin, group) for group in admin.describe_groups(names).values()]
+    unknown = [d["group"] for d in documents if d["state"] == DEAD]
+    if as_json:
+        echo_json(documents)
+    else:
+        for document in documents:
+            if document["state"] != DEAD:
+                _print(document)
+        for name in unknown:
+            click.echo(f"group {name} does not exist", err=True)
+    return EXIT_FAILED if unknown else 0
+
+
+@groups.command("delete")
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@bootstrap_options
+@json_option
+def delete(
+    names: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+) -> int:
+    """Delete groups that have no members, with their offsets."""
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        admin.delete_groups(names)
+    if as_json:
+        echo_json({"deleted": list(names)})
+    else:
+        click.echo(f"deleted {', '.join(names)}")
+    return 0
+
+
+@groups.command("delete-offsets")
+@click.argument("group")
+@click.option("--topic", "wanted", multiple=True, required=True, metavar="TOPIC[:0,2]")
+@bootstrap_options
+@json_option
+def delete_offsets(
+    group: str,
+    wanted: tuple[str, ...],
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Forget committed offsets of topics that no member of the group reads."""
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        outcomes = admin.delete_group_offsets(group, expand(admin, wanted, "--topic"))
+    failed = {tp: error for tp, error in outcomes.items() if error is not None}
+    if as_json:
+        echo_json([_row(tp, error=_code(error)) for tp, error in outcomes.items()])
+    else:
+        done = [f"{tp.topic}-{tp.partition}" for tp in outcomes if tp not in failed]
+        click.echo(f"group {group}: forgot the offsets of {', '.join(done) or 'nothing'}")
+        for tp, error in failed.items():
+            click.echo(f"{tp.topic}-{tp.partition}: {error}", err=True)
+    return EXIT_FAILED if failed else 0
+
+
+@groups.command("reset-offsets")
+@click.argument("group")
+@click.option("--topic", "wanted", multiple=True, metavar="TOPIC[:0,2]", help="Repeatable.")
+@click.option("--all-topics", is_flag=True, help="Every partition the group has an offset of.")
+@click.option("--to-earliest", is_flag=True, help="To the beginning.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-current", is_flag=True, help="To what is committed now, or the end.")
+@click.option("--to-offset", type=int, metavar="N", help="To this offset.")
+@click.option("--shift-by", type=int, metavar="N", help="On or (negative) back by N.")
+@click.option("--to-datetime", metavar="ISO", help="To the first record at or after this time.")
+@click.option("--execute", is_flag=True, help="Do it; without, only tell what would be done.")
+@bootstrap_options
+@json_option
+def reset_offsets(
+    group: str,
+    wanted: tuple[str, ...],
+    all_topics: bool,
+    execute: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+    **ways: Any,
+) -> int:
+    """Move the positions of a group that has no members now."""
+    way, value = _one_way(ways)
+    if all_topics == bool(wanted):
+        raise UsageError("give --topic TOPIC[:0,2] (repeatable), or --all-topics")
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        state = admin.describe_groups([group])[group].state
+        committed = {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
+        rows = sorted(committed) if all_topics else expand(admin, wanted, "--topic")
+        if not rows:
+            raise UsageError(f"group {group} has no committed offsets: name topics with --topic")
+        if state not in ("Empty", DEAD):
+            text = f"group {group} is {state}: stop its consumers first"
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
+        targets = _targets(admin, rows, committed, way, value)
+        if execute:
+            admin.alter_group_offsets(
+                group, {tp: OffsetAndMetadata(at) for tp, at in targets.items()}
+            )
+    if as_json:
+        plan = [_row(tp, offset=at, before=committed.get(tp)) for tp, at in targets.items()]
+        echo_json({"group": group, "executed": execute, "offsets": plan})
+        return 0
+    shown = table(None, "partition, >committed, >new offset")
+    for tp, offset in targets.items():
+        shown.add_row(f"{tp.topic}-{tp.partition}", str(committed.get(tp, "-")), str(offset))
+    console().print(shown)
+    if not execute:
+        click.echo("nothing was changed: give --execute to do it")
+    return 0
+
+
+def _one_way(ways: dict[str, Any]) -> tuple[str, Any]:
+    """The one option that says where to. Raises UsageError."""
+    given = [(name, value) for name, value in ways.items() if value not in (None, False)]
+    if len(given) != 1:
+        names = ", ".join("--" + name.replace("_", "-") for name in ways)
+        raise UsageError(f"where to? Give exactly one of {names}")
+    return given[0]
+
+
+def _targets(
+    admin: Admin, rows: list[TopicPartition], committed: Offsets, way: str, value: Any
+) -> Offsets:
+    """The new position of each partition, never outside of its log."""
+    first = _offsets(admin, rows, EARLIEST)
+    end = _offsets(admin, rows, LATEST)
+    choose: Callable[[TopicPartition], int]
+    if way == "to_earliest":
+        choose = first.__getitem__
+    elif way == "to_latest":
+        choose = end.__getitem__
+    elif way == "to_offset":
+        choose = lambda tp: int(value)  # noqa: E731
+    elif way == "to_datetime":
+        found = _offsets(admin, rows, _timestamp_ms(value))
+        choose = lambda tp: found[tp] if found[tp] >= 0 else end[tp]  # noqa: E731
+    else:
+        step = int(value) if way == "shift_by" else 0
+        choose = lambda tp: committed.get(tp, end[tp]) + step  # noqa: E731
+    return {tp: min(max(choose(tp), first[tp]), end[tp]) for tp in rows}
+
+
+def _offsets(admin: Admin, rows: list[TopicPartition], timestamp: int) -> Offsets:
+    found = admin.list_offsets(dict.fromkeys(rows, timestamp))
+    return {tp: found[tp].offset for tp in rows}
+
+
+def _timestamp_ms(text: str) -> int:
+    """`2026-11-21T10:00:00`, in this machine's zone unless it names one. Raises UsageError."""
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        example = "2026-11-21T10:00:00+01:00"
+        raise UsageError(f"--to-datetime {text!r}: write it as {example}") from None
+    return int(moment.timestamp() * 1000)
+
+
+def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
+    committed = {tp: at.offset for tp, at in admin.list_group_offsets(group.group_id).items()}
+    holders: dict[TopicPartition, MemberDescription] = {
+        tp: member for member in group.members for tp in member.assignment
+    }
+    rows = sorted(committed.keys() | holders.keys())
+    ends = _ends(admin, rows)
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "members": len(group.members),
+        "partitions": [
+            _row(
+                tp,
+                committed=committed.get(tp),
+                end=ends.get(tp),
+                lag=max(ends[tp] - committed[tp], 0) if tp in ends and tp in committed else None,
+                member=holders[tp].member_id if tp in holders else None,
+                host=holders[tp].host if tp in holders else None,
+                client_id=holders[tp].client_id if tp in holders else None,
+            )
+            for tp in rows
+        ],
+    }
+
+
+def _ends(admin: Admin, rows: list[TopicPartition]) -> Offsets:
+    """Where the partitions end; those of deleted topics are left out."""
+    known = set(admin.list_topics(include_internal=True))
+    return _offsets(admin, [tp for tp in rows if tp.topic in known], LATEST)
+
+
+def _print(document: dict[str, Any]) -> None:
+    members = document["members"]
+    title = f"{document['group']}: {document['state']}, {members} members"
+    shown = table(title, "partition, >committed, >end, >lag, member, host, client")
+    for row in document["partitions"]:
+        numbers = (row[key] for key in ("committed", "end", "lag"))
+        texts = (row[key] for key in ("member", "host", "client_id"))
+        shown.add_row(
+            f"{row['topic']}-{row['partition']}",
+            *("-" if n is None else str(n) for n in numbers),
+            *(text or "-" for text in texts),
+        )
+    console().print(shown)
+
+
+def _row(tp: TopicPartition, **facts: Any) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, **facts}
+
+
+def _code(error: KafkaError | None) -> str | None:
+    return None if error is None else error.code.name

@@ -1,0 +1,53 @@
+"""Partitions as arguments: `TOPIC`, `TOPIC:0,2`, and lists of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from headwater.client.admin import Admin
+from headwater.client.values import TopicPartition
+from headwater.errors import UsageError
+
+
+def parse_ids(text: str, option: str) -> list[int]:
+    """`1,2,3`. Raises UsageError."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option} {text!r}: write ids with commas, as in 1,2,3") from None
+
+
+def parse_assignment(text: str, option: str) -> list[list[int]]:
+    """`1:2,2:3`: replicas with colons, partitions with commas, from partition 0 on."""
+    try:
+        return [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: write the replicas of each partition with colons and partitions "
+            "with commas, as in 1:2,2:3"
+        ) from None
+
+
+def expand(admin: Admin, rows: Iterable[str], option: str) -> list[TopicPartition]:
+    """`TOPIC` means all of its partitions, `TOPIC:0,2` these two. Raises UsageError."""
+    found: list[TopicPartition] = []
+    for row in rows:
+        topic, colon, numbers = row.partition(":")
+        if not topic or (colon and not numbers):
+            raise UsageError(f"{option} {row!r}: write TOPIC or TOPIC:0,2")
+        if colon:
+            found += [TopicPartition(topic, n) for n in parse_ids(numbers, f"{option} {row!r}")]
+        else:
+            described = admin.describe_topics([topic])[topic]
+            found += [TopicPartition(topic, p.partition) for p in described.partitions]
+    return found
+
+
+def read_text(path: str) -> str:
+    """A file that an option names. Raises UsageError."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"cannot read {path}: {reason}") from None

@@ -1,0 +1,254 @@
+"""`headwater reassign`: replicas move to other brokers (KIP-455), by plans as Kafka's tool has."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.partitions import parse_ids, read_text
+from headwater.cli.tables import console, table
+from headwater.client.admin import Admin
+from headwater.client.admin_replicas import Outcomes
+from headwater.client.plans import (
+    COMPLETE,
+    FAILED,
+    IN_PROGRESS,
+    Plan,
+    current_plan,
+    judge,
+    plan_document,
+    propose,
+    read_plan,
+    read_topics,
+)
+from headwater.client.values import TopicDescription, TopicPartition
+from headwater.errors import HeadwaterError, UsageError
+from headwater.system import SystemEntropy
+
+POLL_S = 0.5
+EXIT_FAILED = 1
+
+
+@click.group()
+def reassign() -> None:
+    """Move partitions to other brokers: generate a plan, execute it, verify that it is done."""
+
+
+@reassign.command("generate")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Repeatable.")
+@click.option("--topics-file", metavar="FILE", help='{"topics": [{"topic": "t"}]}')
+@click.option("--brokers", required=True, metavar="ID,...", help="Where the replicas shall be.")
+@click.option("--disable-rack-aware", is_flag=True, help="Place without regard to racks.")
+@bootstrap_options
+@json_option
+def generate(
+    topics: tuple[str, ...],
+    topics_file: str | None,
+    brokers: str,
+    disable_rack_aware: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Propose a plan that spreads topics over brokers; nothing is changed."""
+    names = [*topics, *(read_topics(read_text(topics_file), topics_file) if topics_file else ())]
+    if not names:
+        raise UsageError("which topics? Give --topic TOPIC or --topics-file FILE")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise UsageError(f"topics that are named more than once: {', '.join(doubled)}")
+    ids = parse_ids(brokers, "--brokers")
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        found = [admin.describe_topics([name])[name] for name in names]
+        live = admin.describe_cluster().brokers
+    proposed = propose(found, ids, live, SystemEntropy(), by_rack=not disable_rack_aware)
+    now, then = plan_document(current_plan(found)), plan_document(proposed)
+    if as_json:
+        echo_json({"current": now, "proposed": then})
+        return 0
+    click.echo(f"Current partition replica assignment\n{json.dumps(now)}\n")
+    click.echo(f"Proposed partition reassignment configuration\n{json.dumps(then)}")
+    return 0
+
+
+@reassign.command("execute")
+@click.argument("plan_file", metavar="PLAN.json")
+@click.option("--additional", is_flag=True, help="Also while other moves are under way.")
+@click.option(
+    "--disallow-replication-factor-change", is_flag=True, help="Refuse to change replica counts."
+)
+@click.option("--wait", is_flag=True, help="Return when every move is done.")
+@bootstrap_options
+@json_option
+def execute(
+    plan_file: str,
+    additional: bool,
+    disallow_replication_factor_change: bool,
+    wait: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Begin the moves of a plan; tells the present assignment first, which is the way back."""
+    plan = read_plan(read_text(plan_file), plan_file)
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        before = current_plan(_topics_of(admin, plan))
+        unknown = [_name(tp) for tp in plan if tp not in before]
+        if unknown:
+            raise UsageError(f"{plan_file}: no such partitions: {', '.join(unknown)}")
+        moving = admin.list_partition_reassignments()
+        if moving and not additional:
+            names = ", ".join(map(_name, moving))
+            raise HeadwaterError(f"moves are under way ({names}): wait, or give --additional")
+        outcomes = admin.alter_partition_reassignments(
+            {tp: list(replicas) for tp, replicas in plan.items()},
+            allow_replication_factor_change=not disallow_replication_factor_change,
+        )
+        if not as_json:
+            click.echo(f"Current partition replica assignment\n{json.dumps(plan_document(before))}")
+            click.echo("\nSave this: executed, it is the way back.")
+        failed = _refusals(outcomes)
+        if wait and not failed:
+            _follow(admin, plan, quiet=as_json)
+    if as_json:
+        echo_json({"current": plan_document(before), "results": _results(outcomes)})
+    elif not failed:
+        started = "Reassigned" if wait else "Started to reassign"
+        click.echo(f"{started}: {', '.join(map(_name, plan))}")
+    _tell_refusals(failed, as_json)
+    return EXIT_FAILED if failed else 0
+
+
+@reassign.command("verify")
+@click.argument("plan_file", metavar="PLAN.json")
+@bootstrap_options
+@json_option
+def verify(plan_file: str, bootstrap_server: str | None, directory: str, as_json: bool) -> int:
+    """Say how far each move of a plan is. Exit code 1 when one has failed."""
+    plan = read_plan(read_text(plan_file), plan_file)
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        found = _status(admin, plan)
+    if as_json:
+        rows = [
+            {"topic": tp.topic, "partition": tp.partition, "status": status}
+            for tp, status in sorted(found.items())
+        ]
+        echo_json({"partitions": rows, "done": all(s == COMPLETE for s in found.values())})
+    else:
+        shown = table(None, "partition, status")
+        for tp, status in sorted(found.items()):
+            shown.add_row(_name(tp), status)
+        console().print(shown)
+    return EXIT_FAILED if FAILED in found.values() else 0
+
+
+@reassign.command("list")
+@bootstrap_options
+@json_option
+def list_moves(bootstrap_server: str | None, directory: str, as_json: bool) -> int:
+    """Show the moves under way."""
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        found = admin.list_partition_reassignments()
+    if as_json:
+        echo_json(
+            [
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "replicas": list(move.replicas),
+                    "adding_replicas": list(move.adding_replicas),
+                    "removing_replicas": list(move.removing_replicas),
+                }
+                for tp, move in sorted(found.items())
+            ]
+        )
+    elif not found:
+        click.echo("no moves are under way")
+    else:
+        shown = table(None, "partition, replicas, adding, removing")
+        for tp, move in sorted(found.items()):
+            shown.add_row(_name(tp), *(",".join(map(str, ids)) for ids in move))
+        console().print(shown)
+    return 0
+
+
+@reassign.command("cancel")
+@click.argument("plan_file", metavar="PLAN.json")
+@bootstrap_options
+@json_option
+def cancel(plan_file: str, bootstrap_server: str | None, directory: str, as_json: bool) -> int:
+    """Stop the moves of a plan that are under way; replicas go back to where they were."""
+    plan = read_plan(read_text(plan_file), plan_file)
+    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        moving = [tp for tp in admin.list_partition_reassignments() if tp in plan]
+        outcomes = admin.alter_partition_reassignments(dict.fromkeys(moving)) if moving else {}
+    failed = _refusals(outcomes)
+    if as_json:
+        echo_json({"results": _results(outcomes)})
+    elif not moving:
+        click.echo("none of the plan's moves is under way")
+    elif not failed:
+        click.echo(f"Cancelled: {', '.join(map(_name, moving))}")
+    _tell_refusals(failed, as_json)
+    return EXIT_FAILED if failed else 0
+
+
+def _topics_of(admin: Admin, plan: Plan) -> list[TopicDescription]:
+    known = set(admin.list_topics(include_internal=True))
+    names = sorted({tp.topic for tp in plan} & known)
+    return list(admin.describe_topics(names).values()) if names else []
+
+
+def _status(admin: Admin, plan: Plan) -> dict[TopicPartition, str]:
+    # The moves first: one that ends in between then is seen complete.
+    moving = admin.list_partition_reassignments()
+    return judge(plan, current_plan(_topics_of(admin, plan)), moving)
+
+
+def _follow(admin: Admin, plan: Plan, *, quiet: bool) -> None:
+    """A bar until no move of the plan is under way."""
+    output = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = quiet or not output.is_terminal
+    with Progress(*columns, TimeElapsedColumn(), console=output, disable=hidden) as shown:
+        task = shown.add_task("moving", total=len(plan))
+        while True:
+            left = sum(s == IN_PROGRESS for s in _status(admin, plan).values())
+            shown.update(task, completed=len(plan) - left)
+            if not left:
+                return
+            time.sleep(POLL_S)
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
+
+
+def _refusals(outcomes: Outcomes) -> dict[str, str]:
+    return {_name(tp): str(error) for tp, error in outcomes.items() if error is not None}
+
+
+def _tell_refusals(failed: Mapping[str, str], as_json: bool) -> None:
+    if not as_json:
+        for name, error in failed.items():
+            click.echo(f"{name}: {error}", err=True)
+
+
+def _results(outcomes: Outcomes) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "error": None if error is None else error.code.name,
+            "message": None if error is None else error.detail,
+        }
+        for tp, error in sorted(outcomes.items(), key=itemgetter(0))
+    ]

@@ -1,0 +1,126 @@
+"""Reassignment plans in the JSON of Kafka's own tool: read, checked, proposed, judged. Pure.
+
+{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from headwater.client.values import Broker, TopicDescription, TopicPartition
+from headwater.entropy import Entropy
+from headwater.errors import UsageError
+from headwater.placement import assign, assign_by_rack
+
+Plan = dict[TopicPartition, tuple[int, ...]]
+
+PLAN_VERSION = 1
+COMPLETE = "complete"
+IN_PROGRESS = "in progress"
+FAILED = "failed"
+
+
+def read_plan(text: str, origin: str) -> Plan:
+    """A plan from its JSON. Raises UsageError that says what is wrong with it."""
+    rows = _rows(text, origin, "partitions")
+    plan: Plan = {}
+    for row in rows:
+        try:
+            tp = TopicPartition(str(row["topic"]), int(row["partition"]))
+            replicas = tuple(int(b) for b in row["replicas"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise UsageError(f"{origin}: {row!r} is no row of a plan: {e!r}") from e
+        if tp in plan:
+            raise UsageError(f"{origin}: {tp.topic}-{tp.partition} stands in it more than once")
+        doubled = sorted(b for b, times in Counter(replicas).items() if times > 1)
+        if doubled:
+            where = f"{tp.topic}-{tp.partition}"
+            raise UsageError(f"{origin}: {where} names replicas more than once: {doubled}")
+        plan[tp] = replicas
+    if not plan:
+        raise UsageError(f"{origin}: it holds no partitions to move")
+    return plan
+
+
+def read_topics(text: str, origin: str) -> list[str]:
+    """Kafka's list of topics to move: `{"version": 1, "topics": [{"topic": "t"}]}`."""
+    try:
+        return [str(row["topic"]) for row in _rows(text, origin, "topics")]
+    except (KeyError, TypeError) as e:
+        raise UsageError(f"{origin}: a row without a topic") from e
+
+
+def _rows(text: str, origin: str, key: str) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as e:
+        raise UsageError(f"{origin}: not JSON: {e}") from e
+    rows = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(rows, list):
+        raise UsageError(f'{origin}: no list "{key}"')
+    return rows
+
+
+def plan_document(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
+    """The plan as `read_plan` reads it."""
+    rows = [
+        {"topic": topic, "partition": index, "replicas": list(replicas)}
+        for (topic, index), replicas in sorted(plan.items())
+    ]
+    return {"version": PLAN_VERSION, "partitions": rows}
+
+
+def current_plan(topics: Iterable[TopicDescription]) -> Plan:
+    """Where the replicas are now: what brings them back."""
+    return {TopicPartition(t.name, p.partition): p.replicas for t in topics for p in t.partitions}
+
+
+def propose(
+    topics: Iterable[TopicDescription],
+    broker_ids: Sequence[int],
+    live: Collection[Broker],
+    entropy: Entropy,
+    *,
+    by_rack: bool = True,
+) -> Plan:
+    """Every topic placed anew over these brokers, in the order given (Kafka's algorithm).
+
+    Racks count when every broker has one. Raises UsageError, KafkaError (too few brokers).
+    """
+    doubled = sorted(b for b, times in Counter(broker_ids).items() if times > 1)
+    if doubled:
+        raise UsageError(f"brokers that are listed more than once: {doubled}")
+    known = {b.node_id: b.rack for b in live}
+    missing = sorted(set(broker_ids) - known.keys())
+    if missing:
+        raise UsageError(f"brokers {missing} do not run; running are {sorted(known)}")
+    racks = {b: rack for b in broker_ids if (rack := known[b]) is not None}
+    plan: Plan = {}
+    for topic in topics:
+        count, factor = len(topic.partitions), len(topic.partitions[0].replicas)
+        last = len(broker_ids) - 1
+        start = min(int(entropy.uniform(0, len(broker_ids))), last)
+        shift = min(int(entropy.uniform(0, len(broker_ids))), last)
+        if by_rack and len(racks) == len(broker_ids):
+            placed = assign_by_rack(racks, count, factor, start=start, shift=shift)
+        else:
+            placed = assign(broker_ids, count, factor, start=start, shift=shift)
+        for index, replicas in placed.items():
+            plan[TopicPartition(topic.name, index)] = replicas
+    return plan
+
+
+def judge(
+    plan: Plan, now: Mapping[TopicPartition, Sequence[int]], moving: Collection[TopicPartition]
+) -> dict[TopicPartition, str]:
+    """How far each partition of a plan is; the order of replicas counts, as the first leads."""
+    found: dict[TopicPartition, str] = {}
+    for tp, target in plan.items():
+        if tp in moving:
+            found[tp] = IN_PROGRESS
+        else:
+            found[tp] = COMPLETE if tuple(now.get(tp, ())) == target else FAILED
+    return found

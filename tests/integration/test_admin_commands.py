@@ -1,0 +1,230 @@
+"""`headwater topics|configs|groups|reassign|elect` on three real brokers, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import Consumer, Producer
+from integration.cluster import LocalCluster
+from integration.conftest import Start
+
+pytestmark = pytest.mark.integration
+
+HEADWATER = str(Path(sys.executable).parent / "headwater")
+RECORDS = 200
+
+
+def run(cluster: LocalCluster, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [HEADWATER, *arguments, "--bootstrap-server", cluster.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    told = f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == code, told
+    assert "Traceback" not in done.stdout + done.stderr, told
+    return done
+
+
+def told(cluster: LocalCluster, *arguments: str, code: int = 0) -> Any:
+    return json.loads(run(cluster, *arguments, "--json", code=code).stdout)
+
+
+def fill(cluster: LocalCluster, topic: str, count: int = RECORDS) -> None:
+    with Producer(cluster.bootstrap, acks="all") as producer:
+        for number in range(count):
+            producer.send(topic, str(number).encode())
+
+
+def read(cluster: LocalCluster, topic: str) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    with Consumer(bootstrap_servers=cluster.bootstrap) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek_to_beginning([(topic, 0)])
+        while rows := consumer.poll(2000):
+            found += [r.value for part in rows.values() for r in part]
+    return found
+
+
+def test_topics_with_manual_assignments_and_dry_runs(shared_cluster: LocalCluster) -> None:
+    c = shared_cluster
+    assert told(c, "topics", "create", "manual", "--partitions", "2", "--validate-only") == {
+        "topic": "manual",
+        "possible": True,
+        "validate_only": True,
+    }
+    assert "manual" not in told(c, "topics", "list")
+    run(c, "topics", "create", "manual", "--replica-assignment", "2:0,0:1", "--config",
+        "retention.ms=9000000")  # fmt: skip
+    run(c, "topics", "alter", "manual", "--partitions", "3", "--replica-assignment", "1:9", code=1)
+    run(c, "topics", "alter", "manual", "--partitions", "3", "--validate-only")
+    run(c, "topics", "alter", "manual", "--partitions", "3", "--replica-assignment", "1:2")
+    [topic] = told(c, "topics", "describe", "manual")
+    assert [p["replicas"] for p in topic["partitions"]] == [[2, 0], [0, 1], [1, 2]]
+    assert [p["leader"] for p in topic["partitions"]] == [2, 0, 1]
+    assert topic["configs"] == {"retention.ms": "9000000"}
+    assert told(c, "topics", "describe", "manual", "--under-replicated") == []
+    assert told(c, "topics", "describe", "manual", "--unavailable") == []
+    assert [t["topic"] for t in told(c, "topics", "describe", "manual", "--with-overrides")] == [
+        "manual"
+    ]
+    run(c, "topics", "create", "manual", "--replica-assignment", "0", "--partitions", "1", code=2)
+    assert told(c, "topics", "delete", "manual", "never-made", "--if-exists")["deleted"] == [
+        "manual"
+    ]
+
+
+def test_configs_tell_default_source_type_and_meaning(shared_cluster: LocalCluster) -> None:
+    c = shared_cluster
+    run(c, "topics", "create", "conf", "--config", "segment.bytes=1048576")
+    row = told(c, "configs", "describe", "topic", "conf")["segment.bytes"]
+    assert row["value"] == "1048576" and row["source"] == "DYNAMIC_TOPIC_CONFIG"
+    assert (row["default"], row["type"]) == (str(1 << 30), "int")
+    assert row["documentation"]
+    run(c, "configs", "alter", "brokers", "--set", "log.retention.ms=86400000")
+    run(c, "configs", "alter", "broker", "1", "--set", "log.retention.ms=43200000")
+
+    def retention(broker: str) -> tuple[str, str]:
+        row = told(c, "configs", "describe", "broker", broker, "--all")["log.retention.ms"]
+        return row["value"], row["source"]
+
+    assert retention("0") == ("86400000", "DYNAMIC_DEFAULT_BROKER_CONFIG")
+    assert retention("1") == ("43200000", "DYNAMIC_BROKER_CONFIG")
+    assert list(told(c, "configs", "describe", "brokers")) == ["log.retention.ms"]
+    refused = run(c, "configs", "alter", "broker", "1", "--set", "log.dirs=/x", code=1).stderr
+    assert "start the broker anew" in refused
+    run(c, "configs", "alter", "brokers", "--unset", "log.retention.ms")
+    run(c, "configs", "alter", "broker", "1", "--unset", "log.retention.ms")
+    assert retention("1") == ("604800000", "DEFAULT_CONFIG")
+
+
+def test_groups_are_listed_described_moved_and_forgotten(shared_cluster: LocalCluster) -> None:
+    c = shared_cluster
+    run(c, "topics", "create", "read", "--partitions", "1")
+    fill(c, "read", 100)
+    with Consumer("read", bootstrap_servers=c.bootstrap, group_id="readers",
+                  auto_offset_reset="earliest") as consumer:  # fmt: skip
+        seen = 0
+        while seen < 40:
+            seen += sum(len(rows) for rows in consumer.poll(1000, 40 - seen).values())
+        consumer.commit()
+        [group] = told(c, "groups", "describe", "readers")
+        [row] = group["partitions"]
+        assert (group["state"], row["committed"], row["end"], row["lag"]) == ("Stable", 40, 100, 60)
+        assert row["member"] and row["host"]
+        busy = run(c, "groups", "reset-offsets", "readers", "--topic", "read", "--to-earliest",
+                   "--execute", code=1)  # fmt: skip
+        assert "stop its consumers" in busy.stderr
+        run(c, "groups", "delete", "readers", code=1)
+    assert "readers" in [g["group_id"] for g in told(c, "groups", "list", "--state", "empty")]
+
+    def reset(*way: str) -> int:
+        found = told(c, "groups", "reset-offsets", "readers", "--all-topics", *way)
+        return int(found["offsets"][0]["offset"])
+
+    assert reset("--to-earliest") == 0
+    assert reset("--shift-by", "-15") == 25
+    assert reset("--to-offset", "999") == 100
+    assert reset("--to-current") == 40
+    assert reset("--to-datetime", "2020-01-01T00:00:00") == 0
+    assert reset("--to-latest", "--execute") == 100
+    assert reset("--to-current") == 100
+    run(c, "groups", "delete-offsets", "readers", "--topic", "read:0")
+    assert told(c, "groups", "describe", "readers")[0]["partitions"] == []
+    run(c, "groups", "delete", "readers")
+    run(c, "groups", "describe", "readers", code=1)
+
+
+def test_partitions_move_by_a_plan_and_keep_every_record(
+    shared_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    c = shared_cluster
+    run(c, "topics", "create", "moved", "--replica-assignment", "0:1")
+    fill(c, "moved")
+    made = told(c, "reassign", "generate", "--topic", "moved", "--brokers", "1,2")
+    assert made["current"]["partitions"] == [{"topic": "moved", "partition": 0, "replicas": [0, 1]}]
+    proposed = made["proposed"]
+    assert sorted(proposed["partitions"][0]["replicas"]) == [1, 2]
+    plan, back = tmp_path / "plan.json", tmp_path / "back.json"
+    plan.write_text(json.dumps(proposed))
+    assert told(c, "reassign", "verify", str(plan), code=1)["done"] is False
+    done = told(c, "reassign", "execute", str(plan), "--wait")
+    assert done["results"][0]["error"] is None
+    assert told(c, "reassign", "verify", str(plan))["done"] is True
+    partition = c.describe("moved")
+    assert list(partition.replicas) == proposed["partitions"][0]["replicas"]
+    assert sorted(partition.isr) == [1, 2]
+    c.wait_until(lambda: not list(c.spec.slot(0).folder.rglob("moved-0")), "old replica is gone")
+    assert read(c, "moved") == [str(n).encode() for n in range(RECORDS)]
+    back.write_text(json.dumps(done["current"]))
+    run(c, "reassign", "execute", str(back), "--wait")
+    assert c.describe("moved").replicas == (0, 1)
+    assert read(c, "moved") == [str(n).encode() for n in range(RECORDS)]
+    assert told(c, "reassign", "list") == []
+    assert "none of the plan" in run(c, "reassign", "cancel", str(back)).stdout
+
+
+def test_a_move_waits_for_its_broker_outlives_controllers_and_is_cancelled(
+    start_cluster: Start, tmp_path: Path
+) -> None:
+    c = start_cluster(brokers=3)
+    run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
+    fill(c, "slow")
+    plan = tmp_path / "plan.json"
+    rows = [{"topic": "slow", "partition": 0, "replicas": [2, 0]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    c.pause(2)  # it stays registered, and takes nothing
+    run(c, "reassign", "execute", str(plan))
+    [move] = told(c, "reassign", "list")
+    assert (move["adding_replicas"], move["removing_replicas"]) == ([2], [1])
+    assert told(c, "reassign", "verify", str(plan))["partitions"][0]["status"] == "in progress"
+    again = run(c, "reassign", "execute", str(plan), code=1).stderr
+    assert "moves are under way" in again
+    controller = c.status(0)["controller_id"]
+    if controller != 2:
+        c.kill_broker(controller, restart=True)
+        c.wait_until(lambda: c.leader_of("slow") >= 0, "a leader")
+    assert [m["adding_replicas"] for m in told(c, "reassign", "list")] == [[2]]
+    run(c, "reassign", "cancel", str(plan))
+    assert told(c, "reassign", "list") == []
+    assert c.describe("slow").replicas == (0, 1)
+    c.resume(2)
+    run(c, "reassign", "execute", str(plan), "--wait")
+    c.wait_until(lambda: told(c, "reassign", "verify", str(plan), code=0)["done"], "it is moved")
+    assert read(c, "slow") == [str(n).encode() for n in range(RECORDS)]
+
+
+def test_leaders_come_back_by_election_and_unclean_ones_are_forced(start_cluster: Start) -> None:
+    c = start_cluster(brokers=3, auto_leader_rebalance_enable="false")
+    run(c, "topics", "create", "led", "--replica-assignment", "0:1,1:0")
+    run(c, "topics", "create", "lost", "--replica-assignment", "2:1")
+    fill(c, "lost", 10)
+    c.stop_broker(0)
+    c.wait_until(lambda: c.leader_of("led") == 1, "the other leads")
+    failed = run(c, "elect", "preferred", "--partition", "led:0", code=1).stderr
+    assert "broker 0 is not running" in failed
+    c.restart(0)
+    c.wait_isr("led", 2)
+    found = told(c, "elect", "preferred", "--partition", "led")
+    assert [(r["partition"], r["elected"], r["error"]) for r in found] == [
+        (0, True, None),
+        (1, False, "ELECTION_NOT_NEEDED"),
+    ]
+    assert c.leader_of("led") == 0
+    assert "nothing to do" in run(c, "elect", "preferred", "--all").stdout
+    c.stop_broker(1)
+    c.wait_isr("lost", 1)
+    c.kill_broker(2)
+    c.restart(1)
+    c.wait_until(lambda: c.describe("lost").leader == -1, "nobody leads")
+    run(c, "elect", "preferred", "--partition", "lost", code=1)
+    run(c, "elect", "unclean", "--partition", "lost")
+    assert c.describe("lost").leader == 1

@@ -1,0 +1,110 @@
+"""Reassignment plans: read, refused, proposed, judged."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+
+from headwater.client.plans import (
+    COMPLETE,
+    FAILED,
+    IN_PROGRESS,
+    current_plan,
+    judge,
+    plan_document,
+    propose,
+    read_plan,
+    read_topics,
+)
+from headwater.client.values import (
+    Broker,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
+from headwater.errors import KafkaError, UsageError
+from headwater.testing.clocks import SeededEntropy
+
+
+def topic(name: str, *replicas: tuple[int, ...]) -> TopicDescription:
+    rows = tuple(PartitionDescription(i, r[0], 0, r, r, ()) for i, r in enumerate(replicas))
+    return TopicDescription(name, UUID(int=1), False, rows)
+
+
+def brokers(*ids: int, racks: tuple[str, ...] = ()) -> tuple[Broker, ...]:
+    named = racks or (None,) * len(ids)
+    return tuple(Broker(i, "host", 9092, rack) for i, rack in zip(ids, named, strict=True))
+
+
+def test_a_plan_is_what_kafkas_tool_writes_and_comes_back_the_same() -> None:
+    text = '{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[4,1],"log_dirs":[]}]}'
+    plan = read_plan(text, "plan.json")
+    assert plan == {TopicPartition("t", 1): (4, 1)}
+    assert read_plan(json.dumps(plan_document(plan)), "again") == plan
+    assert read_topics('{"topics":[{"topic":"a"},{"topic":"b"}],"version":1}', "f") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense", "not JSON"),
+        ("[]", 'no list "partitions"'),
+        ('{"partitions":[]}', "no partitions to move"),
+        ('{"partitions":[{"topic":"t"}]}', "no row of a plan"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":[1,2,1]}]}', "more than once: [1]"),
+        (
+            json.dumps({"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}] * 2}),
+            "t-0 stands in it more than once",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_in_words(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_plan(text, "plan.json")
+    assert words in str(caught.value) and "plan.json" in str(caught.value)
+
+
+def test_a_proposal_uses_just_the_brokers_named_and_keeps_the_counts() -> None:
+    found = [topic("a", (1, 2), (2, 1), (1, 2)), topic("b", (3,))]
+    plan = propose(found, [4, 5, 6], brokers(1, 2, 3, 4, 5, 6), SeededEntropy(3))
+    assert {tp: len(r) for tp, r in plan.items()} == {
+        ("a", 0): 2,
+        ("a", 1): 2,
+        ("a", 2): 2,
+        ("b", 0): 1,
+    }
+    assert {b for replicas in plan.values() for b in replicas} <= {4, 5, 6}
+    assert sorted(plan[TopicPartition("a", i)][0] for i in range(3)) == [4, 5, 6]
+
+
+def test_a_proposal_spreads_over_racks_where_all_are_known() -> None:
+    live = brokers(1, 2, 3, 4, racks=("x", "x", "y", "y"))
+    rows = [topic("a", *[(1, 2)] * 8)]
+    for seed in range(5):
+        plan = propose(rows, [1, 2, 3, 4], live, SeededEntropy(seed))
+        assert all((a < 3) != (b < 3) for a, b in plan.values())
+    flat = propose(rows, [1, 2], live, SeededEntropy(1), by_rack=False)
+    assert {frozenset(r) for r in flat.values()} == {frozenset({1, 2})}
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "words"),
+    [
+        ([1, 1], UsageError, "more than once"),
+        ([1, 9], UsageError, "[9] do not run"),
+        ([1], KafkaError, "replication factor"),
+    ],
+)
+def test_brokers_that_cannot_hold_it(ids: list[int], error: type[Exception], words: str) -> None:
+    with pytest.raises(error) as caught:
+        propose([topic("a", (1, 2))], ids, brokers(1, 2), SeededEntropy(1))
+    assert words.lower() in str(caught.value).lower()
+
+
+def test_a_plan_is_judged_by_what_moves_and_what_is() -> None:
+    a, b, c, d = (TopicPartition("t", i) for i in range(4))
+    plan = {a: (1, 2), b: (1, 2), c: (1, 2), d: (1, 2)}
+    now = current_plan([topic("t", (1, 2), (2, 1), (3,))])
+    assert judge(plan, now, {c}) == {a: COMPLETE, b: FAILED, c: IN_PROGRESS, d: FAILED}

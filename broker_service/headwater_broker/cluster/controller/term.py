@@ -199,8 +199,11 @@ class TermOfOffice:
         while first or self._stale or self._queue:
             first = False
             stale, self._stale = self._stale, set()
-            for path in sorted(stale):
-                await self._refresh(machine, path)
+            # Topics before requests to delete some: what is decided here is not in the store yet,
+            # and a topic read after its deletion was decided would be taken for a new one.
+            for path in WATCHED:
+                if path in stale:
+                    await self._refresh(machine, path)
             while self._queue:
                 machine.handle(self._queue.popleft())
             await self._carry_out(machine.take())

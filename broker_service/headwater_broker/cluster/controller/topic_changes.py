@@ -31,7 +31,8 @@ from headwater_broker.cluster.controller.transitions import PartitionPhase, Repl
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
 TOPIC_NAME_CHARS_MAX = 249
-OFFSETS_TOPIC = "__consumer_offsets"
+FIXED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Which partition a group or transaction belongs to follows from how many there are."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
@@ -259,6 +260,9 @@ def _plan_growth(
     if topic is None:
         text = f"The topic '{growth.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    if topic.name in FIXED_TOPICS:
+        text = f"the number of partitions of {topic.name} cannot be changed"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     now = len(topic.partitions)
     if growth.count <= now:
         text = f"Topic has {now} partitions; the number can only be increased, not to "

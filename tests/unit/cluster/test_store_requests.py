@@ -1,0 +1,237 @@
+"""Requests that old tools write into the store, balancing by itself, and controllers deposed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headwater.errors import ErrorCode
+from headwater.ports.metadata_store import Create, Delete, NoNodeError, Set
+from headwater_broker.cluster import znodes
+from headwater_broker.cluster.controller.events import (
+    BalanceTick,
+    CreatePartitions,
+    ElectLeaders,
+    Growth,
+    Reassign,
+)
+from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
+from unit.cluster.machine_world import World
+from unit.cluster.test_controller_shell import create, leader, rejoin, rejoin_partition
+
+
+def play(story: Callable[[Cluster], Awaitable[None]], brokers: int = 3) -> None:
+    async def main() -> None:
+        async with Cluster(brokers) as cluster:
+            await asyncio.wait_for(story(cluster), 30)
+
+    asyncio.run(main())
+
+
+async def file_request(broker: FakeBroker, path: str, document: object = None) -> None:
+    data = b"" if document is None else json.dumps(document).encode()
+    await broker.store.multi([Create(path, data)])
+
+
+async def is_gone(broker: FakeBroker, path: str) -> bool:
+    try:
+        await broker.store.get(path)
+    except NoNodeError:
+        return True
+    return False
+
+
+async def until_gone(broker: FakeBroker, path: str) -> None:
+    for _ in range(500):
+        if await is_gone(broker, path):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{path} stays")
+
+
+def plan(*rows: tuple[str, int, list[int]]) -> object:
+    parts = [{"topic": t, "partition": p, "replicas": r} for t, p, r in rows]
+    return {"version": 1, "partitions": parts}
+
+
+def test_a_reassignment_filed_in_the_store_runs_and_its_node_goes() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2), (1, 2))
+        rows = plan(("t", 0, [1, 3]), ("nowhere", 0, [1]), ("t", 1, [1, 9]))
+        await file_request(one, znodes.REASSIGN_REQUEST, rows)
+        await until(lambda: one.view.topics["t"].partitions[0].replicas == (1, 3, 2))
+        await until_gone(one, znodes.REASSIGN_REQUEST)
+        assert one.view.topics["t"].partitions[1].replicas == (1, 2), "one bad row, others go on"
+        await rejoin_partition(one, "t", 0)
+        await until(lambda: one.view.topics["t"].partitions[0].replicas == (1, 3))
+
+    play(story)
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", b'{"partitions":[]}'])
+def test_a_request_that_cannot_be_read_is_removed(data: bytes) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        for path in (znodes.REASSIGN_REQUEST, znodes.PREFERRED_REQUEST):
+            await one.store.multi([Create(path, data)])
+            await until_gone(one, path)
+        assert await create(one, "t", (1,)) is ErrorCode.NONE
+
+    play(story, brokers=1)
+
+
+def test_a_preferred_election_filed_in_the_store_moves_whom_it_can() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (2, 1), (3, 1))
+        await cluster.kill(2)
+        await cluster.kill(3)
+        one = cluster.all()[0]
+        await until(lambda: [leader(one, "t", p) for p in (0, 1)] == [1, 1])
+        for broker_id in (2, 3):
+            await cluster.add(broker_id)
+        await until(lambda: len(one.view.brokers) == 3)
+        await rejoin(cluster, "t", 2)
+        await cluster.kill(3)
+        await until(lambda: 3 not in one.view.brokers)
+        parts = [{"topic": "t", "partition": "0"}, {"topic": "t", "partition": 1}]
+        await file_request(one, znodes.PREFERRED_REQUEST, {"partitions": parts})
+        await until(lambda: leader(one, "t", 0) == 2)
+        await until_gone(one, znodes.PREFERRED_REQUEST)
+        assert leader(one, "t", 1) == 1, "its preferred replica is down"
+
+    play(story)
+
+
+def test_deletions_filed_in_the_store_and_of_topics_nobody_knows() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        for topic in ("t", "nowhere"):
+            await file_request(one, znodes.delete_request_path(topic))
+        await until(lambda: "t" not in one.view.topics)
+        for topic in ("t", "nowhere"):
+            await until_gone(one, znodes.delete_request_path(topic))
+        await until(lambda: ("t", 0, True) in cluster.brokers[2].stopped)
+
+    play(story)
+
+
+def test_requests_filed_while_nobody_is_controller_are_carried_out() -> None:
+    async def story(cluster: Cluster) -> None:
+        active = next(b for b in cluster.all() if b.controller.is_active)
+        other = next(b for b in cluster.all() if b is not active)
+        await create(active, "gone", (1, 2, 3))
+        await create(active, "t", (other.broker_id,))
+        await cluster.kill(active.broker_id)
+        rows = plan(("t", 0, [other.broker_id, 6 - other.broker_id - active.broker_id]))
+        await file_request(other, znodes.REASSIGN_REQUEST, rows)
+        await file_request(other, znodes.delete_request_path("gone"))
+        await until(lambda: "gone" not in other.view.topics)
+        await until(lambda: len(other.view.topics["t"].partitions[0].replicas) == 2)
+        await until_gone(other, znodes.REASSIGN_REQUEST)
+
+    play(story)
+
+
+def test_the_controllers_node_removed_by_hand_ends_its_term() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        epochs = {b.controller.controller_epoch for b in cluster.all()}
+        await one.store.multi([Delete(znodes.CONTROLLER)])
+        await until(lambda: any(b.controller.controller_epoch > max(epochs) for b in cluster.all()))
+        await until(lambda: sum(b.controller.is_active for b in cluster.all()) == 1)
+        assert await create(one, "t", (1, 2, 3)) is ErrorCode.NONE
+
+    play(story)
+
+
+def test_a_deposed_controller_writes_nothing() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        active = next(b for b in cluster.all() if b.controller.is_active)
+        before = active.controller.controller_epoch
+        # Another controller has raised the epoch, and this one has not heard of it.
+        await one.store.multi([Set(znodes.CONTROLLER_EPOCH, str(before + 1).encode())])
+        assert await create(one, "t", (1, 2, 3)) is ErrorCode.NONE
+        now = [b.controller.controller_epoch for b in cluster.all() if b.controller.is_active]
+        assert now and now[0] > before + 1, "the write had to wait for a controller that may"
+
+    play(story)
+
+
+def led_elsewhere(count: int, astray: int) -> World:
+    """Broker 1 is preferred for `count` partitions, and 2 leads `astray` of them."""
+    world = World()
+    for broker_id in (1, 2):
+        world.up(broker_id)
+    world.create("t", *[(2, 1)] * astray, *[(1, 2)] * (count - astray))
+    targets = {("t", index): (1, 2) for index in range(astray)}
+    world.ask(lambda token: Reassign(token, targets))
+    assert [world.partition("t", i).leader for i in range(astray)] == [2] * astray
+    return world
+
+
+@pytest.mark.parametrize(("astray", "moved"), [(1, False), (2, True)])
+def test_leaders_go_home_when_more_than_a_tenth_is_astray(astray: int, moved: bool) -> None:
+    world = led_elsewhere(10, astray)
+    world.handle(BalanceTick())
+    leaders = [world.partition("t", i).leader for i in range(astray)]
+    assert leaders == [1 if moved else 2] * astray
+    world.close()
+
+
+def test_partitions_that_move_are_not_balanced() -> None:
+    world = led_elsewhere(4, 2)
+    world.up(3)
+    world.ask(lambda token: Reassign(token, {("t", 0): (1, 3)}))
+    world.handle(BalanceTick())
+    assert [world.partition("t", i).leader for i in (0, 1)] == [2, 1]
+    world.close()
+
+
+def test_a_worked_case_leaders_of_three_come_back_after_two_deaths() -> None:
+    """Brokers 1 and 2 die and return: 3 leads all until leadership is balanced."""
+    world = World()
+    for broker_id in (1, 2, 3):
+        world.up(broker_id)
+    world.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
+    for broker_id in (1, 2):
+        world.down(broker_id)
+    for broker_id in (1, 2):
+        world.up(broker_id)
+    for index in range(3):
+        partition = world.partition("t", index)
+        assert partition.leader == 3
+        world.alter_isr(partition, (1, 2, 3))
+    world.handle(BalanceTick())
+    assert [world.partition("t", i).leader for i in range(3)] == [1, 2, 3]
+    world.close()
+
+
+def test_internal_topics_do_not_grow() -> None:
+    """Which partition a group belongs to follows from their number."""
+    world = World()
+    world.up(1)
+    for name in ("__consumer_offsets", "__transaction_state"):
+        world.create(name, (1,))
+        growth = (Growth(name, 2, None),)
+        [result] = world.ask(lambda token, g=growth: CreatePartitions(token, g, False))
+        assert result.error is ErrorCode.INVALID_REQUEST
+        assert "cannot be changed" in (result.message or "")
+    world.close()
+
+
+def test_elections_of_unknown_partitions_leave_the_others_alone() -> None:
+    world = World()
+    world.up(1)
+    world.create("t", (1,))
+    asked = (("t", 0), ("u", 0))
+    rows = world.ask(lambda token: ElectLeaders(token, False, asked))
+    assert rows["t", 0][0] is ErrorCode.ELECTION_NOT_NEEDED
+    assert rows["u", 0][0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    world.close()

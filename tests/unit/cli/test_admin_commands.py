@@ -1,61 +1,77 @@
-"""`headwater topics|configs|groups|reassign|elect` on three real brokers, as a user runs them."""
+"""`headwater topics|configs|groups|reassign|elect` over sockets, against three whole brokers."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import click
 import pytest
 
 from headwater import Consumer, Producer
-from integration.cluster import LocalCluster
-from integration.conftest import Start
+from headwater.cli.configs import configs
+from headwater.cli.elect import elect
+from headwater.cli.groups import groups
+from headwater.cli.main import run_command
+from headwater.cli.reassign import reassign
+from headwater.cli.topics import topics
+from whole_cluster import ServedCluster
 
-pytestmark = pytest.mark.integration
-
-HEADWATER = str(Path(sys.executable).parent / "headwater")
+COMMANDS: dict[str, click.Command] = {
+    c.name or "": c for c in (topics, configs, groups, reassign, elect)
+}
 RECORDS = 200
 
 
-def run(cluster: LocalCluster, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [HEADWATER, *arguments, "--bootstrap-server", cluster.bootstrap],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    told = f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert done.returncode == code, told
-    assert "Traceback" not in done.stdout + done.stderr, told
-    return done
+class Ran(NamedTuple):
+    stdout: str
+    stderr: str
 
 
-def told(cluster: LocalCluster, *arguments: str, code: int = 0) -> Any:
-    return json.loads(run(cluster, *arguments, "--json", code=code).stdout)
+def run(cluster: ServedCluster, name: str, *arguments: str, code: int = 0) -> Ran:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        given = [*arguments, "--bootstrap-server", cluster.bootstrap]
+        found = run_command(COMMANDS[name], given)
+    told = f"{name} {arguments}: {found}\n{out.getvalue()}\n{err.getvalue()}"
+    assert found == code, told
+    return Ran(out.getvalue(), err.getvalue())
 
 
-def fill(cluster: LocalCluster, topic: str, count: int = RECORDS) -> None:
+def told(cluster: ServedCluster, name: str, *arguments: str, code: int = 0) -> Any:
+    return json.loads(run(cluster, name, *arguments, "--json", code=code).stdout)
+
+
+def fill(cluster: ServedCluster, topic: str, count: int = RECORDS) -> None:
     with Producer(cluster.bootstrap, acks="all") as producer:
         for number in range(count):
             producer.send(topic, str(number).encode())
 
 
-def read(cluster: LocalCluster, topic: str) -> list[bytes | None]:
+def read(cluster: ServedCluster, topic: str, count: int = RECORDS) -> list[bytes | None]:
     found: list[bytes | None] = []
     with Consumer(bootstrap_servers=cluster.bootstrap) as consumer:
         consumer.assign([(topic, 0)])
-        consumer.seek_to_beginning([(topic, 0)])
-        while rows := consumer.poll(2000):
+        consumer.seek_to_beginning((topic, 0))
+        while len(found) < count and (rows := consumer.poll(5000)):
             found += [r.value for part in rows.values() for r in part]
     return found
 
 
-def test_topics_with_manual_assignments_and_dry_runs(shared_cluster: LocalCluster) -> None:
-    c = shared_cluster
+WRITTEN = [str(n).encode() for n in range(RECORDS)]
+
+
+@pytest.fixture
+def c(tmp_path: Path) -> Iterator[ServedCluster]:
+    with ServedCluster(tmp_path / "cluster", auto_leader_rebalance_enable="false") as cluster:
+        yield cluster
+
+
+def test_topics_with_manual_assignments_and_dry_runs(c: ServedCluster) -> None:
     assert told(c, "topics", "create", "manual", "--partitions", "2", "--validate-only") == {
         "topic": "manual",
         "possible": True,
@@ -82,8 +98,7 @@ def test_topics_with_manual_assignments_and_dry_runs(shared_cluster: LocalCluste
     ]
 
 
-def test_configs_tell_default_source_type_and_meaning(shared_cluster: LocalCluster) -> None:
-    c = shared_cluster
+def test_configs_tell_default_source_type_and_meaning(c: ServedCluster) -> None:
     run(c, "topics", "create", "conf", "--config", "segment.bytes=1048576")
     row = told(c, "configs", "describe", "topic", "conf")["segment.bytes"]
     assert row["value"] == "1048576" and row["source"] == "DYNAMIC_TOPIC_CONFIG"
@@ -106,8 +121,7 @@ def test_configs_tell_default_source_type_and_meaning(shared_cluster: LocalClust
     assert retention("1") == ("604800000", "DEFAULT_CONFIG")
 
 
-def test_groups_are_listed_described_moved_and_forgotten(shared_cluster: LocalCluster) -> None:
-    c = shared_cluster
+def test_groups_are_listed_described_moved_and_forgotten(c: ServedCluster) -> None:
     run(c, "topics", "create", "read", "--partitions", "1")
     fill(c, "read", 100)
     with Consumer("read", bootstrap_servers=c.bootstrap, group_id="readers",
@@ -143,10 +157,7 @@ def test_groups_are_listed_described_moved_and_forgotten(shared_cluster: LocalCl
     run(c, "groups", "describe", "readers", code=1)
 
 
-def test_partitions_move_by_a_plan_and_keep_every_record(
-    shared_cluster: LocalCluster, tmp_path: Path
-) -> None:
-    c = shared_cluster
+def test_partitions_move_by_a_plan_and_keep_every_record(c: ServedCluster, tmp_path: Path) -> None:
     run(c, "topics", "create", "moved", "--replica-assignment", "0:1")
     fill(c, "moved")
     made = told(c, "reassign", "generate", "--topic", "moved", "--brokers", "1,2")
@@ -159,72 +170,72 @@ def test_partitions_move_by_a_plan_and_keep_every_record(
     done = told(c, "reassign", "execute", str(plan), "--wait")
     assert done["results"][0]["error"] is None
     assert told(c, "reassign", "verify", str(plan))["done"] is True
-    partition = c.describe("moved")
+    partition = c.state("moved")
     assert list(partition.replicas) == proposed["partitions"][0]["replicas"]
     assert sorted(partition.isr) == [1, 2]
-    c.wait_until(lambda: not list(c.spec.slot(0).folder.rglob("moved-0")), "old replica is gone")
-    assert read(c, "moved") == [str(n).encode() for n in range(RECORDS)]
+    first = c.cluster.brokers[0]
+    c.until(lambda: ("moved", 0) not in first.logs.logs, "the old replica is gone")
+    assert read(c, "moved") == WRITTEN
     back.write_text(json.dumps(done["current"]))
     run(c, "reassign", "execute", str(back), "--wait")
-    assert c.describe("moved").replicas == (0, 1)
-    assert read(c, "moved") == [str(n).encode() for n in range(RECORDS)]
+    assert c.state("moved").replicas == (0, 1)
+    assert read(c, "moved") == WRITTEN
     assert told(c, "reassign", "list") == []
     assert "none of the plan" in run(c, "reassign", "cancel", str(back)).stdout
 
 
 def test_a_move_waits_for_its_broker_outlives_controllers_and_is_cancelled(
-    start_cluster: Start, tmp_path: Path
+    c: ServedCluster, tmp_path: Path
 ) -> None:
-    c = start_cluster(brokers=3)
     run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
     fill(c, "slow")
     plan = tmp_path / "plan.json"
     rows = [{"topic": "slow", "partition": 0, "replicas": [2, 0]}]
     plan.write_text(json.dumps({"version": 1, "partitions": rows}))
-    c.pause(2)  # it stays registered, and takes nothing
+    c.cluster.cut_off.add(2)  # it lives, and does not follow
     run(c, "reassign", "execute", str(plan))
     [move] = told(c, "reassign", "list")
     assert (move["adding_replicas"], move["removing_replicas"]) == ([2], [1])
     assert told(c, "reassign", "verify", str(plan))["partitions"][0]["status"] == "in progress"
     again = run(c, "reassign", "execute", str(plan), code=1).stderr
     assert "moves are under way" in again
-    controller = c.status(0)["controller_id"]
-    if controller != 2:
-        c.kill_broker(controller, restart=True)
-        c.wait_until(lambda: c.leader_of("slow") >= 0, "a leader")
+    controller = c.cluster.controller()
+    c.stop(controller)
+    c.until(lambda: any(b.controller.is_active for b in c.cluster.brokers.values()), "another")
     assert [m["adding_replicas"] for m in told(c, "reassign", "list")] == [[2]]
+    c.start(controller)
+    c.until(lambda: set(c.state("slow").isr) == {0, 1}, "both in sync")
     run(c, "reassign", "cancel", str(plan))
     assert told(c, "reassign", "list") == []
-    assert c.describe("slow").replicas == (0, 1)
-    c.resume(2)
+    c.until(lambda: c.state("slow").replicas == (0, 1), "it is as it was")
+    c.cluster.cut_off.clear()
     run(c, "reassign", "execute", str(plan), "--wait")
-    c.wait_until(lambda: told(c, "reassign", "verify", str(plan), code=0)["done"], "it is moved")
-    assert read(c, "slow") == [str(n).encode() for n in range(RECORDS)]
+    assert told(c, "reassign", "verify", str(plan))["done"] is True
+    assert read(c, "slow") == WRITTEN
 
 
-def test_leaders_come_back_by_election_and_unclean_ones_are_forced(start_cluster: Start) -> None:
-    c = start_cluster(brokers=3, auto_leader_rebalance_enable="false")
+def test_leaders_come_back_by_election_and_unclean_ones_are_forced(c: ServedCluster) -> None:
     run(c, "topics", "create", "led", "--replica-assignment", "0:1,1:0")
     run(c, "topics", "create", "lost", "--replica-assignment", "2:1")
     fill(c, "lost", 10)
-    c.stop_broker(0)
-    c.wait_until(lambda: c.leader_of("led") == 1, "the other leads")
+    c.stop(0)
+    c.until(lambda: c.state("led").leader_id == 1, "the other leads")
     failed = run(c, "elect", "preferred", "--partition", "led:0", code=1).stderr
     assert "broker 0 is not running" in failed
-    c.restart(0)
-    c.wait_isr("led", 2)
+    c.start(0)
+    c.until(lambda: len(c.state("led").isr) == len(c.state("led", 1).isr) == 2, "in sync again")
     found = told(c, "elect", "preferred", "--partition", "led")
     assert [(r["partition"], r["elected"], r["error"]) for r in found] == [
         (0, True, None),
         (1, False, "ELECTION_NOT_NEEDED"),
     ]
-    assert c.leader_of("led") == 0
+    assert c.state("led").leader_id == 0
     assert "nothing to do" in run(c, "elect", "preferred", "--all").stdout
-    c.stop_broker(1)
-    c.wait_isr("lost", 1)
-    c.kill_broker(2)
-    c.restart(1)
-    c.wait_until(lambda: c.describe("lost").leader == -1, "nobody leads")
+    c.stop(1)
+    c.until(lambda: c.state("lost").isr == (2,), "only broker 2 is in sync")
+    c.stop(2)
+    c.start(1)
+    c.until(lambda: c.state("lost").leader_id == -1, "nobody leads")
     run(c, "elect", "preferred", "--partition", "lost", code=1)
     run(c, "elect", "unclean", "--partition", "lost")
-    assert c.describe("lost").leader == 1
+    assert c.state("lost").leader_id == 1

@@ -1,0 +1,289 @@
+"""Whole brokers in this process: real logs, replicas, listeners, controller; the store in memory.
+
+Clients reach them over real sockets. ZooKeeper and gRPC have doubles; processes there are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from headwater.client.background import LoopThread
+from headwater.client.connection import open_connection
+from headwater.ports.authorizer import AllowAll
+from headwater.ports.network import PeerConnection
+from headwater.system import SystemClock, SystemEntropy
+from headwater.system_files import SystemFiles
+from headwater.testing.memory_control import MemoryControlNetwork
+from headwater.testing.memory_store import MemoryTree
+from headwater.wire.control import (
+    BrokerEndpoint,
+    LeaderAndIsrRequest,
+    PartitionState,
+    ReplicaStateReply,
+    ReplicaStateRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from headwater_broker.cluster.controller.shell import ControllerIdentity, ControllerService
+from headwater_broker.cluster.controller_calls import ControllerCalls
+from headwater_broker.cluster.membership import Membership, ensure_cluster
+from headwater_broker.cluster.view import ClusterView, ViewChange
+from headwater_broker.cluster.znodes import BrokerRegistration
+from headwater_broker.log.manager import LogManager
+from headwater_broker.node.build import controller_config
+from headwater_broker.node.config import NodeConfig, from_properties
+from headwater_broker.node.data_plane import Parts, build_listener, build_services
+from headwater_broker.node.dynamic import DynamicConfigs
+from headwater_broker.replication.limits import ReplicationLimits
+from headwater_broker.replication.ports import ReplicationPorts
+from headwater_broker.replication.replica_manager import ReplicaManager
+from headwater_broker.server.page_cache import PageCache
+from headwater_broker.transactions.producer_ids import ProducerIds
+
+TICK_S = 0.1
+WAIT_S = 20.0
+CALL_S = 60.0
+
+
+class WholeBroker:
+    """One of them."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        tree: MemoryTree,
+        network: MemoryControlNetwork,
+        cut_off: set[int],
+    ) -> None:
+        self.id = config.broker_id
+        self.config = config
+        self.address = f"broker{self.id}:1"
+        self._cut_off = cut_off
+        self._network = network
+        self._store = tree.connect()
+        self._clock, self._entropy = SystemClock(), SystemEntropy()
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.pool = ThreadPoolExecutor(1)
+        cluster_id = await ensure_cluster(self._store, self._entropy, None)
+        self.view = ClusterView(cluster_id, self._broker_epoch)
+        self.dynamic = DynamicConfigs(self.config, self.view)
+        self.logs = LogManager(
+            SystemFiles(), list(self.config.log_dirs), broker_id=self.id, cluster_id=cluster_id,
+            clock=self._clock, entropy=self._entropy, broker_properties=self.config.properties,
+            offload=lambda job: self.pool.submit(job),
+        )  # fmt: skip
+        self.membership = Membership(
+            self._store, self._clock, self._registration, session_timeout_ms=1000
+        )
+        self.controller = ControllerService(
+            ControllerIdentity(
+                broker_id=self.id, cluster_id=cluster_id, control_address=self.address,
+                settings=lambda: self.dynamic.settings,
+            ),
+            self._store, self._network.calls(), self._clock, self._entropy,
+            controller_config(self.config.values),
+        )  # fmt: skip
+        self.calls = ControllerCalls(
+            self.id, self._broker_epoch, self._store, self._network.calls(), self.controller,
+            self._clock,
+        )  # fmt: skip
+        self.replicas = self._replicas()
+        self.view.on_change.append(self._take_configs)
+        self.dynamic.on_change.append(
+            lambda now: self.controller.reconfigure(controller_config(now.values))
+        )
+        self.logs.high_watermarks = self.replicas.high_watermark_of
+        self.logs.on_offline = self.replicas.directory_failed
+        self.services = build_services(self.dynamic, cluster_id, self._parts(loop))
+        self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
+        self.port = await self.listener.bind("127.0.0.1", 0)
+        self.logs.load_all()
+        self._network.serve(self.address, self._handlers())
+        await self.membership.start()
+        await self.controller.start()
+        await until(lambda: self.view.is_complete, "the controller's first word")
+        await self.listener.serve()
+        self._ticking = loop.create_task(self._tick())
+
+    async def stop(self) -> None:
+        """As a kill: the others see its session end; its logs are left as they are."""
+        self._ticking.cancel()
+        self._network.stop(self.address)
+        await self.listener.close()
+        await self.services.groups.close()
+        await self.services.background.close()
+        await self.replicas.close()
+        await self.controller.stop()
+        await self.membership.stop()
+        await self._store.close()
+        self.logs.close()
+        self.pool.shutdown()
+
+    def _broker_epoch(self) -> int:
+        return self.membership.broker_epoch
+
+    def _registration(self) -> BrokerRegistration:
+        return BrokerRegistration(
+            broker_id=self.id, cluster_id=self.view.cluster_id, control_address=self.address,
+            endpoints=(BrokerEndpoint(host="127.0.0.1", port=self.port),), boot_id="boot",
+            directory_ids=tuple(self.logs.directory_ids),
+            clean_shutdown_epoch=self.logs.clean_broker_epoch,
+        )  # fmt: skip
+
+    def _replicas(self) -> ReplicaManager:
+        async def connect(host: str, port: int) -> PeerConnection:
+            if self.id in self._cut_off:
+                raise ConnectionError("cut off")
+            return await open_connection(host, port, negotiate=False)
+
+        ports = ReplicationPorts(
+            clock=self._clock, entropy=self._entropy, connect=connect,
+            control=self._network.calls(), alter_partition=self.calls.alter_partition,
+            broker_epoch=self._broker_epoch, cluster_id=lambda: self.view.cluster_id,
+            broker=lambda broker_id: self.view.brokers.get(broker_id),
+            log_config=self.logs.log_config, on_peer_gone=lambda broker_id: None,
+        )  # fmt: skip
+        return ReplicaManager(self.id, self.logs, ReplicationLimits(fetch_backoff_ms=100), ports)
+
+    def _parts(self, loop: asyncio.AbstractEventLoop) -> Parts:
+        return Parts(
+            loop=loop, clock=self._clock, entropy=self._entropy, replicas=self.replicas,
+            logs=self.logs, view=self.view, controller=self.calls, authorizer=AllowAll(),
+            warmer=PageCache(loop, self.pool),
+            producer_ids=ProducerIds(self.calls.allocate_producer_ids),
+        )  # fmt: skip
+
+    def _handlers(self) -> dict[Any, Any]:
+        async def replica_state(request: ReplicaStateRequest) -> ReplicaStateReply:
+            return self.replicas.replica_state(request)
+
+        return {
+            **self.controller.handlers(),
+            LeaderAndIsrRequest: self.replicas.take_leader_and_isr,
+            StopReplicaRequest: self.replicas.take_stop_replica,
+            UpdateMetadataRequest: self.view.handle,
+            ReplicaStateRequest: replica_state,
+        }
+
+    def _take_configs(self, change: ViewChange) -> None:
+        for topic in change.configs:
+            known = self.view.topics.get(topic)
+            if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
+                self.replicas.update_topic_configs(topic, known.configs)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.replicas.isr_tick()
+            self.logs.remove_due_files()
+
+
+class WholeCluster:
+    """Brokers 0 to n-1; `properties` with _ for dots are every broker's."""
+
+    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
+        self.folder = folder
+        self.tree = MemoryTree()
+        self.network = MemoryControlNetwork()
+        self.brokers: dict[int, WholeBroker] = {}
+        self.cut_off: set[int] = set()
+        """Those that can't reach other brokers' data planes: they do not follow."""
+        self._count = count
+        self._properties = {
+            "offsets.topic.num.partitions": "2",
+            "group.initial.rebalance.delay.ms": "0",
+            **{key.replace("_", "."): value for key, value in properties.items()},
+        }
+
+    async def __aenter__(self) -> WholeCluster:
+        for broker_id in range(self._count):
+            await self.start(broker_id)
+        await until(
+            lambda: all(len(b.view.brokers) == self._count for b in self.brokers.values()),
+            "everybody knows everybody",
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker_id in list(self.brokers):
+            await self.stop(broker_id)
+
+    async def start(self, broker_id: int) -> WholeBroker:
+        rows = {
+            "broker.id": str(broker_id),
+            "log.dirs": str(self.folder / f"broker-{broker_id}"),
+            **self._properties,
+        }
+        broker = WholeBroker(from_properties(rows), self.tree, self.network, self.cut_off)
+        await broker.start()
+        self.brokers[broker_id] = broker
+        return broker
+
+    async def stop(self, broker_id: int) -> None:
+        await self.brokers.pop(broker_id).stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` of any client."""
+        return ",".join(f"127.0.0.1:{b.port}" for b in self.brokers.values())
+
+    def controller(self) -> int:
+        """Who is controller now."""
+        return next(b.id for b in self.brokers.values() if b.controller.is_active)
+
+
+async def until(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+    """Wait until it holds. Fails with `what`."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not holds():
+        assert loop.time() < deadline, f"never: {what}"
+        await asyncio.sleep(0.005)
+
+
+class ServedCluster:
+    """A `WholeCluster` on a loop of its own, so that blocking clients and commands can be used."""
+
+    def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
+        self.cluster = WholeCluster(folder, count, **properties)
+        self._thread = LoopThread("whole-cluster")
+
+    def __enter__(self) -> ServedCluster:
+        self._call(self.cluster.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self.cluster.__aexit__())
+        self._thread.stop()
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._thread.call(work, CALL_S)
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` of any client."""
+        return self.cluster.bootstrap
+
+    def stop(self, broker_id: int) -> None:
+        """End a broker; its folder stays."""
+        self._call(self.cluster.stop(broker_id))
+
+    def start(self, broker_id: int) -> None:
+        """Start it again on its folder."""
+        self._call(self.cluster.start(broker_id))
+
+    def state(self, topic: str, partition: int = 0) -> PartitionState:
+        """A partition as the first broker sees it."""
+        found = next(iter(self.cluster.brokers.values())).view.partition(topic, partition)
+        assert found is not None, f"{topic}-{partition}"
+        return found
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait until it holds; looked at on the brokers' loop."""
+        self._call(until(holds, what))

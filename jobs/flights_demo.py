@@ -12,8 +12,6 @@ from headwater.cli.main import run_command
 from headwater.system import SystemClock
 from headwater_spark.demo.run import DemoOptions, run_demo
 
-LOG4J = "log4j2-quiet.properties"
-
 
 @click.command()
 @click.option("--out", default="demo-out", show_default=True, help="Folder for data and pictures.")
@@ -22,9 +20,8 @@ LOG4J = "log4j2-quiet.properties"
 @click.option("--keep", is_flag=True, help="Leave the cluster up at the end, until Ctrl-C.")
 def demo(out: str, seconds: float, port: int, keep: bool) -> int:
     """Run the demo; exit 1 when anything differs."""
-    here = Path(__file__).resolve()
-    reader, log4j = here.with_name("plain_reader.py"), here.parents[1] / "conf" / LOG4J
-    options = DemoOptions(Path(out).resolve(), seconds, keep, port, reader, log4j)
+    reader = Path(__file__).resolve().with_name("plain_reader.py")
+    options = DemoOptions(Path(out).resolve(), seconds, keep, port, reader)
     return run_demo(options, SystemClock())
 
 

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headwater.errors import HeadwaterError
 from headwater_spark.jars import delta_jars
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+STDERR = 2
 ARROW_BATCH_ROWS = 65_536
 """Rows per Arrow batch into the sink: Spark's 10,000 would cost more per row."""
+
+
+class SparkStartError(HeadwaterError):
+    """Spark did not start."""
 
 
 def configure(
@@ -55,12 +65,47 @@ def session(
     ivy_cache: str | None = None,
     app_name: str = "headwater",
     conf: dict[str, str] | None = None,
+    log: str | os.PathLike[str] | None = None,
 ) -> SparkSession:
-    """A running session. `conf` wins over what `configure` sets."""
+    """A running session. `conf` wins over what `configure` sets.
+
+    `log`: a file for what Spark's JVM, if this starts it, writes on stderr for as long as it lives.
+    Raises SparkStartError, with the JVM's last words, when that was given and Spark does not start.
+    """
     builder = configure(
         SparkSession.builder.master(master), delta=delta, ivy_cache=ivy_cache, app_name=app_name
     )
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
+    if log is None:
+        return _get_or_create(builder)
+    try:
+        with stderr_into(log):
+            return _get_or_create(builder)
+    except PySparkException as error:
+        words = Path(log).read_text(errors="replace").strip().splitlines()
+        last = words[-1] if words else "none"
+        text = f"Spark did not start; its last words: {last} (log: {log})"
+        raise SparkStartError(text) from error
+
+
+def _get_or_create(builder: Any) -> SparkSession:
     spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+@contextmanager
+def stderr_into(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Processes that are started meanwhile write on `path` what they write on stderr.
+
+    pyspark offers no other way, and no setting of the JVM's keeps its own warnings back.
+    """
+    saved = os.dup(STDERR)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, STDERR)
+    os.close(file)
+    try:
+        yield
+    finally:
+        os.dup2(saved, STDERR)
+        os.close(saved)

@@ -52,6 +52,8 @@ from headwater_spark.demo.year import Kill, Year, midnight_ms
 from headwater_spark.spark_session import session
 
 MASTER = "local-cluster[3,3,1500]"
+SPARK_LOG = "spark.log"
+"""In the demo's folder: what Spark's driver says."""
 BROKERS = 3
 WIDTH = 116
 """Columns when the output is no terminal."""
@@ -64,6 +66,7 @@ SPARK_CONF = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "3",
     "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
     "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
 }
 BROKER_PROPERTIES = {"log.retention.check.interval.ms": "1000"}
@@ -78,7 +81,6 @@ class DemoOptions:
     keep: bool
     port: int
     plain_reader: Path
-    log4j: Path
 
 
 @dataclass
@@ -302,9 +304,8 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
     gc.freeze()  # a million long-lived objects: a full collection over them stops the producer
     with screen.working(f"start Spark on {MASTER}"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        java = f"-Dlog4j2.configurationFile={options.log4j} {SHORT_LIVED_JVM}"
-        conf = SPARK_CONF | {"spark.driver.extraJavaOptions": java}
-        spark = session(MASTER, app_name="headwater-demo", conf=conf)
+        log = options.out / SPARK_LOG
+        spark = session(MASTER, app_name="headwater-demo", conf=SPARK_CONF, log=log)
     try:
         with screen.working("start 3 brokers as Spark jobs"):
             cluster = Cluster.start(
@@ -353,6 +354,8 @@ def _conclude(console: Console, demo: Demo) -> int:
         console.print(f"picture: {picture}")
     for problem in demo.problems:
         console.print(f"[bold red]{problem}")
+    if demo.problems:
+        console.print(f"Spark's own log: {demo.options.out / SPARK_LOG}")
     if not demo.problems:
         console.print("[bold green]Log, Spark and Delta agree.")
     return 1 if demo.problems else 0

@@ -185,6 +185,7 @@ class ParkedProduce(Waiter):
         """Wait for each partition that has no outcome."""
         purgatories = services.purgatories
         purgatories.produce.park(self, max(timeout_ms, 0))
+        self.reply.on_gone = self._give_up
         for row in self._rows:
             if row.code is None and row.partition is not None:
                 row.gauge = purgatories.watches.produce_gauge(row.partition)
@@ -209,6 +210,11 @@ class ParkedProduce(Waiter):
         """Which partitions did not make it is told one by one."""
         self._resolve()
 
+    def _give_up(self) -> None:
+        """The connection is lost: the records stay, nobody waits for their replication."""
+        if self._peer.services.purgatories.produce.complete(self):
+            self._rows = []
+
     def _resolve(self) -> None:
         for row in self._rows:
             if row.code is None:
@@ -232,4 +238,5 @@ class ParkedProduce(Waiter):
             data = encode_rows(
                 peer.services, peer.listener, self._version, self._correlation_id, rows
             )
+        self._rows = []
         self.reply.resolve([data])

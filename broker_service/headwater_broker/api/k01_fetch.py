@@ -95,6 +95,7 @@ class FetchJob(Waiter):
         if is_urgent or total >= frame.min_bytes or frame.max_wait_ms <= 0 or not self._items:
             return self._answer(reads)
         self._reply = peer.park()
+        self._reply.on_gone = self._give_up
         self._park(reads)
         return self._reply
 
@@ -224,8 +225,20 @@ class FetchJob(Waiter):
             return reply
         if self._reply is not None:
             self._reply.resolve(parts)
+            self._let_go()
             return self._reply
         return parts
+
+    def _give_up(self) -> None:
+        """The connection is lost."""
+        if self._peer.services.purgatories.fetch.complete(self):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Gauges may hold on to an answered job for a while: not to all that it read, too."""
+        self._items = self._frame.items = []
+        self._gauges = {}
+        self._session = self._reply = None
 
     def _encode(self, reads: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
         services = self._peer.services

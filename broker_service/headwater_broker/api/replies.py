@@ -47,16 +47,25 @@ class ParkedReply:
     `parts` is None until `resolve`; an empty list is no reply at all (Produce with acks=0).
     """
 
-    __slots__ = ("_notify", "parts")
+    __slots__ = ("_notify", "on_gone", "parts")
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self._notify = notify
         self.parts: Sequence[Part] | None = None
+        self.on_gone: Callable[[], None] | None = None
+        """Called when the connection is lost and nobody waits for the reply any more."""
 
     def resolve(self, parts: Sequence[Part]) -> None:
         """Give the framed reply; the server sends it when every earlier one is out."""
         self.parts = parts
+        self.on_gone = None
         self._notify()
+
+    def abandon(self) -> None:
+        """The connection is lost: whoever would have answered is told, once."""
+        told, self.on_gone = self.on_gone, None
+        if told is not None:
+            told()
 
 
 Answer = bytes | list[Part] | ParkedReply | None

@@ -115,10 +115,12 @@ class Connection(asyncio.BufferedProtocol):
             self._close(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; parked replies resolve into nothing."""
+        """The socket is gone; what is parked is given up, or resolves into nothing."""
         self._closed = True
         self._outbox.close()
         self._discard()
+        for reply in self._order:
+            reply.abandon()
         self.server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -5,7 +5,8 @@ to reach a threshold, or for its deadline. Each rising number is a `Gauge`: as t
 rising order (whoever parks wants more than there is now), a gauge is a queue whose head is the
 next to wake. Deadlines sit in buckets of `TICK_MS`, one loop timer per bucket that is in use. A
 waiter that completes is only marked; gauges drop the marked ones as they meet them, and sweep
-when they are the majority (Kafka's purge interval, without its scan of every key).
+when they are the majority (Kafka's purge interval, without its scan of every key). Gauges that
+nobody adds to any more are trimmed from both ends, when more have finished than wait.
 
 Wakes are coalesced: a number that moves marks its gauge, and one drain per loop turn checks the
 marked ones, for `TURN_S` or `WAKES_PER_TURN` waiters in a turn, so that no burst stalls the loop.
@@ -28,6 +29,8 @@ WAKES_PER_LOOK = 16
 """So many are answered between two looks at the clock."""
 TURN_S = 0.002
 """How long one loop turn may answer waiters: replies that carry errors cost more than others."""
+TRIMMED_PER_TURN = 512
+"""How many finished waiters one loop turn may drop from gauges that nobody adds to."""
 SWEEP_MIN = 1000
 """A gauge with fewer entries than this is never swept (Kafka: purge.interval.requests)."""
 
@@ -71,6 +74,8 @@ class Gauge:
     def add(self, threshold: int, waiter: Waiter) -> None:
         """Wake `waiter` once the number is at least `threshold`."""
         entries = self._entries
+        if not entries:
+            self._purgatory.waited.append(self)
         if entries and entries[-1][0] > threshold:
             insort(entries, (threshold, waiter), key=_threshold)
         else:
@@ -84,6 +89,18 @@ class Gauge:
         sample = list(islice(entries, 64))
         if 2 * sum(waiter.done for _, waiter in sample) >= len(sample):
             self._entries = deque(entry for entry in entries if not entry[1].done)
+
+    def trim(self, limit: int) -> int:
+        """Drop at most `limit` finished waiters from the ends of the queue; how many went."""
+        entries = self._entries
+        dropped = 0
+        while entries and dropped < limit and entries[0][1].done:
+            entries.popleft()
+            dropped += 1
+        while entries and dropped < limit and entries[-1][1].done:
+            entries.pop()
+            dropped += 1
+        return dropped
 
     def moved(self, _source: object = None) -> None:
         """The number rose, or its owner changed: check the waiters in the next turn."""
@@ -124,6 +141,10 @@ class Purgatory:
         self._buckets: dict[int, dict[Waiter, None]] = {}
         self._marked: deque[Gauge] = deque()
         self._draining = False
+        self.waited: list[Gauge] = []
+        """Gauges that have had waiters since they were trimmed last; some more than once."""
+        self._finished = 0
+        self._to_trim: list[Gauge] = []
         self.parked = 0
         self.expired_total = 0
 
@@ -146,6 +167,7 @@ class Purgatory:
         bucket, waiter._bucket = waiter._bucket, None
         if bucket is not None and bucket.pop(waiter, waiter) is None:
             self.parked -= 1
+        self._count_finished(1)
         return True
 
     def mark(self, gauge: Gauge) -> None:
@@ -175,6 +197,7 @@ class Purgatory:
 
     def _expire_bucket(self, tick: int) -> None:
         bucket = self._buckets[tick]
+        count = 0
         until = self._loop.time() + TURN_S
         for count, waiter in enumerate(list(islice(bucket, WAKES_PER_TURN)), 1):
             del bucket[waiter]
@@ -186,7 +209,31 @@ class Purgatory:
                 waiter.expire()
             if count % WAKES_PER_LOOK == 0 and self._loop.time() > until:
                 break
+        self._count_finished(count)
         if bucket:
             self._loop.call_soon(self._expire_bucket, tick)
         else:
             del self._buckets[tick]
+
+    def _count_finished(self, count: int) -> None:
+        self._finished += count
+        if self._finished >= SWEEP_MIN and self._finished >= self.parked and not self._to_trim:
+            self._finished = 0
+            self._to_trim, self.waited = list(dict.fromkeys(self.waited)), []
+            if self._to_trim:
+                self._loop.call_soon(self._trim)
+
+    def _trim(self) -> None:
+        left = TRIMMED_PER_TURN
+        while self._to_trim and left > 0:
+            gauge = self._to_trim[-1]
+            dropped = gauge.trim(left)
+            left -= dropped or 1
+            if left > 0:
+                self._to_trim.pop()
+                if gauge:
+                    self.waited.append(gauge)
+        if self._to_trim:
+            self._loop.call_soon(self._trim)
+        else:
+            self._count_finished(0)  # more may have finished meanwhile

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 
-from headwater_broker.waiting.purgatory import SWEEP_MIN, WAKES_PER_TURN, Gauge, Purgatory, Waiter
+from headwater_broker.waiting.purgatory import (
+    SWEEP_MIN,
+    TRIMMED_PER_TURN,
+    WAKES_PER_LOOK,
+    WAKES_PER_TURN,
+    Gauge,
+    Purgatory,
+    Waiter,
+)
 
 
 class Recorder(Waiter):
@@ -148,6 +156,30 @@ def test_answered_waiters_do_not_pile_up_in_a_gauge() -> None:
             gauge.add(10, waiter)
             purgatory.complete(waiter)
         assert len(gauge) <= 2 * SWEEP_MIN
+
+    run(scenario)
+
+
+def test_a_gauge_that_nobody_adds_to_lets_go_of_those_who_expired() -> None:
+    async def scenario() -> None:
+        purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
+        gauge = Gauge(purgatory, number.read)
+        last = Recorder(purgatory, "last", ends)
+        for index in range(3 * SWEEP_MIN):
+            waiter = Recorder(purgatory, str(index), ends)
+            purgatory.park(waiter, 0)
+            gauge.add(10, waiter)
+        purgatory.park(last, 60_000)
+        gauge.add(10, last)
+        while purgatory.parked > 1:
+            await asyncio.sleep(0.001)
+        await turns(2 * (3 * SWEEP_MIN // TRIMMED_PER_TURN) + 4)
+        assert len(ends) == 3 * SWEEP_MIN
+        assert len(gauge) < SWEEP_MIN
+        number.value = 10
+        gauge.moved()
+        await turns(SWEEP_MIN // WAKES_PER_LOOK)
+        assert ends[-1] == "last done", "who still waits is still woken"
 
     run(scenario)
 

@@ -302,6 +302,7 @@ class Cluster:
                     missing = e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     if not cured or e.code in fatal or (missing and tries >= UNKNOWN_TOPIC_TRIES):
                         raise
+                if isinstance(e, KafkaError):
                     met = e
                 pause = self.backoff_s(tries)
                 tries += 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headwater.client.cluster import Cluster, ClusterOptions
-from headwater.client.errors import KafkaTimeoutError
+from headwater.client.errors import KafkaTimeoutError, kafka_error
 from headwater.errors import ErrorCode, KafkaError
 
 LIMIT_MS = 300
@@ -30,7 +30,7 @@ def run_out(*failures: Exception) -> None:
 
 
 def test_the_reason_met_before_is_raised_and_not_the_clock() -> None:
-    reason = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
+    reason = kafka_error(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
     with pytest.raises(KafkaError) as raised:
         run_out(ConnectionError("lost"), reason)
     assert raised.value is reason

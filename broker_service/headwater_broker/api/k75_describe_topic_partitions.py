@@ -1,6 +1,7 @@
 """DescribeTopicPartitions: topics page by page, with a cursor (KIP-966).
 
-The replicas that may still be elected beside the ISR (ELR) are null: we keep no such list.
+No replica beside the ISR may still be elected (ELR): we keep no such list, and tell it empty, as
+Java's client takes null for a defect.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ def _partition(
         leader_epoch=row.leader_epoch,
         replica_nodes=row.replica_nodes,
         isr_nodes=row.isr_nodes,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
         offline_replicas=row.offline_replicas,
     )
 

@@ -207,7 +207,7 @@ def test_topic_partitions_page_by_page(tmp_path: Path) -> None:
         assert whole.next_cursor is None
         row = whole.topics[0].partitions[0]
         assert (row.leader_id, row.replica_nodes, row.isr_nodes) == (1, (1,), (1,))
-        assert row.eligible_leader_replicas is None
+        assert (row.eligible_leader_replicas, row.last_known_elr) == ((), ())
         seen: list[tuple[str | None, int]] = []
         cursor: tuple[str, int] | None = None
         for _ in range(6):

@@ -45,9 +45,11 @@ class LocalCluster:
         base_port: int,
         brokers: int = 3,
         properties: Mapping[str, str] | None = None,
+        kind: type[ClusterSpec] = ClusterSpec,
     ) -> None:
+        """`kind` decides on hosts, ports and folders."""
         self.directory = directory
-        self.spec = ClusterSpec(directory, CLUSTER_ID, brokers, base_port)
+        self.spec = kind(directory, CLUSTER_ID, brokers, base_port)
         self.properties = dict(properties or {})
         self.supervisor: Supervisor | None = None
 

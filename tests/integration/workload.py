@@ -228,6 +228,12 @@ class Workload:
 
 
 def read_partition(bootstrap: str, topic: str, partition: int) -> list[tuple[int, str]]:
+    """(offset, value without padding) of a whole partition, from its start to its end now."""
+    rows = read_values(bootstrap, topic, partition)
+    return [(offset, value.decode().rstrip(".")) for offset, value in rows]
+
+
+def read_values(bootstrap: str, topic: str, partition: int) -> list[tuple[int, bytes]]:
     """(offset, value) of a whole partition, from its start to its high watermark now."""
     consumer = Consumer(
         {
@@ -243,7 +249,7 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> list[tuple[int
         where = TopicPartition(topic, partition)
         low, high = _watermarks(consumer, where)
         consumer.assign([TopicPartition(topic, partition, low)])
-        rows: list[tuple[int, str]] = []
+        rows: list[tuple[int, bytes]] = []
         deadline = time.monotonic() + READ_S
         while (not rows or rows[-1][0] < high - 1) and high > low:
             assert time.monotonic() < deadline, f"read {len(rows)} of {topic}-{partition} to {high}"
@@ -253,7 +259,7 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> list[tuple[int
                     if error.retriable() or error.code() == KafkaError._ALL_BROKERS_DOWN:
                         continue
                     raise KafkaException(error)
-                rows.append((message.offset() or 0, (message.value() or b"").decode().rstrip(".")))
+                rows.append((message.offset() or 0, message.value() or b""))
         return rows
     finally:
         consumer.close()

@@ -96,9 +96,14 @@ class ClusterSpec:
         return self.base_port + ZOOKEEPER_PORT_STEP
 
     @property
+    def zookeeper_host(self) -> str:
+        """Where the embedded ZooKeeper binds: loopback only, whatever `host` is."""
+        return LOOPBACK
+
+    @property
     def zookeeper(self) -> str:
-        """`zookeeper.connect` of every broker. The embedded one binds loopback only."""
-        return self.external_zookeeper or f"{LOOPBACK}:{self.zookeeper_port}"
+        """`zookeeper.connect` of every broker."""
+        return self.external_zookeeper or f"{self.zookeeper_host}:{self.zookeeper_port}"
 
     @property
     def bootstrap_servers(self) -> str:

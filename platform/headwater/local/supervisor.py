@@ -146,7 +146,8 @@ class Supervisor:
 def keep_zookeeper(spec: ClusterSpec, clock: Clock, changed: Callable[[], None]) -> Keeper:
     """The embedded ZooKeeper of a cluster, not started yet. Raises UsageError without Java."""
     folder = spec.directory / "zookeeper"
-    child = zookeeper_spec(folder, spec.zookeeper_port, spec.logs / "zookeeper.log")
+    log = spec.logs / "zookeeper.log"
+    child = zookeeper_spec(folder, spec.zookeeper_port, log, spec.zookeeper_host)
     return Keeper(marked(child, spec), clock, on_gone=lambda _code: changed())
 
 

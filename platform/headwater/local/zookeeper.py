@@ -57,13 +57,13 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
-def zookeeper_spec(folder: Path, port: int, log_path: Path) -> ChildSpec:
+def zookeeper_spec(folder: Path, port: int, log_path: Path, host: str = LOOPBACK) -> ChildSpec:
     """How to run ZooKeeper with its data in `folder`. Raises UsageError without Java or pyspark."""
     java = find_java()
     jars = zookeeper_jars()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "zoo.cfg"
-    config.write_text(_config(folder, port))
+    config.write_text(_config(folder, host, port))
     logging = folder / "log4j2.properties"
     logging.write_text(LOG4J_PROPERTIES)
     command = (
@@ -78,7 +78,7 @@ def zookeeper_spec(folder: Path, port: int, log_path: Path) -> ChildSpec:
         name="zookeeper",
         command=command,
         log_path=log_path,
-        probe=lambda: is_listening(LOOPBACK, port),
+        probe=lambda: is_listening(host, port),
         # ZooKeeper's own way to stop is to be killed; its log is replayed at the next start.
         drains_at_eof=False,
     )
@@ -111,11 +111,11 @@ def is_listening(host: str, port: int) -> bool:
         return False
 
 
-def _config(folder: Path, port: int) -> str:
+def _config(folder: Path, host: str, port: int) -> str:
     rows = {
         "dataDir": folder / "data",
         "clientPort": port,
-        "clientPortAddress": LOOPBACK,
+        "clientPortAddress": host,
         "tickTime": TICK_MS,
         "minSessionTimeout": SESSION_MIN_MS,
         "maxSessionTimeout": SESSION_MAX_MS,

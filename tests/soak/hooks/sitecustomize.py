@@ -1,0 +1,100 @@
+"""What the fault harness changes inside a broker process; Python loads it at the start of each.
+
+The harness puts this folder on PYTHONPATH; no product code knows of it. For a broker it
+
+- moves the process into its network namespace (`HEADWATER_SOAK_NETNS`: a path per broker);
+- lets the harness make its disk slow or failing, by a file that each write looks at;
+- plants a bug when asked to (`HEADWATER_SOAK_PLANT=bug:broker`, or `bug:*`), to show that the
+  harness would find it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CLONE_NEWNET = 0x40000000
+HOOK_FAILED = 97
+
+
+def broker_name() -> str:
+    """`broker-N` in the process of a broker, else empty."""
+    words = sys.orig_argv
+    if "headwater_broker" not in words or "--config" not in words:
+        return ""
+    return Path(words[words.index("--config") + 1]).stem
+
+
+def enter_network(name: str) -> None:
+    """Before any socket or thread is made."""
+    paths = json.loads(os.environ.get("HEADWATER_SOAK_NETNS", "{}"))
+    if name not in paths:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(paths[name], os.O_RDONLY)
+    if libc.setns(descriptor, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), f"setns({paths[name]})")
+    os.close(descriptor)
+
+
+def watch_disk(name: str) -> None:
+    """Each write and fsync first does what `<folder>/<name>.disk` says, while it is there."""
+    from headwater import system_files
+
+    path = f"{os.environ['HEADWATER_SOAK_DISKS']}/{name}.disk"
+
+    def suffer() -> None:
+        try:
+            with open(path) as told:
+                trouble = json.load(told)
+        except FileNotFoundError:
+            return
+        time.sleep(trouble.get("delay_ms", 0) / 1000)
+        if code := trouble.get("errno", 0):
+            raise OSError(code, f"{os.strerror(code)} (planted)")
+
+    def before(call: Callable[..., Any]) -> Callable[..., Any]:
+        def slowed(*arguments: Any) -> Any:
+            suffer()
+            return call(*arguments)
+
+        return slowed
+
+    file, files = system_files.SystemFile, system_files.SystemFiles
+    for owner, method in ((file, "append"), (file, "fsync"), (files, "write_atomic")):
+        setattr(owner, method, before(getattr(owner, method)))
+
+
+def plant(name: str) -> None:
+    """A known bug in one broker."""
+    bug, _, broker = os.environ.get("HEADWATER_SOAK_PLANT", "").partition(":")
+    if not bug or broker not in ("*", name.removeprefix("broker-")):
+        return
+    from headwater.errors import ErrorCode
+    from headwater_broker.replication.partition import Partition
+
+    if bug != "ack-before-high-watermark":
+        raise ValueError(f"no planted bug is called {bug!r}")
+
+    def outcome(self: Partition, last_offset: int, leader_epoch: int) -> ErrorCode | None:
+        is_led = self.is_leader and self.leader_epoch == leader_epoch
+        return ErrorCode.NONE if is_led else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    Partition.outcome = outcome  # type: ignore[method-assign]
+
+
+if NAME := broker_name():
+    try:
+        enter_network(NAME)
+        watch_disk(NAME)
+        plant(NAME)
+    except BaseException:  # noqa: BLE001 - Python would go on without the hook
+        traceback.print_exc()
+        os._exit(HOOK_FAILED)

@@ -1,0 +1,144 @@
+"""A network per broker, whose cables can be cut: Linux network namespaces joined by a bridge.
+
+    10.77.0.1 .. n       the brokers, each in a namespace of its own
+    10.77.0.254          clients (the harness)
+    10.77.0.253          ZooKeeper
+
+The whole harness runs in private user, mount and network namespaces (`enter`), which need no
+privileges where the kernel allows user namespaces, collide with nothing on the machine and vanish
+with the process. A cut makes one side send to a hardware address that nobody has: packets are lost
+in silence, as with a pulled cable, and TCP finds out by its own timeouts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, replace
+
+from headwater.local.slots import ClusterSpec, Slot
+
+INSIDE_VARIABLE = "HEADWATER_SOAK_INSIDE"
+PREFIX = "10.77.0"
+CLIENTS_HOST = f"{PREFIX}.254"
+ZOOKEEPER_HOST = f"{PREFIX}.253"
+NOWHERE = "02:00:00:00:00:ff"
+CLONE_NEWNET = 0x40000000
+NEW_NAMESPACES = (
+    ("--mount", "--net"),
+    ("--user", "--map-root-user", "--mount", "--net"),
+)
+"""As root, else as anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeparateHosts(ClusterSpec):
+    """A cluster whose brokers and ZooKeeper have addresses of their own."""
+
+    def slot(self, broker_id: int) -> Slot:
+        """The place of one broker."""
+        return replace(ClusterSpec.slot(self, broker_id), host=host_of(broker_id))
+
+    @property
+    def zookeeper_host(self) -> str:
+        """An address that every broker reaches."""
+        return ZOOKEEPER_HOST
+
+
+def host_of(broker_id: int) -> str:
+    """A broker's address."""
+    return f"{PREFIX}.{broker_id + 1}"
+
+
+def enter(module: str, arguments: list[str]) -> str:
+    """Run this program again in namespaces of its own; returns only when that cannot be: why not.
+
+    Inside, it returns an empty string.
+    """
+    if os.environ.get(INSIDE_VARIABLE):
+        return ""
+    why = "no unshare command"
+    for options in NEW_NAMESPACES[0 if os.geteuid() == 0 else 1 :]:
+        try:
+            probe = subprocess.run(
+                ["unshare", *options, "ip", "link", "add", "hw0", "type", "bridge"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            break
+        if probe.returncode == 0:
+            os.environ[INSIDE_VARIABLE] = "1"
+            os.execvp("unshare", ["unshare", *options, sys.executable, "-m", module, *arguments])
+        why = probe.stderr.strip() or f"unshare exited with {probe.returncode}"
+    return why
+
+
+class Network:
+    """The brokers' networks and the bridge; made once, inside `enter`."""
+
+    def __init__(self, brokers: int) -> None:
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "add", "hw0", "type", "bridge")
+        run("ip", "addr", "add", f"{CLIENTS_HOST}/24", "dev", "hw0")
+        run("ip", "addr", "add", f"{ZOOKEEPER_HOST}/24", "dev", "hw0")
+        run("ip", "link", "set", "hw0", "up")
+        self._descriptors = [_new_namespace() for _ in range(brokers)]
+        for broker_id in range(brokers):
+            self._plug_in(broker_id)
+
+    def path(self, broker_id: int) -> str:
+        """A broker's namespace, as a path to open for setns."""
+        return f"/proc/{os.getpid()}/fd/{self._descriptors[broker_id]}"
+
+    def _plug_in(self, broker_id: int) -> None:
+        port = f"hw-port{broker_id}"
+        peer = ("peer", "name", "eth0", "netns", self.path(broker_id))
+        run("ip", "link", "add", port, "type", "veth", *peer)
+        run("ip", "link", "set", port, "master", "hw0", "up")
+        self._inside(broker_id, "ip", "link", "set", "lo", "up")
+        self._inside(broker_id, "ip", "addr", "add", f"{host_of(broker_id)}/24", "dev", "eth0")
+        self._inside(broker_id, "ip", "link", "set", "eth0", "up")
+
+    def _inside(self, broker_id: int, *command: str) -> None:
+        run("nsenter", f"--net={self.path(broker_id)}", *command)
+
+    def cut(self, broker_id: int, host: str) -> None:
+        """Nothing that this broker sends reaches `host` any more."""
+        where = (host, "lladdr", NOWHERE, "nud", "permanent", "dev", "eth0")
+        self._inside(broker_id, "ip", "neigh", "replace", *where)
+
+    def join(self, broker_id: int, host: str) -> None:
+        """The end of `cut`; harmless without one."""
+        where = (host, "dev", "eth0")
+        self._inside(broker_id, "ip", "neigh", "replace", *where, "lladdr", NOWHERE, "nud", "stale")
+        self._inside(broker_id, "ip", "neigh", "del", *where)
+
+
+def run(*command: str) -> None:
+    """Run a command that must succeed. Raises RuntimeError with its words."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def _new_namespace() -> int:
+    """A descriptor of a fresh network namespace: a thread moves there, opens it, and ends."""
+    found: list[int] = []
+
+    def make() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)")
+        found.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    if not found:
+        raise RuntimeError("the kernel gives no network namespace")
+    return found[0]

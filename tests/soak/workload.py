@@ -1,0 +1,108 @@
+"""All clients of the soak: started together, stopped so that the history can be judged."""
+
+from __future__ import annotations
+
+import time
+
+from integration.workload import read_values
+from soak.consumers import (
+    ConfluentMember,
+    ConfluentReader,
+    Member,
+    Reader,
+    SdkMember,
+    SdkReader,
+)
+from soak.history import History, decode
+from soak.producers import FLUSH_S, Acks, ConfluentWriter, SdkWriter, Writer
+
+DRAIN_S = 60.0
+POLL_S = 0.05
+
+
+class Load:
+    """Two producers of each kind, a reader of each kind, a group of two of each kind."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, history: History, rate: float, seed: int
+    ) -> None:
+        self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
+        self.history = history
+        self.acks = Acks(partitions)
+        sends = (bootstrap,)
+        shared = (topic, history, self.acks, rate)
+        self.writers: list[Writer] = [
+            ConfluentWriter(*sends, "librdkafka-0", *shared),
+            ConfluentWriter(*sends, "librdkafka-1", *shared),
+            SdkWriter(*sends, "sdk-0", *shared),
+            SdkWriter(*sends, "sdk-1", *shared),
+        ]
+        reads = (bootstrap, topic, partitions, history)
+        self.readers: list[Reader] = [
+            ConfluentReader("reads-librdkafka", *reads),
+            SdkReader("reads-sdk", *reads),
+        ]
+        self.members: list[Member] = [
+            kind(f"group-{name}", seed + n, f"group-{name}-{n}", *reads)
+            for kind, name in ((ConfluentMember, "librdkafka"), (SdkMember, "sdk"))
+            for n in range(2)
+        ]
+
+    def start(self) -> None:
+        """All clients at once."""
+        for client in (*self.writers, *self.readers, *self.members):
+            client.start()
+
+    def wait_acks(self, more: int, partitions: list[int], timeout_s: float) -> bool:
+        """Until `more` further records were acknowledged in each of these partitions."""
+        start = self.acks.counts()
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            now = self.acks.counts()
+            if all(now[p] - start[p] >= more for p in partitions):
+                return True
+            time.sleep(POLL_S / 5)
+        return False
+
+    def stop(self) -> None:
+        """End the producers, read the whole log, let every consumer come to its end."""
+        self._join(self.writers)
+        ends = [self._read_all(partition) for partition in range(self.partitions)]
+        self._drain(ends)
+        self._join([*self.readers, *self.members])
+
+    def _join(self, clients: list[Writer] | list[Reader]) -> None:
+        for client in clients:
+            client.stopping.set()
+        deadline = time.monotonic() + FLUSH_S + 10
+        for client in clients:
+            client.join(max(0.0, deadline - time.monotonic()))
+            if client.is_alive():
+                self.history.add("stuck", why=f"{client.name} does not end")
+
+    def _read_all(self, partition: int) -> int:
+        """Record the partition from its start to its end; its last offset."""
+        try:
+            found = read_values(self.bootstrap, self.topic, partition)
+        except Exception as error:  # noqa: BLE001 - told in the history, and so in the report
+            self.history.add("stuck", why=f"final read of {partition}: {error!r}"[:300])
+            return -1
+        rows = [[offset, decode(value)] for offset, value in found]
+        self.history.add("final", p=partition, rows=rows)
+        return rows[-1][0] if rows else -1
+
+    def _drain(self, ends: list[int]) -> None:
+        """Until each reader, and each group as a whole, was given the last record."""
+        sides: dict[str, list[Reader]] = {}
+        for client in (*self.readers, *self.members):
+            sides.setdefault(client.group or client.name, []).append(client)
+        deadline = time.monotonic() + DRAIN_S
+        behind = dict.fromkeys(sides, True)
+        while any(behind.values()) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            for name, clients in sides.items():
+                reached = [max(c.reached[p] for c in clients) for p in range(self.partitions)]
+                behind[name] = any(r < end for r, end in zip(reached, ends, strict=True))
+        for name, is_behind in behind.items():
+            if is_behind:
+                self.history.add("stuck", why=f"{name} has not read to the end in {DRAIN_S:.0f} s")

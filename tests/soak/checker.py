@@ -237,7 +237,9 @@ class _Checker:
 
     def conclude(self) -> None:
         for value, (place, line) in self.acks.items():
-            if value not in self.log and place[0] in self.final:
+            txn = self.txn_of.get(value)
+            is_promised = txn is None or self.ends.get(txn, ("",))[0] == "commit"
+            if is_promised and value not in self.log and place[0] in self.final:
                 what = f"{value}, acknowledged at {place[0]}:{place[1]}, is not in the log"
                 self.tell("lost write", what, (self.sends.get(value, line), line), value)
         for value, line in self.seen.items():

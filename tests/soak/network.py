@@ -53,6 +53,11 @@ def host_of(broker_id: int) -> str:
     return f"{PREFIX}.{broker_id + 1}"
 
 
+def why_not() -> str:
+    """Why this program cannot have namespaces of its own; empty when it can."""
+    return _possible()[1]
+
+
 def enter(module: str, arguments: list[str]) -> str:
     """Run this program again in namespaces of its own; returns only when that cannot be: why not.
 
@@ -60,6 +65,15 @@ def enter(module: str, arguments: list[str]) -> str:
     """
     if os.environ.get(INSIDE_VARIABLE):
         return ""
+    options, why = _possible()
+    if not why:
+        os.environ[INSIDE_VARIABLE] = "1"
+        os.execvp("unshare", ["unshare", *options, sys.executable, "-m", module, *arguments])
+    return why
+
+
+def _possible() -> tuple[tuple[str, ...], str]:
+    """The options of unshare that work here; else why none does."""
     why = "no unshare command"
     for options in NEW_NAMESPACES[0 if os.geteuid() == 0 else 1 :]:
         try:
@@ -72,10 +86,9 @@ def enter(module: str, arguments: list[str]) -> str:
         except FileNotFoundError:
             break
         if probe.returncode == 0:
-            os.environ[INSIDE_VARIABLE] = "1"
-            os.execvp("unshare", ["unshare", *options, sys.executable, "-m", module, *arguments])
+            return options, ""
         why = probe.stderr.strip() or f"unshare exited with {probe.returncode}"
-    return why
+    return (), why
 
 
 class Network:

@@ -20,14 +20,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from soak import network, world
+from soak import network
 from soak.checker import check
 from soak.faults import KINDS, FaultKind, Injected
 from soak.history import History, read
 from soak.pauses import Pauses, longest_gap_s
 from soak.report import print_findings
 from soak.workload import Load
-from soak.world import NotNowError, World
+from soak.world import NotNowError, World, build
 
 BASE_PORT = 24_500
 OVERLAP_CHANCE = 0.5
@@ -167,6 +167,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=15.0, help="records/s by producer, partition")
     parser.add_argument("--out", type=Path, default=None, help="keep history and logs here")
     parser.add_argument("--plant", default="", help="a known bug in a broker: NAME:BROKER")
+    parser.add_argument("--base-port", type=int, default=BASE_PORT)
     return parser.parse_args(words)
 
 
@@ -182,7 +183,7 @@ def main(words: list[str]) -> int:
         print(f"no namespaces of our own ({why_no_network})", flush=True)
     logging.basicConfig(filename=folder / "harness.log", level=logging.INFO)
     history = History(folder / "history.jsonl")
-    stage = world.build(folder, BASE_PORT, history, seed, why_no_network, options.plant)
+    stage = build(folder, history, options, seed, why_no_network)
     schedule = soak(stage, options, seed)
     history.close()
     findings = check(read(history.path))

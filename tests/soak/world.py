@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -32,7 +33,7 @@ DISK_BYTES = 4 << 30
 """Room of the disk that can be full; tmpfs takes memory only for what is written."""
 DISK_SLACK_BYTES = 256 << 10
 ZOOKEEPER_PART = "zookeeper"
-REFILL_SETTINGS = {
+SHORT_TIMES = {
     "zookeeper.session.timeout.ms": "4000",
     "replica.lag.time.max.ms": "2000",
     "offsets.topic.replication.factor": "3",
@@ -194,13 +195,17 @@ class World:
 
 
 def build(
-    directory: Path, base_port: int, history: History, seed: int, why_no_network: str, plant: str
+    directory: Path,
+    history: History,
+    options: argparse.Namespace,
+    seed: int,
+    why_no_network: str,
 ) -> World:
     """A cluster that is not started yet, with every hook that is possible here."""
     brokers = 3
     network = None if why_no_network else Network(brokers)
     kind = {} if network is None else {"kind": SeparateHosts}
-    cluster = LocalCluster(directory / "cluster", base_port, brokers, REFILL_SETTINGS, **kind)
+    cluster = LocalCluster(directory / "cluster", options.base_port, brokers, SHORT_TIMES, **kind)
     disks = directory / "disks"
     disks.mkdir(parents=True)
     mounted = frozenset[int]()
@@ -212,7 +217,7 @@ def build(
         paths = {f"broker-{b}": network.path(b) for b in range(brokers)}
         os.environ["HEADWATER_SOAK_NETNS"] = json.dumps(paths)
     os.environ["HEADWATER_SOAK_DISKS"] = str(disks)
-    os.environ["HEADWATER_SOAK_PLANT"] = plant
+    os.environ["HEADWATER_SOAK_PLANT"] = options.plant
     others = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = f"{HOOKS}{os.pathsep}{others}" if others else str(HOOKS)
     return World(cluster, history, random.Random(seed), network, mounted, disks)

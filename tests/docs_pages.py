@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 from prometheus_client.core import HistogramMetricFamily, Metric
@@ -25,6 +25,8 @@ from headwater_broker.api.services import Services
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.metrics import BrokerCollector
+from soak import checker, history
+from soak.faults import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -186,6 +188,26 @@ def _first_words(path: Path) -> str:
     return re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0].replace("|", "\\|")
 
 
+def faults() -> str:
+    """Every kind of fault that the harness injects."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for kind in KINDS:
+            notes = ["alone"] if kind.alone else []
+            notes += [kind.needs] if kind.needs else []
+            notes += [f"p95 <= {kind.pause_bar_s:g} s"] if kind.pause_bar_s else []
+            held = f"{kind.hold_s[0]:g} - {kind.hold_s[1]:g} s"
+            yield f"`{kind.name}`", kind.what, held, ", ".join(notes)
+
+    return table(("kind", "what happens", "held for", ""), rows())
+
+
+def docstring_table(module: ModuleType) -> str:
+    """The table in a module's docstring."""
+    lines = (module.__doc__ or "").splitlines()
+    return "\n".join(line for line in lines if line.startswith("|"))
+
+
 BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "api-versions": ("clients.md", api_versions),
     "topic-configs": ("configs.md", topic_configs),
@@ -193,6 +215,9 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "unread-configs": ("configs.md", unread_configs),
     "metrics": ("metrics.md", metrics),
     "modules": ("modules.md", modules),
+    "faults": ("fault-harness.md", faults),
+    "anomalies": ("fault-harness.md", lambda: docstring_table(checker)),
+    "history": ("fault-harness.md", lambda: docstring_table(history)),
 }
 
 

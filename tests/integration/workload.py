@@ -243,6 +243,7 @@ def read_values(bootstrap: str, topic: str, partition: int) -> list[tuple[int, b
             "auto.offset.reset": "earliest",
             "isolation.level": "read_uncommitted",
             "check.crcs": True,
+            "log_level": 2,
         }
     )
     try:

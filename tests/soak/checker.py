@@ -14,6 +14,7 @@
 | aborted read | a record of an aborted transaction, or of a send that failed for sure, was read |
 | torn read | a value's bytes are not those that were sent, or were never sent at all |
 | torn transaction | some records of a transaction are in the log and others are not |
+| divergent replicas | in-sync replicas of a partition hold other bytes at the end |
 | thrown off | a client was told something that no correct broker says |
 | stuck | something did not go on within its limit after the faults were healed |
 """
@@ -115,6 +116,7 @@ class _Checker:
         self.readers: dict[tuple[str, int], _Reader] = defaultdict(_Reader)
         self.skips: list[_Skip] = []
         self.group_rows: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self.replicas: dict[int, tuple[int, tuple[int, str], int]] = {}
         self.commits = _Commits()
 
     def take(self, line: int, event: Event) -> None:
@@ -202,6 +204,13 @@ class _Checker:
     def _on_commit(self, line: int, event: Event) -> None:
         self.found.commits += 1
         self.commits.committed(line, event)
+
+    def _on_replica(self, line: int, event: Event) -> None:
+        holds = (event["bytes"], event["sha"])
+        first = self.replicas.setdefault(event["p"], (event["b"], holds, line))
+        if first[1] != holds:
+            what = f"brokers {first[0]} and {event['b']} hold {event['p']} with other bytes"
+            self.tell("divergent replicas", what, (first[2], line))
 
     def _on_final(self, line: int, event: Event) -> None:
         partition = event["p"]

@@ -14,7 +14,8 @@ partition, `v` a value's identity, `o` an offset, `x` a transaction.
 | poll | c p rows=[[o, v], ...] (g) | what one poll gave |
 | commit | c g p o ok t0 | a group's offset commit, asked for at `t0`; ok false: outcome unknown |
 | final | p rows=[[o, v], ...] | a whole partition, read after the last fault and the last send |
-| fault | kind what target | inject or heal |
+| replica | p b bytes sha | what a broker's disk holds of a partition at the end |
+| fault | what | an injection or a healing |
 | stuck | why | the cluster or a client did not go on within its limit |
 """
 

@@ -20,14 +20,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from soak import network
+from soak import network, replicas
 from soak.checker import check
 from soak.faults import KINDS, FaultKind, Injected
 from soak.history import History, read
 from soak.pauses import Pauses, longest_gap_s
 from soak.report import print_findings
 from soak.workload import Load
-from soak.world import NotNowError, World, build
+from soak.world import WHOLE_S, NotNowError, World, build
 
 BASE_PORT = 24_500
 OVERLAP_CHANCE = 0.5
@@ -36,7 +36,6 @@ RESUME_ACKS = 25
 RESUME_S = 30.0
 RECOVER_ACKS = 3
 RECOVER_S = 60.0
-WHOLE_S = 60.0
 FIRST_ACKS = 20
 
 
@@ -213,6 +212,7 @@ def soak(stage: World, options: argparse.Namespace, seed: int) -> Schedule:
             traceback.print_exc()
             stage.history.add("stuck", why=f"the harness failed: {error!r}"[:300])
         load.stop()
+        replicas.record(stage)
     return schedule
 
 

@@ -24,6 +24,7 @@ from soak.workload import Load
 
 HOOKS = Path(__file__).parent / "hooks"
 DOWN_WAIT_S = 30.0
+WHOLE_S = 60.0
 ASK_TIMEOUTS_MS = {
     "request_timeout_ms": 2_000,
     "default_api_timeout_ms": 4_000,
@@ -118,7 +119,7 @@ class World:
         return bool(rows) and all(len(row.isr) == len(row.replicas) for row in rows)
 
     def wait_whole(self, timeout_s: float) -> bool:
-        """Wait for `is_whole`."""
+        """Wait for `is_whole`; false when it does not come."""
         deadline = time.monotonic() + timeout_s
         while not self.is_whole():
             if time.monotonic() > deadline:

@@ -230,6 +230,14 @@ def test_a_value_that_nobody_sent() -> None:
     only(Told().send(A).final((0, A), (1, B)).judged(), "torn read")
 
 
+def test_divergent_replicas() -> None:
+    told = Told()
+    for broker, sha in ((0, "aa"), (1, "aa"), (2, "bb")):
+        told.add("replica", p=0, b=broker, bytes=10, sha=sha)
+    found = only(told.judged(), "divergent replicas")
+    assert found.what == "brokers 0 and 2 hold 0 with other bytes"
+
+
 def test_thrown_off_and_stuck() -> None:
     only(Told().add("thrown", c="a", why="OUT_OF_ORDER_SEQUENCE").judged(), "thrown off")
     only(Told().add("stuck", why="no writes").judged(), "stuck")

@@ -1,0 +1,38 @@
+"""Do all replicas hold the same bytes? Asked at the end, when nothing is written any more."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+from soak.world import WHOLE_S, World
+
+EQUAL_S = 20.0
+POLL_S = 0.5
+
+
+def record(world: World) -> None:
+    """Wait until every replica is in sync, then record what each broker's disk holds."""
+    if not world.wait_whole(WHOLE_S):
+        world.history.add("stuck", why=f"replicas are not in sync {WHOLE_S:.0f} s after the end")
+    deadline = time.monotonic() + EQUAL_S
+    for partition in range(world.partitions):
+        while True:
+            found = {b: digest(world, b, partition) for b in world.brokers}
+            if len(set(found.values())) == 1 or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        for broker_id, (size, sha) in found.items():
+            world.history.add("replica", p=partition, b=broker_id, bytes=size, sha=sha)
+
+
+def digest(world: World, broker_id: int, partition: int) -> tuple[int, str]:
+    """(bytes, SHA-256) of a replica's batches, however they are cut into segments."""
+    folder = Path(world.cluster.spec.slot(broker_id).folder) / f"{world.topic}-{partition}"
+    hasher, size = hashlib.sha256(), 0
+    for path in sorted(folder.glob("*.log")):
+        data = path.read_bytes()
+        hasher.update(data)
+        size += len(data)
+    return size, hasher.hexdigest()[:16]

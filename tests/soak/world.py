@@ -165,7 +165,7 @@ class World:
             room = os.statvfs(folder)
             used = (room.f_blocks - room.f_bfree) * room.f_frsize
             try:
-                run("mount", "-o", f"remount,size={used + slack}", str(folder))
+                resize(folder, used + slack)
                 return
             except RuntimeError:
                 continue  # it was written meanwhile: with some slack, then
@@ -174,7 +174,7 @@ class World:
     def empty_disk(self, broker_id: int) -> None:
         """The end of `fill_disk`."""
         folder = self.cluster.spec.slot(broker_id).folder
-        run("mount", "-o", f"remount,size={DISK_BYTES}", str(folder))
+        resize(folder, DISK_BYTES)
 
     def trouble_disk(self, broker_id: int, trouble: Mapping[str, int] | None) -> None:
         """Each write of a broker meets this from now on; None: nothing."""
@@ -193,6 +193,11 @@ class World:
         pid = supervisor.zookeeper.pid
         assert pid is not None, "ZooKeeper is down"
         os.killpg(pid, signum)
+
+
+def resize(folder: Path, size_bytes: int) -> None:
+    """Change a tmpfs. Without `-i` mount repeats options that a user namespace refuses."""
+    run("mount", "-i", "-t", "tmpfs", "-o", f"remount,size={size_bytes}", "tmpfs", str(folder))
 
 
 def build(

@@ -29,7 +29,10 @@ MEMBER_LIFE_S = (20.0, 60.0)
 COMMIT_TIMEOUT_MS = 5_000
 
 # What a consumer that keeps its place is never told by correct brokers.
-WRONG_CODES = ("OFFSET_OUT_OF_RANGE", "OFFSETOUTOFRANGE", "LOG_TRUNCATION", "CORRUPT", "BAD_MSG")
+WRONG_CODES = (
+    *("OFFSET_OUT_OF_RANGE", "OFFSETOUTOFRANGE", "OFFSET OUT OF RANGE", "AUTO_OFFSET_RESET"),
+    *("LOG_TRUNCATION", "CORRUPT", "BAD_MSG"),
+)
 
 CONFLUENT_SETTINGS = {
     "enable.auto.commit": False,

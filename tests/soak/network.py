@@ -4,10 +4,10 @@
     10.77.0.254          clients (the harness)
     10.77.0.253          ZooKeeper
 
-The whole harness runs in private user, mount and network namespaces (`enter`), which need no
-privileges where the kernel allows user namespaces, collide with nothing on the machine and vanish
-with the process. A cut makes one side send to a hardware address that nobody has: packets are lost
-in silence, as with a pulled cable, and TCP finds out by its own timeouts.
+The whole harness runs in private user, mount, network and process namespaces (`enter`), which need
+no privileges where the kernel allows user namespaces, meet nothing on the machine and vanish with
+the harness. A cut makes one side send to a hardware address that nobody has: packets are lost in
+silence, as with a pulled cable, and TCP finds out by its own timeouts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ CLIENTS_HOST = f"{PREFIX}.254"
 ZOOKEEPER_HOST = f"{PREFIX}.253"
 NOWHERE = "02:00:00:00:00:ff"
 CLONE_NEWNET = 0x40000000
-NEW_NAMESPACES = (
-    ("--mount", "--net"),
-    ("--user", "--map-root-user", "--mount", "--net"),
-)
-"""As root, else as anybody."""
+NETWORK = ("--mount", "--net")
+PROCESSES = ("--pid", "--fork", "--kill-child", "--mount-proc")
+AS_ANYBODY = ("--user", "--map-root-user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,13 @@ def enter(module: str, arguments: list[str]) -> str:
 
 
 def _possible() -> tuple[tuple[str, ...], str]:
-    """The options of unshare that work here; else why none does."""
+    """The options of unshare that work here; else why none does.
+
+    With processes in a namespace too, none of them outlives the harness, whatever ends it.
+    """
     why = "no unshare command"
-    for options in NEW_NAMESPACES[0 if os.geteuid() == 0 else 1 :]:
+    user = () if os.geteuid() == 0 else AS_ANYBODY
+    for options in ((*user, *NETWORK, *PROCESSES), (*user, *NETWORK), (*AS_ANYBODY, *NETWORK)):
         try:
             probe = subprocess.run(
                 ["unshare", *options, "ip", "link", "add", "hw0", "type", "bridge"],

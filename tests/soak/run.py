@@ -12,6 +12,7 @@ import argparse
 import logging
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -96,8 +97,8 @@ class Schedule:
         for one in running:
             if one is not None:
                 self._heal(one)
-        if not self.load.wait_acks(RECOVER_ACKS, list(range(self.world.partitions)), RECOVER_S):
-            raise Stuck(f"no writes to every partition within {RECOVER_S:.0f} s of healing")
+        if left := self.load.silent(RECOVER_ACKS, range(self.world.partitions), RECOVER_S):
+            raise Stuck(f"no writes to partitions {left} within {RECOVER_S:.0f} s of healing")
 
     def _inject(self, kind: FaultKind) -> Injected | None:
         try:
@@ -130,8 +131,9 @@ class Schedule:
 
     def _measure(self, kind: FaultKind, injected: Injected) -> None:
         """The write pause of a kill: until writes to what the victim led go on."""
-        if not self.load.wait_acks(RESUME_ACKS, list(injected.led), RESUME_S):
-            raise Stuck(f"no writes {RESUME_S:.0f} s after {kind.name} of {injected.target}")
+        if left := self.load.silent(RESUME_ACKS, injected.led, RESUME_S):
+            why = f"no writes to partitions {left} within {RESUME_S:.0f} s"
+            raise Stuck(f"{why} of {kind.name} of {injected.target}")
         until = time.monotonic()
         gap_s = longest_gap_s(self.load.acks, injected.led, injected.since, until)
         self.pauses.seconds[kind.name].append(gap_s)
@@ -174,6 +176,7 @@ def main(words: list[str]) -> int:
     """Run, judge, report; 1 on any anomaly."""
     options = parse(words)
     why_no_network = network.enter("soak.run", words)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the cluster, as Ctrl-C does
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     folder = options.out or Path(tempfile.mkdtemp(prefix="headwater-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -203,11 +206,12 @@ def soak(stage: World, options: argparse.Namespace, seed: int) -> Schedule:
         schedule = Schedule(stage, load, seed, options.only)
         load.start()
         try:
-            if not load.wait_acks(FIRST_ACKS, list(range(stage.partitions)), RECOVER_S):
-                raise Stuck("no writes at the start")
+            if left := load.silent(FIRST_ACKS, range(stage.partitions), RECOVER_S):
+                raise Stuck(f"no writes to partitions {left} at the start")
             schedule.run(options.minutes * 60)
         except Stuck as stuck:
             stage.history.add("stuck", why=str(stuck))
+            print(f"stuck: {stuck}\n{stage.outline()}", flush=True)
         except Exception as error:  # noqa: BLE001 - what was recorded so far is judged
             traceback.print_exc()
             stage.history.add("stuck", why=f"the harness failed: {error!r}"[:300])

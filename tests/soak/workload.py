@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from integration.workload import read_values
 from soak.consumers import (
@@ -16,8 +18,9 @@ from soak.consumers import (
 from soak.history import History, decode
 from soak.producers import FLUSH_S, Acks, ConfluentWriter, SdkWriter, Writer
 
-DRAIN_S = 60.0
+DRAIN_S = 45.0
 POLL_S = 0.05
+ACK_POLL_S = 0.01
 
 
 class Load:
@@ -53,21 +56,22 @@ class Load:
         for client in (*self.writers, *self.readers, *self.members):
             client.start()
 
-    def wait_acks(self, more: int, partitions: list[int], timeout_s: float) -> bool:
-        """Until `more` further records were acknowledged in each of these partitions."""
+    def silent(self, acks: int, partitions: Iterable[int], timeout_s: float) -> list[int]:
+        """Wait for further acknowledgements in each of these partitions; those without so many."""
         start = self.acks.counts()
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        left = list(partitions)
+        while left and time.monotonic() < deadline:
+            time.sleep(ACK_POLL_S)
             now = self.acks.counts()
-            if all(now[p] - start[p] >= more for p in partitions):
-                return True
-            time.sleep(POLL_S / 5)
-        return False
+            left = [p for p in left if now[p] - start[p] < acks]
+        return left
 
     def stop(self) -> None:
         """End the producers, read the whole log, let every consumer come to its end."""
         self._join(self.writers)
-        ends = [self._read_all(partition) for partition in range(self.partitions)]
+        with ThreadPoolExecutor(self.partitions) as pool:
+            ends = list(pool.map(self._read_all, range(self.partitions)))
         self._drain(ends)
         self._join([*self.readers, *self.members])
 

@@ -127,6 +127,24 @@ class World:
             time.sleep(0.1)
         return True
 
+    def outline(self) -> str:
+        """Leaders and ISR as each broker sees them, for a cluster that is stuck."""
+        lines = []
+        for broker_id in self.brokers:
+            try:
+                hosted = self.cluster.status(broker_id)["hosted"]["partitions"]
+            except Exception as error:  # noqa: BLE001 - that it does not answer is what is told
+                lines.append(f"  broker {broker_id} does not tell its status: {error!r}"[:300])
+                continue
+            lines += [
+                f"  broker {broker_id}: {row['topic']}-{row['partition']} leader {row['leader']} "
+                f"epoch {row['leader_epoch']} ISR {row['isr']} pending {row['pending_isr']} "
+                f"high watermark {row['high_watermark']} end {row['log_end_offset']} "
+                f"{row['offline_reason']}"
+                for row in hosted
+            ]
+        return "\n".join(lines)
+
     # What can be done to a broker, whatever else has befallen it.
 
     def kill(self, broker_id: int) -> None:

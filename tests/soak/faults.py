@@ -17,7 +17,7 @@ from soak.world import ZOOKEEPER_PART, NotNowError, World
 
 DRAIN_WAIT_S = 15.0
 STRAND_S = 1.0
-SLOW_MS = (5, 80)
+SLOW_MS = (2, 25)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ class ConfluentWriter(Writer):
     def send(self, partition: int, identity: str) -> None:
         def told(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.acknowledged(identity, partition, message.offset())
+                offset = message.offset()  # None: the broker had it already, and forgot where
+                self.acknowledged(identity, partition, -1 if offset is None else offset)
             else:
                 self.failed(identity, partition, str(error))
 

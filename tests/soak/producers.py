@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as ConfluentProducer
 
 from headwater import Producer
@@ -68,6 +68,12 @@ class Writer(threading.Thread):
         self._pause_s = 1 / rate
 
     def run(self) -> None:
+        try:
+            self._send_all()
+        except KafkaException as error:  # librdkafka's fatal errors, and no others
+            self.history.add("thrown", c=self.name, why=str(error)[:200])
+
+    def _send_all(self) -> None:
         sequence = 0
         due = time.monotonic()
         while not self.stopping.is_set():

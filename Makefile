@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long soak fuzz docs bench-kafka bench-tier bench-source clean
+.PHONY: help setup demo test check unit integration long soak fuzz docs docs-tools bench-kafka bench-tier bench-source clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ docs: setup ## Write the tables of docs/ from the code (a test fails when they a
 
 soak: setup ## Kill, cut, starve and wipe a real cluster under load, then judge (MINUTES=30 SEED=n)
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --minutes $(or $(MINUTES),30) $(SEED:%=--seed %) $(ARGS)
+
+docs-tools: setup ## Run all of Kafka's own tools against three brokers; writes docs/kafka-tools.md
+	@PYTHONPATH=tests:bench $(BIN)/python tests/kafka_tools_page.py
 
 fuzz: setup ## Spoiled frames against parsers and a broker (FRAMES=100000)
 	@HEADWATER_FUZZ_FRAMES=$(or $(FRAMES),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py

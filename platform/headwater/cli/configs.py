@@ -12,6 +12,7 @@ from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_jso
 from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
 from headwater.client.values import ConfigEntry
+from headwater.config.keys import broker_key, topic_key
 from headwater.errors import UsageError
 
 RESOURCES = ("topic", "broker", "brokers")
@@ -79,6 +80,8 @@ def alter(
     both = sorted(set(changes) & set(unset))
     if both:
         raise UsageError(f"{', '.join(both)}: given to both --set and --unset")
+    for key in unset:  # the broker lets unknown names pass here; a slip of the pen should not
+        (topic_key if kind == "topic" else broker_key)(key)
     changes |= dict.fromkeys(unset)
     if not changes:
         raise UsageError("nothing to change: give --set KEY=VALUE or --unset KEY")

@@ -10,6 +10,9 @@ import pytest
 from docs_pages import BLOCKS, DOCS, ROOT, with_block
 from headwater_broker.api.registry import load_handlers
 from headwater_spark import options
+from integration.kafka_tools import NOT_SERVED, USES
+from kafka_tools_page import PAGE, WORKS
+from kafka_tools_page import page as tools_page
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 
@@ -19,6 +22,15 @@ def test_a_generated_block_is_what_the_code_says(name: str) -> None:
     page, build = BLOCKS[name]
     text = (DOCS / page).read_text()
     assert text == with_block(text, name, build()), f"docs/{page} is stale: run `make docs`"
+
+
+def test_every_use_of_kafkas_tools_was_run_and_works() -> None:
+    told = {use.run.__name__: WORKS for use in USES}
+    assert PAGE.read_text() == tools_page(told), (
+        "docs/kafka-tools.md is stale: run `make docs-tools`"
+    )
+    scripts = {use.script for use in USES} | {script for script, _ in NOT_SERVED}
+    assert len(scripts) >= 20
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

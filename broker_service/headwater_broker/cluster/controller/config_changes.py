@@ -140,16 +140,13 @@ def edited(
     """The overrides after an edit. Raises KafkaError."""
     result = {} if edit.replace else dict(configs)
     for name, operation, value in edit.operations:
+        if operation == DELETE:  # any name, as in Kafka: its tools clear throttles we do not have
+            result.pop(name, None)
+            continue
         try:
             row = key_of(name)
         except UsageError as e:
-            if operation == DELETE and name in result:  # of an older version, or written by hand
-                del result[name]
-                continue
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
-        if operation == DELETE:
-            result.pop(name, None)
-            continue
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {name}: the value is null")
         if operation == SET:

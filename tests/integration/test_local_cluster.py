@@ -176,3 +176,28 @@ def test_a_killed_broker_comes_back_under_the_same_address(
     cluster.restart(1)
     assert cluster.pid(1) != first
     assert cluster.status(1)["broker_id"] == 1
+
+
+def test_settings_are_kept_and_an_ensemble_of_others_is_used(cli: Cli, tmp_path: Path) -> None:
+    cli.up(1)
+    ensemble = f"127.0.0.1:{cli.port + 300}/second/one"
+    second = Cli(tmp_path / "second", cli.port + 5)
+    try:
+        asked = ("--zookeeper", ensemble, "--set", "num.partitions=4")
+        second.run("up", "--brokers", "1", "--port", str(second.port), *asked)
+        names = {process.name for process in processes.of_cluster(second.directory)}
+        assert "java" not in names, "a ZooKeeper of its own"
+        second.run("topics", "create", "t")
+        second.run("down")
+        second.run("up")
+        assert second.run("topics", "list").stdout.split() == ["t"]
+        second.run("topics", "create", "u")
+        for topic in ("t", "u"):
+            [described] = json.loads(second.run("topics", "describe", topic, "--json").stdout)
+            assert len(described["partitions"]) == 4
+        assert cli.run("topics", "list").stdout.split() == []
+        assert "every broker has its own" in second.run("up", "--set", "broker.id=7", code=2).stderr
+    finally:
+        second.run("down")
+    cli.run("down")
+    assert "embedded ZooKeeper" in cli.run("up", "--zookeeper", ensemble, code=2).stderr

@@ -53,7 +53,7 @@ soak: setup ## Kill, cut, starve and wipe a real cluster under load, then judge 
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --minutes $(or $(MINUTES),30) $(SEED:%=--seed %) $(ARGS)
 
 docs-tools: setup ## Run all of Kafka's own tools against three brokers; writes docs/kafka-tools.md
-	@PYTHONPATH=tests:bench $(BIN)/python tests/kafka_tools_page.py
+	@PYTHONPATH=tests:bench $(BIN)/python tests/kafka_tools_page.py $(ARGS)
 
 fuzz: setup ## Spoiled frames against parsers and a broker (FRAMES=100000)
 	@HEADWATER_FUZZ_FRAMES=$(or $(FRAMES),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py

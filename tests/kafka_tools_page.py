@@ -1,4 +1,7 @@
-"""Writes docs/kafka-tools.md by running every use of Kafka's tools: `make docs-tools` (minutes)."""
+"""Writes docs/kafka-tools.md by running every use of Kafka's tools: `make docs-tools` (minutes).
+
+Names of uses as arguments run only these, and write nothing: `make docs-tools ARGS="topics"`.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +43,19 @@ def outcome(use: Use, bench: Bench) -> str:
     return WORKS
 
 
-def main() -> int:
-    """Run all, write the page; 1 when something does not work."""
+def main(names: list[str]) -> int:
+    """Run all, or those named; 1 when something does not work."""
     results: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="kafka-tools-") as name:
         folder = Path(name)
         with LocalCluster(folder / "cluster", next_base_port(folder)) as cluster:
-            for use in USES:
+            for use in (u for u in USES if not names or u.run.__name__ in names):
                 found = results[use.run.__name__] = outcome(use, Bench(cluster, folder))
                 print(f"{use.script}: {use.what}: {found}", flush=True)
-    PAGE.write_text(page(results))
+    if not names:
+        PAGE.write_text(page(results))
     return 0 if set(results.values()) == {WORKS} else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from peers import kafka_tool
 
-from headwater import Consumer
+from headwater import Consumer, Producer
 from integration import clients
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster
@@ -46,6 +46,12 @@ class Bench(NamedTuple):
         if filled:
             clients.write_confluent(self.cluster.bootstrap, name, CANONICAL)
         return name
+
+    def fill(self, topic: str, count: int) -> None:
+        """So many records."""
+        with Producer(self.cluster.bootstrap) as producer:
+            for number in range(count):
+                producer.send(topic, str(number).encode())
 
 
 class Use(NamedTuple):
@@ -303,8 +309,9 @@ def producer_performance(b: Bench) -> None:
 
 @use("kafka-consumer-perf-test.sh", "read them, as a member of a group", tested=True)
 def consumer_performance(b: Bench) -> None:
-    """Of what `producer_performance` has written, which comes before."""
-    asked = ("--topic", "perf", "--num-records", str(PERF_RECORDS), "--timeout", "20000")
+    topic = b.topic("perf-read", filled=False)
+    b.fill(topic, PERF_RECORDS)
+    asked = ("--topic", topic, "--num-records", str(PERF_RECORDS), "--timeout", "20000")
     rows = b.tool(f"{TOOLS}.ConsumerPerformance", *asked).splitlines()
     assert int(rows[-1].split(", ")[4]) == PERF_RECORDS, rows
 
@@ -329,8 +336,9 @@ def verifiable_producer(b: Bench) -> None:
 
 @use("kafka-verifiable-consumer.sh", "read them by a group")
 def verifiable_consumer(b: Bench) -> None:
-    """Of what `verifiable_producer` has written, which comes before."""
-    asked = ("--topic", "verified", "--group-id", "verifier", "--max-messages", "1000")
+    topic = b.topic("verified-read", filled=False)
+    b.fill(topic, 1000)
+    asked = ("--topic", topic, "--group-id", "verifier", "--max-messages", "1000")
     rows = [
         json.loads(line)
         for line in b.tool(f"{TOOLS}.VerifiableConsumer", *asked, "--reset-policy", "earliest")

@@ -250,6 +250,8 @@ class TopicCalls:
 
         async def attempt() -> None:
             node = await self._resource_node(resource_type, name)
+            if node not in self._cluster.cache.brokers:  # one that is down may be configured, too
+                node = await self._cluster.any_node()
             rows = tuple(
                 AlterableConfig(
                     name=key,

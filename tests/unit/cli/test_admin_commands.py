@@ -121,6 +121,16 @@ def test_configs_tell_default_source_type_and_meaning(c: ServedCluster) -> None:
     assert retention("1") == ("604800000", "DEFAULT_CONFIG")
 
 
+def test_a_broker_that_is_down_finds_its_configs_when_it_comes_back(c: ServedCluster) -> None:
+    c.stop(2)
+    c.until(lambda: 2 not in c.cluster.brokers[0].view.brokers, "its death is known")
+    run(c, "configs", "alter", "broker", "2", "--set", "min.insync.replicas=2")
+    c.start(2)
+    found = told(c, "configs", "describe", "broker", "2")["min.insync.replicas"]
+    assert (found["value"], found["source"]) == ("2", "DYNAMIC_BROKER_CONFIG")
+    assert "min.insync.replicas" not in told(c, "configs", "describe", "broker", "0")
+
+
 def test_groups_are_listed_described_moved_and_forgotten(c: ServedCluster) -> None:
     run(c, "topics", "create", "read", "--partitions", "1")
     fill(c, "read", 100)

@@ -41,4 +41,6 @@ class LogContext:
     """(log folder, error): a disk error was met; the manager takes the whole directory offline."""
     failed_elsewhere: Callable[[tuple[str, OSError]], None]
     """The same from an offloaded job, which may not touch the manager: told at the next tick."""
+    truncated: Callable[[], None]
+    """A log was cut: the recovery points on disk may be too high, and are written soon."""
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

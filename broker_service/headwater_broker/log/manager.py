@@ -109,11 +109,13 @@ class LogManager:
         """Appended to by jobs off the loop, drained on it."""
         self._failures: deque[tuple[str, OSError]] = deque()
         """As `_arrived`."""
+        self._is_truncated = False
         self._entropy = entropy
         self._offload = offload
         self._context = LogContext(
             files, clock, entropy, offload, self._arrived.append, self._failed,
             self._failures.append,
+            self._note_truncation,
             producer_expiration_ms,
         )  # fmt: skip
         self._directories = [
@@ -358,12 +360,22 @@ class LogManager:
             log.expire_producers(now_ms)
 
     def flush_due(self) -> None:
-        """flush.ms of every log; the fsyncs run off the loop. Takes what failed there."""
+        """flush.ms of every log; the fsyncs run off the loop. Takes what failed there.
+
+        After a truncation the recovery points are written: what is appended in the place of what
+        was cut is not durable, and must be checked after a crash.
+        """
         self.take_failures()
         now_ms = self._clock.now_ms()
         for log in self.logs.values():
             log.take_finished_flushes()
             log.flush_later(now_ms)
+        if self._is_truncated:
+            self._is_truncated = False
+            self.checkpoint_recovery_points()
+
+    def _note_truncation(self) -> None:
+        self._is_truncated = True
 
     def take_failures(self) -> None:
         """Act, on the loop, on disk errors that offloaded jobs met."""

@@ -266,6 +266,7 @@ def truncate_to(log: LogState, offset: int) -> None:
         truncate_fully(log, offset, min(offset, log.log_start_offset))
         return
     log.truncations += 1
+    log.context.truncated()
     log.first_dirty_offset = min(log.first_dirty_offset, offset)
     keep = [s for s in log.segments if s.base_offset <= offset]
     gone = log.segments[len(keep) :]
@@ -291,6 +292,7 @@ def truncate_to(log: LogState, offset: int) -> None:
 def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
     """Drop all and start at `offset`."""
     log.truncations += 1
+    log.context.truncated()
     log.first_dirty_offset = min(log.first_dirty_offset, offset)
     try:
         _discard(log, log.segments, at_once=True)

@@ -215,3 +215,17 @@ def test_a_folder_that_fails_at_start_leaves_the_others() -> None:
     box.manager.logs[kept.topic, 0].append_as_leader(batch(), 0, 2000)
     box.manager.checkpoint_recovery_points()
     box.manager.checkpoint_high_watermarks()
+
+
+def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> None:
+    box = Box()
+    log = box.log()
+    for _ in range(9):
+        log.append_as_leader(batch(), 0, 2000)
+    log.fsync_now()
+    box.manager.checkpoint_recovery_points()
+    path = "/d/recovery-point-offset-checkpoint"
+    assert box.files.read(path).endswith(b"t 0 9\n")
+    log.truncate_to(4)
+    box.manager.flush_due()
+    assert box.files.read(path).endswith(b"t 0 4\n")

@@ -22,7 +22,7 @@ WEATHER_SCHEMA = (
 )
 # A day of the year passes in a sixth of a second, so a pause of seconds is weeks of lateness.
 WATERMARK = "60 days"
-TRIGGER = "6 seconds"
+TRIGGER = "10 seconds"
 START_TIMEOUT_S = 60.0
 STARTING = ("Initializing sources", "Initializing StreamExecution")
 ROUGH_WIND_MPH = 20

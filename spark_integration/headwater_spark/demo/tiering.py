@@ -10,7 +10,7 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater_spark.tier_job import TopicTier
 
-TIER_INTERVAL_S = 6.0
+TIER_INTERVAL_S = 8.0
 
 
 def tier_all(spark: SparkSession, servers: str, topic: str, clock: Clock) -> tuple[int, str]:

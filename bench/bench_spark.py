@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from bench_kafka import create_topic
+from measures import create_topic
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f

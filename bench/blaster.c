@@ -1,11 +1,11 @@
-/* Sends prepared Produce v7 frames over and over and counts the replies: a load generator that
- * costs little, so that the server is the bound.
+/* Sends prepared request frames (Produce or Fetch) over and over and counts the replies: a load
+ * generator that costs little, so that the server is the bound.
  *
  *   blaster PORT CONNECTIONS IN_FLIGHT SECONDS ERROR_AT FRAME_FILE...
  *
  * Connection i repeats frame i modulo the number of files. ERROR_AT is the byte of the reply (after
  * its length prefix) that starts the int16 error code; every reply is checked. Prints one line of
- * JSON: requests, errors, seconds, bytes sent. */
+ * JSON: requests, errors, seconds, bytes sent and received. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,18 +20,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REPLY_BYTES_MAX = 65536, EVENTS_MAX = 64, FILES_MAX = 64 };
+enum { READ_BYTES = 1 << 20, HEAD_BYTES_MAX = 512, EVENTS_MAX = 64, FILES_MAX = 64 };
 
 struct frame { char *bytes; size_t size; };
 struct connection {
     int fd, in_flight;
     struct frame *frame;
-    size_t sent, have;
-    unsigned char reply[REPLY_BYTES_MAX];
+    size_t sent, have, left; /* have: bytes of this reply's head; left: what follows the head */
+    unsigned char head[HEAD_BYTES_MAX];
 };
 
 static long requests, errors;
-static long long bytes_sent;
+static long long bytes_sent, bytes_received;
+static unsigned char scratch[READ_BYTES];
 
 static double now_s(void) {
     struct timespec t;
@@ -63,32 +64,47 @@ static int dial(int port) {
     return fd;
 }
 
-/* Consume whole replies at the front of c->reply. */
-static void take_replies(struct connection *c, size_t error_at) {
-    size_t at = 0;
-    while (c->have - at >= 4) {
-        uint32_t size;
-        memcpy(&size, c->reply + at, 4);
-        size = ntohl(size);
-        if (size + 4 > REPLY_BYTES_MAX) { fprintf(stderr, "reply of %u bytes\n", size); exit(1); }
-        if (c->have - at < size + 4) break;
-        if (c->reply[at + 4 + error_at] || c->reply[at + 5 + error_at]) errors++;
-        requests++;
-        c->in_flight--;
-        bytes_sent += c->frame->size;
-        at += size + 4;
+static void end_reply(struct connection *c) {
+    requests++;
+    c->in_flight--;
+    bytes_sent += c->frame->size;
+    c->have = 0;
+}
+
+/* Walk over `count` bytes of replies: keep each one's head up to its error code, skip the rest. */
+static void take(struct connection *c, const unsigned char *from, size_t count, size_t error_at) {
+    size_t head = 4 + error_at + 2;
+    bytes_received += (long long)count;
+    while (count) {
+        size_t part = c->have < head ? head - c->have : c->left;
+        if (part > count) part = count;
+        if (c->have < head) {
+            memcpy(c->head + c->have, from, part);
+            c->have += part;
+            if (c->have == head) {
+                uint32_t size;
+                memcpy(&size, c->head, 4);
+                size = ntohl(size);
+                if (size + 4 < head) { fprintf(stderr, "reply of %u bytes\n", size); exit(1); }
+                if (c->head[head - 2] || c->head[head - 1]) errors++;
+                c->left = size + 4 - head;
+                if (!c->left) end_reply(c);
+            }
+        } else {
+            c->left -= part;
+            if (!c->left) end_reply(c);
+        }
+        from += part;
+        count -= part;
     }
-    memmove(c->reply, c->reply + at, c->have - at);
-    c->have -= at;
 }
 
 static void receive(struct connection *c, size_t error_at) {
     for (;;) {
-        ssize_t n = read(c->fd, c->reply + c->have, REPLY_BYTES_MAX - c->have);
+        ssize_t n = read(c->fd, scratch, sizeof scratch);
         if (n == 0) { fprintf(stderr, "the server closed the connection\n"); exit(1); }
         if (n < 0) { if (errno == EAGAIN) return; die("read"); }
-        c->have += (size_t)n;
-        take_replies(c, error_at);
+        take(c, scratch, (size_t)n, error_at);
     }
 }
 
@@ -109,6 +125,7 @@ int main(int argc, char **argv) {
     int port = atoi(argv[1]), count = atoi(argv[2]), in_flight = atoi(argv[3]), files = argc - 6;
     double seconds = atof(argv[4]);
     size_t error_at = (size_t)atoi(argv[5]);
+    if (error_at + 6 > HEAD_BYTES_MAX) { fprintf(stderr, "ERROR_AT too large\n"); return 2; }
     struct frame frames[FILES_MAX];
     for (int i = 0; i < files; i++) frames[i] = load(argv[6 + i]);
     struct connection *all = calloc((size_t)count, sizeof *all);
@@ -128,7 +145,7 @@ int main(int argc, char **argv) {
             send_more(ready[i].data.ptr, in_flight);
         }
     }
-    printf("{\"requests\": %ld, \"errors\": %ld, \"seconds\": %.6f, \"bytes\": %lld}\n",
-           requests, errors, now - start, bytes_sent);
+    printf("{\"requests\": %ld, \"errors\": %ld, \"seconds\": %.6f, \"bytes\": %lld, "
+           "\"received\": %lld}\n", requests, errors, now - start, bytes_sent, bytes_received);
     return errors ? 1 : 0;
 }

@@ -1,0 +1,141 @@
+"""Prepared Produce and Fetch frames from a C generator that costs little: the server's own speed.
+
+4 connections x 5 in flight to 4 partitions of one broker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from measures import Bar, Figure, Peer, create_topic, delete_topic, touch
+from peers import CACHE, cpu_seconds
+
+from headwater.records.builder import build_batch
+from headwater.wire.apis.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from headwater.wire.apis.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from headwater.wire.headers import RequestHeader
+from headwater.wire.schema import Message, encode
+
+PARTITIONS = 4
+CONNECTIONS = 4
+IN_FLIGHT = 5
+PRODUCE_VERSION = 7
+FETCH_VERSION = 4
+VALUE_BYTES = 100
+RECORDS_16_KB = 150
+FILL_S = 1.0
+FETCH_WAIT_MS = 500
+
+
+@dataclass(frozen=True)
+class Raw:
+    """`records` of 100 B per produced batch; a fetch asks for `fetch_bytes` (0: it produces)."""
+
+    name: str
+    records: int
+    fetch_bytes: int
+    bar: Bar
+
+
+WORK = (
+    Raw("raw produce, 1 record", 1, 0, Bar(2.5, 0.5)),
+    Raw("raw produce, 16 KB", RECORDS_16_KB, 0, Bar(1.8, 0.5)),
+    Raw("raw produce, 1 MB", 9000, 0, Bar(1.1, 0.5)),
+    Raw("raw fetch, one small batch", 1, 1, Bar(1.5)),
+    Raw("raw fetch, 1 MB", RECORDS_16_KB, 1 << 20, Bar(0.9)),
+)
+
+
+def blaster() -> str:
+    """Compile the generator once. Raises SystemExit when there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SystemExit("no C compiler: install gcc (Debian: apt-get install gcc)")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    binary = CACHE / "blaster"
+    source = Path(__file__).with_name("blaster.c")
+    if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run([compiler, "-O2", "-o", str(binary), str(source)], check=True)
+    return str(binary)
+
+
+def run_raw(peer: Peer, work: Raw, seconds: float, frames: Path) -> Figure:
+    """Blast one fresh topic for `seconds`; fetches read what was produced just before."""
+    topic = f"raw{time.monotonic_ns()}"
+    create_topic(peer, topic, PARTITIONS)
+    touch(peer, topic, PARTITIONS)
+    produce = [_produce_request(topic, p, work.records) for p in range(PARTITIONS)]
+    error_at = 4 + 4 + 2 + len(topic) + 4 + 4  # correlation id, topics, name, partitions, index
+    if work.fetch_bytes:
+        _blast(peer, topic, produce, PRODUCE_VERSION, error_at, FILL_S, frames)
+        requests = [_fetch_request(topic, p, work.fetch_bytes) for p in range(PARTITIONS)]
+        error_at += 4  # the throttle time comes first
+        figure = _blast(peer, topic, requests, FETCH_VERSION, error_at, seconds, frames)
+    else:
+        figure = _blast(peer, topic, produce, PRODUCE_VERSION, error_at, seconds, frames)
+    delete_topic(peer, topic)
+    return figure
+
+
+def _produce_request(topic: str, partition: int, records: int) -> Message:
+    now_ms = time.time_ns() // 1_000_000
+    rows = [(now_ms, None, os.urandom(VALUE_BYTES), ()) for _ in range(records)]
+    data = PartitionProduceData(index=partition, records=build_batch(rows))
+    topics = (TopicProduceData(name=topic, partition_data=(data,)),)
+    return ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
+
+
+def _fetch_request(topic: str, partition: int, max_bytes: int) -> Message:
+    row = FetchPartition(partition=partition, fetch_offset=1, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=(FetchTopic(topic=topic, partitions=(row,)),),
+    )
+
+
+def _blast(
+    peer: Peer,
+    topic: str,
+    requests: list[Message],
+    version: int,
+    error_at: int,
+    seconds: float,
+    folder: Path,
+) -> Figure:
+    """Send these requests over and over, each on a connection of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for number, request in enumerate(requests):
+        header = RequestHeader(
+            request_api_key=type(request).api_key,
+            request_api_version=version,
+            correlation_id=1,
+            client_id="bench",
+        )
+        body = encode(header, 1) + encode(request, version)
+        path = folder / f"{topic}-{number}"
+        path.write_bytes(len(body).to_bytes(4, "big") + body)
+        files.append(str(path))
+    before = cpu_seconds(peer.pids)
+    command = [blaster(), str(peer.ports[0]), str(CONNECTIONS), str(IN_FLIGHT), str(seconds)]
+    done = subprocess.run(
+        [*command, str(error_at), *files], capture_output=True, text=True, check=False
+    )
+    used = cpu_seconds(peer.pids) - before
+    if done.returncode != 0:
+        raise RuntimeError(f"{peer.name} {topic}: {done.stdout}{done.stderr}")
+    result = json.loads(done.stdout)
+    count = result["requests"]
+    return Figure(count / result["seconds"], used / count * 1e6)

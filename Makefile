@@ -15,7 +15,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long soak fuzz docs docs-tools bench-kafka bench-tier bench-source clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools bench-kafka bench-tier bench-source clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ long: setup ## The tests that `make test` leaves out: minutes of kills under Spa
 
 docs: setup ## Write the tables of docs/ from the code (a test fails when they are stale)
 	@$(BIN)/python tests/docs_pages.py
+
+sim: setup ## Whole clusters on virtual time under faults (SEEDS=100 FROM=0; SEED=7: its story)
+	@PYTHONPATH=tests $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100) \
+	  --from $(or $(FROM),0)) $(ARGS)
 
 soak: setup ## Kill, cut, starve and wipe a real cluster under load, then judge (MINUTES=30 SEED=n)
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --minutes $(or $(MINUTES),30) $(SEED:%=--seed %) $(ARGS)

@@ -79,6 +79,8 @@ class Membership:
         self._on_registered = on_registered
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
+        self._met_other = False
+        """The last look at our node found another session's."""
         self._closed = False
 
     async def start(self) -> int:
@@ -129,8 +131,11 @@ class Membership:
         try:
             while not await self._try_register(path):
                 left = deadline - self._clock.monotonic()
-                if left <= 0:
+                if left <= 0 and self._met_other:
                     raise UsageError(await self._conflict(path, broker_id))
+                if left <= 0:  # nobody holds it: the store cannot be reached
+                    left = self._wait_s
+                    deadline = self._clock.monotonic() + left
                 try:
                     await asyncio.wait_for(changed.wait(), min(left, 1.0))
                 except TimeoutError:
@@ -166,9 +171,11 @@ class Membership:
             node = await self._store.get(path)
             session_id = self._store.session().session_id
         except StoreError:
+            self._met_other = False
             await asyncio.sleep(RETRY_DELAY_S)
             return False
-        if node.ephemeral_owner != session_id:
+        self._met_other = node.ephemeral_owner != session_id
+        if self._met_other:
             return False
         self.broker_epoch = node.czxid
         logger.info("registered as %s, broker epoch %d", path, node.czxid)

@@ -307,13 +307,18 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """Leader and ISR of one partition. `leader` -1: offline."""
+    """Leader and ISR of one partition. `leader` -1: offline.
+
+    `elr`, the eligible leader replicas, left the ISR when it fell below min.insync.replicas: since
+    then nothing was committed, so that each still holds all that is (KIP-966).
+    """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
     directories: Mapping[int, UUID] = field(default_factory=dict)
+    elr: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -326,6 +331,7 @@ class PartitionRecord:
                 "isr": list(self.isr),
                 "controller_epoch": self.controller_epoch,
                 "directories": rows,
+                **({"elr": list(self.elr)} if self.elr else {}),
             }
         )
 
@@ -341,6 +347,7 @@ class PartitionRecord:
                 isr=tuple(int(b) for b in row["isr"]),
                 controller_epoch=int(row["controller_epoch"]),
                 directories={int(b): uuid_from_text(d) for b, d in rows.items()},
+                elr=tuple(int(b) for b in row.get("elr", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise ZnodeError(f"{path}: not a partition state: {e!r}") from e

@@ -5,28 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
-from time import sleep
+from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
-from headwater.clock import Clock
 from headwater.config.keys import Values
 from headwater.entropy import Entropy
-from headwater.local.zk_session import close_session
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.control import ControlHandler
 from headwater.ports.network import PeerConnection
 from headwater.wire.control import BrokerEndpoint
 from headwater.wire.schema import Message
 from headwater_broker.api.services import Services
-from headwater_broker.cluster.control_client import GrpcControlCalls
 from headwater_broker.cluster.controller.shell import ControllerIdentity, ControllerService
 from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller_calls import ControllerCalls
 from headwater_broker.cluster.membership import Membership
-from headwater_broker.cluster.store_zk import ZooKeeperStore
 from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.cluster.znodes import BrokerRegistration
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
@@ -36,9 +29,8 @@ from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.node.data_plane import Parts, build_listener, build_services
 from headwater_broker.node.dynamic import DynamicConfigs
-from headwater_broker.node.lag import LagProbe
-from headwater_broker.node.late_sync import LateSyncFiles
 from headwater_broker.node.metrics import MetricsText
+from headwater_broker.node.outside import ControlPort, Outside
 from headwater_broker.node.peers import DeadPeers
 from headwater_broker.node.status import StatusDocument
 from headwater_broker.node.status_pages import PageParts, StatusPages
@@ -46,17 +38,9 @@ from headwater_broker.node.tiering import TieredEnds
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.replica_manager import ReplicaManager
-from headwater_broker.server.control_grpc import ControlServer
 from headwater_broker.server.http_status import HttpStatusServer
 from headwater_broker.server.page_cache import PageCache
 from headwater_broker.transactions.producer_ids import ProducerIds
-from headwater_tier.remote_log import DeltaRemoteLog
-
-DISK_THREADS = 4
-THREAD_START_S = 0.01
-"""How long each thread of the pool is kept busy at first, so that the next one is made, too."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-CACHE_FOLDER = "remote-log-cache"
 
 logger = logging.getLogger(__name__)
 
@@ -68,24 +52,19 @@ class Node:
         self,
         config: NodeConfig,
         cluster_id: str,
-        store: ZooKeeperStore,
-        clock: Clock,
-        entropy: Entropy,
+        outside: Outside,
         stop: Callable[[str], None],
     ) -> None:
-        self.loop = loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.config = config
-        self.store = store
-        self.clock = clock
+        self.outside = outside
+        self.store = store = outside.store
+        self.clock = clock = outside.clock
+        entropy = outside.entropy
         self.is_ready = False
-        self.pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
-        # The logs' own jobs run in order (`headwater_broker.log.context`), so on one thread.
-        self.log_disk = ThreadPoolExecutor(1, thread_name_prefix="log-disk")
-        for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
-            self.pool.submit(sleep, THREAD_START_S)
-        self.files = LateSyncFiles(self.pool)
-        self.lag = LagProbe(loop)
-        self.control_calls = GrpcControlCalls()
+        self.files = outside.files
+        self.lag = outside.lag
+        self.control_calls = outside.control_calls
         self.view = ClusterView(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
@@ -100,16 +79,14 @@ class Node:
         self.controller_calls = ControllerCalls(
             config.broker_id, self.broker_epoch, store, self.control_calls, self.controller, clock
         )
-        self.remote_log = DeltaRemoteLog(str(Path(config.log_dirs[0], CACHE_FOLDER)))
+        self.remote_log = outside.remote_log
         self.tiered = TieredEnds(
             self.remote_log,
             lambda: self.view,
             lambda: self.replicas,
             lambda topic, topic_id: self.services.tiered_topic(topic, topic_id),
         )
-        self.dead_peers = DeadPeers(
-            store, lambda: self.view, partial(close_session, config.zookeeper)
-        )
+        self.dead_peers = DeadPeers(store, lambda: self.view, outside.close_session)
         self.replicas = self._replicas(cluster_id, entropy)
         self._listen()
         self.status = StatusDocument(
@@ -121,7 +98,7 @@ class Node:
             build_listener(self.dynamic, self.services, address.name)
             for address in config.listeners
         ]
-        self.control = self._control_server(loop, stop)
+        self.control = self._control_server(stop)
         self.status_server = None if config.status is None else self._status_server()
 
     def _listen(self) -> None:
@@ -131,7 +108,9 @@ class Node:
         self.logs.on_offline = self.replicas.directory_failed
         self.view.on_change.append(self._take_configs)
         self.dynamic.on_change.append(
-            lambda now: self.controller.reconfigure(controller_config(now.values))
+            lambda now: self.controller.reconfigure(
+                controller_config(now.values, self.config.values)
+            )
         )
 
     def _take_configs(self, change: ViewChange) -> None:
@@ -158,7 +137,7 @@ class Node:
                 view=self.view,
                 controller=self.controller_calls,
                 authorizer=AllowAll(),
-                warmer=PageCache(self.loop, self.pool),
+                warmer=PageCache(self.loop, self.outside.pool),
                 producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,
@@ -188,7 +167,7 @@ class Node:
         )
 
     def _offload(self, job: Callable[[], None]) -> None:
-        self.log_disk.submit(job).add_done_callback(_tell_failure)
+        self.outside.log_disk.submit(job).add_done_callback(_tell_failure)
 
     def _controller(self, cluster_id: str, entropy: Entropy) -> ControllerService:
         return ControllerService(
@@ -235,15 +214,13 @@ class Node:
         return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
 
     async def _off_loop(self, job: Callable[[], None]) -> None:
-        await self.loop.run_in_executor(self.pool, self.files.run_late, job)
+        await self.loop.run_in_executor(self.outside.pool, self.files.run_late, job)
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"
         return await open_connection(host, port, client_id=client_id, negotiate=False)
 
-    def _control_server(
-        self, loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]
-    ) -> ControlServer:
+    def _control_server(self, stop: Callable[[str], None]) -> ControlPort:
         handlers = ControlHandlers(
             ControlParts(
                 broker_id=self.config.broker_id,
@@ -259,8 +236,7 @@ class Node:
         table: dict[type[Message], ControlHandler] = {
             request: handler for source in sources for request, handler in source.items()
         }
-        address = self.config.control
-        return ControlServer(table, loop, host=address.host, port=address.port)
+        return self.outside.serve_control(table, self.config.control)
 
     def _status_server(self) -> HttpStatusServer:
         pages = StatusPages(
@@ -273,7 +249,7 @@ class Node:
                 document=self.status.text,
                 metrics=self.metrics,
                 is_ready=lambda: self.is_ready,
-                pool=self.pool,
+                pool=self.outside.pool,
             )
         )
         return HttpStatusServer(pages.routes())
@@ -291,7 +267,7 @@ class Node:
             control_address=self.control_address,
             rack=self.config.values.string("broker.rack") or None,
             directory_ids=tuple(self.logs.directory_ids),
-            boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+            boot_id=self.outside.boot_id,
             clean_shutdown_epoch=self.logs.clean_broker_epoch,
             timestamp_ms=self.clock.now_ms(),
             session_password=self.store.session().password.hex(),
@@ -304,12 +280,14 @@ class Node:
         return f"{host}:{self.control.port}" if port == "0" else self.config.control_advertised
 
 
-def controller_config(v: Values) -> ControllerConfig:
-    """What the controller goes by, from a broker's settings."""
+def controller_config(v: Values, file: Values | None = None) -> ControllerConfig:
+    """What the controller goes by, from a broker's settings now and from those of its file."""
+    least = min(row.integer("min.insync.replicas") for row in (v, file or v))
     return ControllerConfig(
         num_partitions=v.integer("num.partitions"),
         default_replication_factor=v.integer("default.replication.factor"),
         unclean_leader_election_enable=v.boolean("unclean.leader.election.enable"),
+        min_insync_replicas=least,
         delete_topic_enable=v.boolean("delete.topic.enable"),
         auto_leader_rebalance_enable=v.boolean("auto.leader.rebalance.enable"),
         leader_imbalance_per_broker_percentage=v.integer("leader.imbalance.per.broker.percentage"),

@@ -15,6 +15,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 PR_SET_PDEATHSIG = 1
 SWITCH_INTERVAL_S = 0.0005
@@ -25,7 +26,7 @@ SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
 """A young collection looks at 2,000 objects (under a millisecond), a middle one at 10,000. The old
-generation is left to `Collector`: after a burst it may hold a hundred thousand parked requests."""
+generation is left to `Care.tick`: after a burst it may hold a hundred thousand parked requests."""
 OLD_OBJECTS_MAX = 2_000
 """An old generation up to this size is collected within 5 ms, on a slow core too (seen: 17 ms at
 5,000)."""
@@ -89,34 +90,49 @@ def watch_stop(loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]) -> 
     loop.add_reader(0, readable)
 
 
-def settle() -> None:
-    """Before anybody waits for us: what lives now lives for ever, collections need not look at it.
+class ProcessCare(Protocol):
+    """What the process does for the loop's short turns; the simulator's does nothing."""
 
-    The one full collection takes some 50 ms, so it comes before registration; `freeze` after it
-    costs nothing.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    def loaded(self) -> None:
+        """The logs are open, nobody waits for us yet."""
+        ...
+
+    def started(self) -> None:
+        """All parts run."""
+        ...
+
+    def tick(self) -> None:
+        """Call every few seconds."""
+        ...
 
 
-def freeze() -> None:
-    """Once more after start, for what was made since."""
-    gc.freeze()
+class Care:
+    """Short slices of the interpreter, and collections of garbage that stall nobody.
 
-
-class Collector:
-    """Collects cycles in the old generation when it is small; a large one waits for its turn.
-
-    Cycles are rare here (an exception with its frames), so that memory grows slowly meanwhile.
+    Cycles are rare here (an exception with its frames): the old generation is collected when it is
+    small, a large one waits for its turn, so that memory grows slowly meanwhile.
     """
 
     def __init__(self) -> None:
         self._put_off = 0
 
+    def loaded(self) -> None:
+        """What lives now lives for ever, collections need not look at it.
+
+        The one full collection takes some 50 ms, so it comes before registration; `started` after
+        it costs nothing.
+        """
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+    def started(self) -> None:
+        """Once more, for what was made since."""
+        gc.freeze()
+
     def tick(self) -> None:
-        """Call every few seconds."""
+        """Perhaps collect the old generation."""
         self._put_off += 1
         is_small = len(gc.get_objects(generation=2)) <= OLD_OBJECTS_MAX
         if is_small or self._put_off > TICKS_UNTIL_FORCED:

@@ -11,12 +11,11 @@ from typing import Any
 
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.ports.metadata_store import SessionState, StoreError
-from headwater.system import SystemClock, SystemEntropy
 from headwater_broker.cluster.membership import ensure_cluster
-from headwater_broker.cluster.store_zk import ZooKeeperStore
 from headwater_broker.node import process
 from headwater_broker.node.build import Node
 from headwater_broker.node.config import NodeConfig
+from headwater_broker.node.outside import Outside, real_outside
 from headwater_broker.node.ticks import Ticks
 
 ISR_TICK_MAX_S = 1.0
@@ -46,16 +45,24 @@ async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) ->
             stopping.set_result(reason)
 
     process.watch_stop(loop, stop)
-    values = config.values
-    clock, entropy = SystemClock(), SystemEntropy()
-    store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
-    await store.start(values.integer("zookeeper.connection.timeout.ms"))
+    node = await build(config, await real_outside(config), stop)
+    await live(node, announce, stopping)
+
+
+async def build(config: NodeConfig, outside: Outside, stop: Callable[[str], None]) -> Node:
+    """All parts, none started. Raises UsageError, the store's session closed."""
     try:
-        cluster_id = await ensure_cluster(store, entropy, config.cluster_id)
-        node = Node(config, cluster_id, store, clock, entropy, stop)
+        cluster_id = await ensure_cluster(outside.store, outside.entropy, config.cluster_id)
+        return Node(config, cluster_id, outside, stop)
     except BaseException:
-        await store.close()
+        await outside.store.close()
         raise
+
+
+async def live(
+    node: Node, announce: Callable[[dict[str, Any]], None], stopping: asyncio.Future[str]
+) -> None:
+    """Start, run until `stopping` is done, drain, stop. Raises UsageError."""
     life = Life(node, announce)
     try:
         await life.start(stopping)
@@ -84,7 +91,7 @@ class Life:
         await self._bind_status()
         node.logs.load_all()
         self._is_loaded = True
-        process.settle()
+        node.outside.process.loaded()
         node.control.start()
         if node.status_server is not None:
             await node.status_server.serve()
@@ -96,7 +103,7 @@ class Life:
         self._start_ticks()
         node.is_ready = True
         node.store.on_session(self._session_changed)
-        process.freeze()
+        node.outside.process.started()
         node.lag.start()
         self._tell()
 
@@ -148,7 +155,7 @@ class Life:
         )
         every("files", FILES_REMOVED_EVERY_S, node.logs.remove_due_files)
         self._start_log_ticks()
-        every("garbage", COLLECT_EVERY_S, process.Collector().tick)
+        every("garbage", COLLECT_EVERY_S, node.outside.process.tick)
         node.status.look()  # a broker that dies within the first interval is missed otherwise
         every("rates", RATES_EVERY_S, node.status.sample)
         every("brokers seen", BROKERS_SEEN_EVERY_S, node.status.look)
@@ -243,8 +250,8 @@ class Life:
         if self._is_loaded:  # a start that failed before must not mark an unclean folder clean
             await node.loop.run_in_executor(None, node.logs.close, broker_epoch)
         await node.store.close()
-        node.log_disk.shutdown(wait=True)
-        node.pool.shutdown(wait=True)
+        node.outside.log_disk.shutdown(wait=True)
+        node.outside.pool.shutdown(wait=True)
         logger.info("stopped cleanly")
 
 

@@ -336,9 +336,10 @@ class Partition:
             partition=self.partition,
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
+            min_insync_replicas=self.min_insync_replicas,
             new_isr=tuple(
-                IsrMember(broker_id=member, broker_epoch=epoch)
-                for member, epoch in role.member_epochs(role.pending, broker_epoch)
+                IsrMember(broker_id=b, broker_epoch=e)
+                for b, e in role.member_epochs(role.pending, broker_epoch)
             ),
         )
 
@@ -346,10 +347,9 @@ class Partition:
         self, item: AlterPartitionItem, result: AlterPartitionResult, retry_at: float
     ) -> bool:
         """The controller's answer to `item`. True: the same proposal is to be sent again."""
-        role = self._role
+        role, error = self._role, ErrorCode(result.error_code)
         if role is None or item.leader_epoch != self.leader_epoch:
             return False
-        error = ErrorCode(result.error_code)
         if error is not ErrorCode.NONE and not role.is_told_newer(result):
             if item.partition_epoch != self.partition_epoch or role.pending is None:
                 return False  # LeaderAndIsr has overtaken the answer

@@ -243,7 +243,10 @@ class ReplicaManager:
     def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         if controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        if -1 < broker_epoch < self._ports.broker_epoch():
+        own = self._ports.broker_epoch()
+        if broker_epoch > -1 and (own == -1 or broker_epoch < own):
+            # Not registered yet: the registration it means is of our last life, which the store has
+            # not given up. What that life held may be gone with its power.
             return ErrorCode.STALE_BROKER_EPOCH
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE

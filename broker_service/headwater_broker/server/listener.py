@@ -109,6 +109,8 @@ class Listener:
         if self._server is not None:
             await self._server.start_serving()
             for listening in self._server.sockets:
+                if listening.fileno() < 0:
+                    continue  # a loop of virtual time: nothing to deepen
                 with socket.socket(fileno=os.dup(listening.fileno())) as raw:
                     raw.listen(BACKLOG)
         self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)

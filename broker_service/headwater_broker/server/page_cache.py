@@ -10,7 +10,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 
 from headwater_broker.api.limits import COLD_PROBE_BYTES, WARM_BYTES_MAX
 from headwater_broker.api.replies import FilePart
@@ -22,7 +22,7 @@ UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 class PageCache:
     """`headwater_broker.api.warming.Warmer` of this machine. Disk threads only wait and read."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
         self._loop = loop
         self._pool = pool
         self._scratch = bytearray(1)

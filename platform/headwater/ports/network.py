@@ -1,6 +1,6 @@
 """Connections between brokers as a port: one ordered byte stream of framed requests.
 
-Real: `headwater.client.connection`; double: `headwater.testing.memory_network`.
+Real: `headwater.client.connection`; the simulator runs that over its own loop (`tests/sim`).
 """
 
 from __future__ import annotations

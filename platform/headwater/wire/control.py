@@ -191,6 +191,8 @@ class AlterPartitionItem(Struct):
     leader_epoch: int = wire("int32")
     partition_epoch: int = wire("int32")
     new_isr: tuple[IsrMember, ...] = wire(IsrMember, array=True)
+    min_insync_replicas: int = wire("int32", default=0)
+    """As the leader knows it: with fewer in sync it commits nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,6 +174,7 @@ class World:
             partition=partition.index,
             leader_epoch=wrong.get("leader_epoch", partition.leader_epoch),
             partition_epoch=wrong.get("partition_epoch", partition.version),
+            min_insync_replicas=wrong.get("min_insync_replicas", 2),
             new_isr=tuple(
                 IsrMember(
                     broker_id=b,

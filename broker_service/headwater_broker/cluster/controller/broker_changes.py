@@ -83,7 +83,7 @@ def _arrive(state: ControllerState, changes: Changes, broker_id: int, found: Reg
         directory = partition.directories.get(broker_id)
         is_lost = directory is not None and directory not in registration.directory_ids
         if is_lost or is_power_loss:
-            elections.leave_isr(state, changes, partition, broker_id)
+            elections.lost_data(state, changes, partition, broker_id)
     state.storage_faults = {f for f in state.storage_faults if f[1] != broker_id}
     state.brokers[broker_id] = broker
     for partition in state.hosted.get(broker_id, {}).values():

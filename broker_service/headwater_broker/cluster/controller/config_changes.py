@@ -58,6 +58,7 @@ def _alter_topic(
     if is_real and configs != topic.configs:
         topic.configs = configs
         changes.write_configs(topic)
+        elections.check_eligible(state, changes, topic)
         _elect_if_allowed(state, changes, topic)
 
 
@@ -75,6 +76,7 @@ def _alter_broker(
     if is_real and configs != now:
         state.broker_configs[edit.name] = configs
         changes.write_broker_configs(edit.name)
+        _check_all_eligible(state, changes)
 
 
 def _check_broker_config(name: str, text: str) -> None:
@@ -94,6 +96,7 @@ def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound
     check_change(topic.configs, event.configs)
     topic.configs = dict(event.configs)
     topic.has_config = True
+    elections.check_eligible(state, changes, topic)
     changes.tell_topic(topic)
     _elect_if_allowed(state, changes, topic)
 
@@ -104,7 +107,13 @@ def on_broker_config_found(
     """Somebody wrote `/config/brokers/N`: the broker uses what it can and logs the rest."""
     state.broker_configs[event.name] = dict(event.configs)
     state.stored_broker_configs.add(event.name)
+    _check_all_eligible(state, changes)
     changes.tell_broker_configs()
+
+
+def _check_all_eligible(state: ControllerState, changes: Changes) -> None:
+    for topic in state.topics.values():
+        elections.check_eligible(state, changes, topic)
 
 
 def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:

@@ -9,7 +9,12 @@ from __future__ import annotations
 from headwater_broker.cluster.controller import selectors
 from headwater_broker.cluster.controller.changes import Changes
 from headwater_broker.cluster.controller.selectors import Case
-from headwater_broker.cluster.controller.state import NO_LEADER, ControllerState, Partition
+from headwater_broker.cluster.controller.state import (
+    NO_LEADER,
+    ControllerState,
+    Partition,
+    Topic,
+)
 from headwater_broker.cluster.controller.transitions import PartitionPhase
 
 
@@ -43,12 +48,15 @@ def lead(
     partition: Partition,
     leader: int,
     isr: tuple[int, ...],
+    *,
+    unclean: bool = False,
 ) -> None:
-    """Make `leader` the leader with this ISR, under a new leader epoch."""
+    """Make `leader` the leader with this ISR, under a new leader epoch. `unclean`: what others
+    hold is no longer what is committed."""
     if partition.phase is not PartitionPhase.NEW:
         partition.leader_epoch += 1
     partition.leader = leader
-    partition.isr = isr
+    partition.set_isr(isr, 0 if unclean else state.min_insync_replicas(partition.topic))
     partition.offline_reason = ""
     partition.move(PartitionPhase.ONLINE)
     state.leaderless.pop(partition.key, None)
@@ -74,13 +82,16 @@ def elect(
         return Case.CLEAN if first_leader(state, changes, partition) else Case.NONE_LIVE
     allowed = unclean or state.is_unclean_allowed(partition.topic)
     able = may_lead(state, partition)
-    choice = selectors.offline(partition.replicas, partition.isr, able, unclean=allowed)
+    choice = selectors.offline(
+        partition.replicas, partition.isr, able, unclean=allowed, elr=partition.elr
+    )
     if choice.leader is None and allowed:
         choice = _revive(state, changes, partition, forced=unclean)
     if choice.leader is None:
         go_offline(state, changes, partition)
         return choice.case
-    lead(state, changes, partition, choice.leader, choice.isr)
+    is_unclean = choice.case is Case.UNCLEAN
+    lead(state, changes, partition, choice.leader, choice.isr, unclean=is_unclean)
     return choice.case
 
 
@@ -124,18 +135,52 @@ def leave_isr(
     rest = tuple(b for b in partition.isr if b != broker_id)
     if broker_id not in partition.isr or not rest:
         return False
-    partition.isr = rest
+    partition.set_isr(rest, state.min_insync_replicas(partition.topic))
     if partition.phase is PartitionPhase.OFFLINE:
         _explain(state, changes, partition)
     changes.touch(partition)
     return True
 
 
+def lost_data(
+    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+) -> None:
+    """A replica came back without (some of) its records: it is neither in sync nor eligible.
+
+    The last member of the ISR gives way to the eligible ones; when there are none it stays, as
+    nobody is known to hold more.
+    """
+    if broker_id not in (*partition.isr, *partition.elr):
+        return
+    rest = tuple(b for b in partition.isr if b != broker_id)
+    others = tuple(b for b in partition.elr if b != broker_id)
+    if rest:
+        partition.set_isr(rest, state.min_insync_replicas(partition.topic))
+        partition.elr = tuple(b for b in partition.elr if b != broker_id)
+    elif others:
+        partition.isr, partition.elr = others, ()
+    else:
+        return
+    if partition.phase is PartitionPhase.OFFLINE:
+        _explain(state, changes, partition)
+    changes.touch(partition)
+
+
+def check_eligible(state: ControllerState, changes: Changes, topic: Topic) -> None:
+    """min.insync.replicas may be lower now: then leaders will commit without who is eligible."""
+    for partition in topic.partitions.values():
+        before = partition.elr
+        partition.set_isr(partition.isr, state.min_insync_replicas(topic.name))
+        if partition.elr != before:
+            changes.touch(partition)
+
+
 def _explain(state: ControllerState, changes: Changes, partition: Partition) -> None:
     """Say in one line why nobody leads, and what to do."""
-    members = partition.isr or partition.replicas
+    members = (*partition.isr, *partition.elr) or partition.replicas
     faults = "; ".join(f for b in members if (f := state.fault(partition, b)))
     kind = f"ISR {list(partition.isr)}" if partition.isr else "no replica was ever live"
+    kind += f", eligible {list(partition.elr)}" if partition.elr else ""
     lost = any(state.has_lost_directory(partition, b) for b in members)
     remedy = "bring back the old disk" if lost else "start the broker"
     reason = (

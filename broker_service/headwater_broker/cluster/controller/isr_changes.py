@@ -49,7 +49,9 @@ def _alter(
     if code is ErrorCode.NONE:
         isr = tuple(m.broker_id for m in item.new_isr)
         if isr != partition.isr:
-            partition.isr = isr
+            # The leader stops committing by the value that it knows.
+            known = state.min_insync_replicas(partition.topic)
+            partition.set_isr(isr, min(known, item.min_insync_replicas))
             changes.touch(partition, tell_replicas=False)
         if reassignments.advance(state, changes, partition) and partition.leader != broker_id:
             code = ErrorCode.NEW_LEADER_ELECTED

@@ -143,6 +143,7 @@ def _partition(
         partition.leader = record.leader
         partition.leader_epoch = record.leader_epoch
         partition.isr = record.isr
+        partition.elr = record.elr
         partition.directories = dict(record.directories)
         is_led = record.leader != NO_LEADER
         partition.move(PartitionPhase.ONLINE if is_led else PartitionPhase.OFFLINE)

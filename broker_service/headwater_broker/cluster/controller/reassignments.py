@@ -140,6 +140,7 @@ def cancel(state: ControllerState, changes: Changes, partition: Partition) -> Ou
 def _expel(state: ControllerState, changes: Changes, partition: Partition, broker_id: int) -> None:
     """Take away a replica that is no longer in the list: out of the ISR, then deleted."""
     partition.isr = tuple(b for b in partition.isr if b != broker_id)
+    partition.elr = tuple(b for b in partition.elr if b != broker_id)
     removals.remove_replica(state, changes, partition, broker_id)
     if partition.leader == broker_id:
         partition.leader = NO_LEADER

@@ -22,6 +22,7 @@ class Case(Enum):
     PREFERRED_UNAVAILABLE = "G: the preferred replica may not lead or is out of sync"
     MOVED = "H: another member of the ISR leads instead of the leaving broker"
     CANNOT_MOVE = "I: the leaving broker is the only member of the ISR"
+    ELIGIBLE = "J: no member of the ISR may lead, an eligible replica leads (KIP-966)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,19 @@ class Choice:
 
 
 def offline(
-    replicas: tuple[int, ...], isr: tuple[int, ...], may_lead: frozenset[int], *, unclean: bool
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    may_lead: frozenset[int],
+    *,
+    unclean: bool,
+    elr: tuple[int, ...] = (),
 ) -> Choice:
-    """The leader is gone."""
-    in_sync = tuple(b for b in isr if b in may_lead)
-    for broker_id in replicas:
-        if broker_id in in_sync:
-            return Choice(Case.CLEAN, broker_id, in_sync)
+    """The leader is gone. `elr`: eligible leader replicas, which hold all that is committed."""
+    for case, members in ((Case.CLEAN, isr), (Case.ELIGIBLE, elr)):
+        able = tuple(b for b in members if b in may_lead)
+        for broker_id in replicas:
+            if broker_id in able:
+                return Choice(case, broker_id, able)
     if not unclean:
         return Choice(Case.NONE_IN_SYNC)
     for broker_id in replicas:

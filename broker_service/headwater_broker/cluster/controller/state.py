@@ -25,6 +25,7 @@ from headwater_broker.cluster.controller.transitions import (
 from headwater_broker.cluster.znodes import BrokerLife, BrokerRegistration, PartitionRecord
 
 NO_LEADER = -1
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 NO_VERSION = -1
 
 PartitionKey = tuple[UUID, int]
@@ -42,6 +43,7 @@ class ControllerConfig:
     leader_imbalance_per_broker_percentage: int = 10
     leader_imbalance_check_interval_ms: int = 300_000
     max_partitions_per_request: int = 10_000
+    min_insync_replicas: int = 1
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ class Partition:
     leader: int = NO_LEADER
     leader_epoch: int = 0
     isr: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    """Eligible leader replicas (KIP-966): see `set_isr`."""
     directories: dict[int, UUID] = field(default_factory=dict)
     version: int = NO_VERSION
     has_state: bool = False
@@ -115,6 +119,14 @@ class Partition:
         now = self.replica_phases.get(broker_id, ReplicaPhase.NON_EXISTENT)
         self.replica_phases[broker_id] = replica_move(f"{self.name}@{broker_id}", now, to)
 
+    def set_isr(self, isr: tuple[int, ...], min_insync_replicas: int) -> None:
+        """Another ISR. Below min.insync.replicas no leader commits anything, so whoever leaves the
+        ISR then keeps all that is committed: it stays eligible to lead (KIP-966)."""
+        left = tuple(b for b in (*self.isr, *self.elr) if b not in isr and b in self.replicas)
+        self.isr = isr
+        is_short = len(isr) < min(min_insync_replicas, len(self.replicas))
+        self.elr = left if is_short else ()
+
     def record(self, controller_epoch: int) -> PartitionRecord:
         """As written to the store."""
         return PartitionRecord(
@@ -123,6 +135,7 @@ class Partition:
             isr=self.isr,
             controller_epoch=controller_epoch,
             directories=self.directories,
+            elr=self.elr,
         )
 
 
@@ -252,6 +265,16 @@ class ControllerState:
         if value is None:
             return self.config.unclean_leader_election_enable
         return value.lower() == "true"
+
+    def min_insync_replicas(self, topic: str) -> int:
+        """The least `min.insync.replicas` that a leader of this topic may go by now: brokers learn
+        of a changed default one after the other."""
+        value = self.topics[topic].configs.get(MIN_INSYNC_REPLICAS)
+        if value is not None:
+            return int(value)
+        stored = [row.get(MIN_INSYNC_REPLICAS, "") for row in self.broker_configs.values()]
+        changed = [int(text) for text in stored if text.isdigit()]
+        return min([self.config.min_insync_replicas, *changed])
 
     def has_lost_directory(self, partition: Partition, broker_id: int) -> bool:
         """The broker is registered without the folder that held this replica."""

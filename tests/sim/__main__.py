@@ -1,0 +1,64 @@
+"""`python -m sim --seeds N [--from S]`: many worlds; `--seed S`: one, with its whole story."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections import Counter
+
+import click
+
+from sim.world import Outcome, run
+
+STORY_LINES = 150
+SEEDS_PER_PROCESS = 20
+"""A process lives through so many worlds, then its memory is given back."""
+
+
+@click.command()
+@click.option("--seeds", default=100, show_default=True, help="How many worlds.")
+@click.option("--from", "first", default=0, show_default=True, help="The first seed.")
+@click.option("--seed", "single", type=int, default=None, help="Only this one, and its story.")
+@click.option("--lines", default=STORY_LINES, show_default=True, help="The story's last lines.")
+def main(seeds: int, first: int, single: int | None, lines: int) -> None:
+    """Simulate whole clusters under faults, one seed each."""
+    if single is not None:
+        sys.exit(_tell(run(single, tells=True), lines))
+    began, events, failed = time.perf_counter(), 0, []
+    acked, faults = 0, Counter[str]()
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        for outcome in pool.imap(_live, range(first, first + seeds)):
+            events += outcome.events
+            acked += outcome.acked
+            faults.update(outcome.counts)
+            if outcome.violation is not None:
+                failed.append(outcome.seed)
+                click.echo(f"seed {outcome.seed}: {outcome.violation}")
+    elapsed = time.perf_counter() - began
+    click.echo(
+        f"{seeds} seeds, {len(failed)} failed; {events:,} events in {elapsed:.1f} s "
+        f"({events / elapsed:,.0f}/s); {acked:,} batches acked; "
+        f"faults: {', '.join(f'{n} {k}' for k, n in faults.most_common())}"
+    )
+    if failed:
+        click.echo(f"\nthe story of seed {failed[0]} (again: make sim SEED={failed[0]}):\n")
+        _tell(run(failed[0], tells=True), lines)
+        sys.exit(1)
+
+
+def _live(seed: int) -> Outcome:
+    outcome = run(seed)
+    outcome.log.clear()
+    return outcome
+
+
+def _tell(outcome: Outcome, lines: int) -> int:
+    for line in outcome.log[-lines:]:
+        click.echo(line)
+    click.echo(f"seed {outcome.seed}: {outcome.violation or 'all invariants held'}")
+    return 0 if outcome.violation is None else 1
+
+
+if __name__ == "__main__":
+    main()

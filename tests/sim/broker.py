@@ -1,0 +1,254 @@
+"""One broker of the world: a host with a clock and a disk, and the lives of its process.
+
+The process is the real one: `headwater_broker.node.run.build` and `live`, over an `Outside` of
+doubles. A life ends by `kill` (kill -9), by power loss, by a clean stop, or by an error at start;
+the supervisor starts the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import HeadwaterError
+from headwater.local.zk_session import DeadSession
+from headwater.testing.clocks import EPOCH_MS, SeededEntropy
+from headwater.testing.memory_remote_log import MemoryRemoteLog
+from headwater_broker.node.build import Node
+from headwater_broker.node.config import Address, from_properties
+from headwater_broker.node.lag import LagProbe
+from headwater_broker.node.outside import ControlPort, ControlTable, Outside
+from headwater_broker.node.run import build, live
+from sim.control import ControlDouble, ControlPortDouble
+from sim.disk import Disk
+from sim.loop import ProcessLoop, ThreadDouble
+from sim.network import CONTROL_PORT, DATA_PORT
+from sim.store import StoreDouble
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+SESSION_TIMEOUT_MS = 3000
+SUPERVISOR_CLOSES_S = 0.03
+"""How soon a supervisor has closed the session of its dead broker."""
+RESTART_S = 1.0
+
+PROPERTIES = {
+    "zookeeper.connect": "zk:2181",
+    "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.wait.max.ms": "200",
+    "replica.fetch.backoff.ms": "400",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "leader.imbalance.check.interval.seconds": "5",
+    "controlled.shutdown.enable": "true",
+    "auto.create.topics.enable": "false",
+}
+
+
+class HostClock:
+    """`headwater.clock.Clock` of one host: its wall clock may be stepped."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def now_ms(self) -> int:
+        """Wall time as this host shows it."""
+        return EPOCH_MS + int(self.monotonic() * 1000) + self._broker.skew_ms
+
+    def monotonic(self) -> float:
+        """Virtual seconds."""
+        return self._broker.world.scheduler.now
+
+
+class UnmeasuredLag(LagProbe):
+    """Virtual time is never late."""
+
+    def start(self) -> None:
+        """Nothing to measure."""
+
+
+class NoCare:
+    """Nothing to do for a process that is none."""
+
+    def loaded(self) -> None:
+        """Nothing."""
+
+    def started(self) -> None:
+        """Nothing."""
+
+    def tick(self) -> None:
+        """Nothing."""
+
+
+class Broker:
+    """A broker's host, and its process while it runs."""
+
+    def __init__(self, world: World, broker_id: int) -> None:
+        self.world = world
+        self.id = broker_id
+        self.host = f"b{broker_id}"
+        self.disk = Disk(world.scheduler, world.random)
+        self.skew_ms = 0
+        self.boots = 1
+        self.lives = 0
+        self.loop: ProcessLoop | None = None
+        self.node: Node | None = None
+        self.store: StoreDouble | None = None
+        self.graves: list[Any] = []
+        """What dead processes held: collected too early it would run on."""
+        self._stopping: asyncio.Future[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"broker {self.id}"
+
+    @property
+    def is_up(self) -> bool:
+        """Its process lives."""
+        return self.loop is not None
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin a life."""
+        if self.is_up or self.host in self.world.network.dark:
+            return
+        self.lives += 1
+        world = self.world
+        loop = self.loop = world.process(f"b{self.id}.{self.lives}", self.host)
+        loop.on_kill = lambda: self.kill("killed at a chosen moment")
+        self._threads = ThreadDouble(loop)
+        self._log_disk = ThreadDouble(loop)
+        self.disk.taken_by(
+            loop,
+            lambda: not (self._threads.is_running_job or self._log_disk.is_running_job),
+        )
+        self.store = world.ensemble.connect(loop, SESSION_TIMEOUT_MS / 1000)
+        world.note(f"{self} starts (life {self.lives})")
+        task = loop.create_task(self._run(loop))
+        task.add_done_callback(lambda done: self._ended(loop, done))
+
+    async def _run(self, loop: ProcessLoop) -> None:
+        self._stopping = loop.create_future()
+        stopping = self._stopping
+
+        def stop(reason: str) -> None:
+            if not stopping.done():
+                stopping.set_result(reason)
+
+        config = from_properties(
+            {
+                **PROPERTIES,
+                **self.world.plan.properties,
+                "broker.id": str(self.id),
+                "log.dirs": "/disk",
+                "listeners": f"PLAINTEXT://{self.host}:{DATA_PORT}",
+                "control.listener": f"{self.host}:{CONTROL_PORT}",
+            }
+        )
+        node = await build(config, self._outside(loop), stop)
+        self.node = node
+        self.world.watch(self, node)
+        await live(node, lambda told: None, stopping)
+
+    def _outside(self, loop: ProcessLoop) -> Outside:
+        world = self.world
+        assert self.store is not None
+
+        def serve_control(table: ControlTable, address: Address) -> ControlPort:
+            return ControlPortDouble(world.control, loop, table, address.port)
+
+        return Outside(
+            clock=HostClock(self),
+            entropy=SeededEntropy(world.random.getrandbits(64)),
+            store=self.store,
+            files=self.disk,
+            pool=self._threads,
+            log_disk=self._log_disk,
+            control_calls=ControlDouble(world.control, loop),
+            serve_control=serve_control,
+            remote_log=MemoryRemoteLog("/tables", lambda path, data: None),
+            close_session=self._close_session,
+            boot_id=f"{self.host}-boot-{self.boots}",
+            lag=UnmeasuredLag(loop),
+            process=NoCare(),
+        )
+
+    def _close_session(self, session: DeadSession) -> bool:
+        """What a peer does to a dead broker's session."""
+        ensemble = self.world.ensemble
+        if self.store is None or not self.store.can_talk():
+            return False
+        self.world.note(f"{self} closes the session {session.session_id} of a dead peer")
+        ensemble.end_session(session.session_id)
+        return True
+
+    def _ended(self, loop: ProcessLoop, task: asyncio.Task[None]) -> None:
+        """The process ended by itself."""
+        if loop.is_dead:
+            return
+        error = None if task.cancelled() else task.exception()
+        self.world.note(f"{self} ends: {error!r}" if error else f"{self} ends")
+        if error is not None and not isinstance(error, HeadwaterError | OSError):
+            self.world.unforeseen(f"{self} failed", error)
+        self._bury()
+        self.start_later(RESTART_S * (0.5 + self.world.random.random()))
+
+    def start_later(self, delay_s: float) -> None:
+        """The supervisor starts it again."""
+        self.world.scheduler.later(delay_s, self.start)
+
+    # -- ways to end
+
+    def stop(self) -> None:
+        """A clean stop: drain, flush, mark."""
+        if self._stopping is not None and not self._stopping.done() and self.loop is not None:
+            self.world.note(f"{self} is told to stop")
+            stopping = self._stopping
+            self.loop.call_soon(
+                lambda: None if stopping.done() else stopping.set_result("a clean stop")
+            )
+
+    def kill(self, reason: str) -> None:
+        """kill -9; perhaps a supervisor closes the session, else peers do, or time."""
+        if self.loop is None:
+            return
+        self.world.note(f"{self} dies: {reason}")
+        store, world = self.store, self.world
+        self._bury()
+        if store is not None and world.random.random() < world.plan.supervised:
+            session_id = store.session_id
+
+            def close() -> None:
+                if world.network.passes(self.host, "zk"):
+                    world.ensemble.end_session(session_id)
+
+            world.scheduler.later(world.random.random() * SUPERVISOR_CLOSES_S, close)
+
+    def lose_power(self) -> None:
+        """The host goes dark: what was not durable is gone, nobody tells the peers."""
+        self.world.note(f"{self} loses power")
+        self.world.network.dark.add(self.host)
+        self._bury()
+        self.disk.lose_power()
+        self.boots += 1
+
+    def power_back(self) -> None:
+        """The host boots."""
+        self.world.note(f"{self} has power again")
+        self.world.network.host_is_back(self.host)
+
+    def _bury(self) -> None:
+        loop = self.loop
+        if loop is None:
+            return
+        self.graves.append((loop, self.node, self._stopping))
+        loop.kill()
+        if self.store is not None:
+            self.store.is_over = True
+        self.disk.owner = None
+        self.disk.release()
+        self.world.network.process_died(loop)
+        self.world.forget(self)
+        self.loop = self.node = self._stopping = None

@@ -1,0 +1,178 @@
+"""Control calls between processes, over the real payloads, with delay, loss and partition.
+
+Each message has its own delay, so calls overtake one another; either half of one may be lost,
+which its caller learns as unavailable: the outcome is unknown, as with gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from headwater.errors import HeadwaterError, KafkaError
+from headwater.ports.control import ControlHandler, ControlUnavailableError
+from headwater.wire.control_payload import pack, unpack
+from headwater.wire.schema import Message
+from sim.loop import ProcessLoop
+from sim.network import Network, Server, fail, settle
+
+Reply = TypeVar("Reply", bound=Message)
+Table = Mapping[type[Message], ControlHandler]
+
+KEEPALIVE_S = 8.0
+"""How long a call waits on a dead link before its channel gives up."""
+
+
+class ControlPlane:
+    """Who answers control calls where."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._served: dict[str, tuple[ProcessLoop, Table]] = {}
+
+    def serve(self, address: str, loop: ProcessLoop, table: Table) -> None:
+        """Answer calls to `address`."""
+        self._served[address] = (loop, table)
+
+    def stop(self, address: str, loop: ProcessLoop) -> None:
+        """Refuse them."""
+        found = self._served.get(address)
+        if found is not None and found[0] is loop:
+            del self._served[address]
+
+    def find(self, address: str) -> tuple[ProcessLoop, Table] | None:
+        """Who answers there, if its process lives."""
+        found = self._served.get(address)
+        return None if found is None or found[0].is_dead else found
+
+
+class ControlDouble:
+    """`headwater.ports.control.ControlCalls` of one process."""
+
+    def __init__(self, plane: ControlPlane, loop: ProcessLoop) -> None:
+        self._plane = plane
+        self._loop = loop
+        self._is_closed = False
+
+    async def call(
+        self, address: str, request: Message, reply: type[Reply], timeout_ms: int
+    ) -> Reply:
+        """Send, await the reply. Raises ControlUnavailableError, KafkaError."""
+        name = type(request).__name__
+        if self._is_closed:
+            raise ControlUnavailableError(f"{name}: this client is closed")
+        call = _Call(self._plane, self._loop, address, request)
+        call.start()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                payload = await call.answer
+        except TimeoutError as error:
+            call.give_up()
+            raise ControlUnavailableError(f"{name} to {address}: no answer") from error
+        except asyncio.CancelledError:
+            call.give_up()
+            raise
+        return unpack(reply, payload)
+
+    async def close(self) -> None:
+        """No more calls."""
+        self._is_closed = True
+
+
+class _Call:
+    """One control call on its way there and back."""
+
+    def __init__(
+        self, plane: ControlPlane, loop: ProcessLoop, address: str, request: Message
+    ) -> None:
+        self.answer: asyncio.Future[bytes] = loop.create_future()
+        self._plane = plane
+        self._network = plane.network
+        self._loop = loop
+        self._address = address
+        self._host = address.rpartition(":")[0]
+        self._class = type(request)
+        self._payload = pack(request)
+        self._task: asyncio.Task[None] | None = None
+        self._there: ProcessLoop | None = None
+
+    def start(self) -> None:
+        """Send it."""
+        self._travel(self._loop.host, self._host, self._arrive)
+
+    def _travel(self, source: str, target: str, work: Callable[[], None]) -> None:
+        network, scheduler = self._network, self._network.scheduler
+        if not network.passes(source, target):
+            wait_s = KEEPALIVE_S * (0.1 + 0.9 * scheduler.random.random())
+            scheduler.later(wait_s, lambda: self._unavailable("the link is dead"))
+        elif network.is_lost():
+            scheduler.later(network.delay(source, target), lambda: self._unavailable("lost"))
+        else:
+            scheduler.later(network.delay(source, target), work)
+
+    def _unavailable(self, reason: str) -> None:
+        text = f"{self._class.__name__} to {self._address}: {reason}"
+        self._loop.call_soon(fail, self.answer, ControlUnavailableError(text))
+
+    def _arrive(self) -> None:
+        found = self._plane.find(self._address)
+        if found is None:
+            self._travel(self._host, self._loop.host, lambda: self._unavailable("refused"))
+            return
+        self._there, table = found
+        self._there.call_soon(self._handle, table[self._class])
+
+    def _handle(self, handler: ControlHandler) -> None:
+        assert self._there is not None
+        self._task = self._there.create_task(self._serve(handler))
+
+    async def _serve(self, handler: ControlHandler) -> None:
+        """In the process that answers."""
+        loop, answer = self._loop, self.answer
+        try:
+            payload = pack(await handler(unpack(self._class, self._payload)))
+        except KafkaError as error:
+            known: HeadwaterError = error
+        except (HeadwaterError, asyncio.CancelledError) as error:
+            known = ControlUnavailableError(f"{self._class.__name__}: {error!r}")
+        else:
+            self._travel(
+                self._host, loop.host, lambda: loop.call_soon(settle, answer, payload) and None
+            )
+            return
+        self._travel(self._host, loop.host, lambda: loop.call_soon(fail, answer, known) and None)
+
+    def give_up(self) -> None:
+        """The caller waits no more: the handler is cancelled, when that process hears of it."""
+
+        def cancel() -> None:
+            if self._task is not None and self._there is not None:
+                self._there.call_soon(self._task.cancel)
+
+        self._network.scheduler.later(self._network.delay(self._loop.host, self._host), cancel)
+
+
+class ControlPortDouble:
+    """`headwater_broker.node.outside.ControlPort`."""
+
+    def __init__(self, plane: ControlPlane, loop: ProcessLoop, table: Table, port: int) -> None:
+        self.port = port
+        self._plane = plane
+        self._loop = loop
+        self._table = table
+        self._server: Server | None = None
+        self._address = f"{loop.host}:{port}"
+
+    def start(self) -> int:
+        """Serve; also plain connections, by which peers ask whether this process lives."""
+        self._server = self._plane.network.listen(self._loop, asyncio.Protocol, self.port)
+        self._server.is_serving = True
+        self._plane.serve(self._address, self._loop, self._table)
+        return self.port
+
+    async def stop_async(self, grace_s: float = 0.5) -> None:
+        """Refuse new calls."""
+        if self._server is not None:
+            self._server.close()
+        self._plane.stop(self._address, self._loop)

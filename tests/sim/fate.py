@@ -1,0 +1,274 @@
+"""What befalls the brokers: each fault by its kind, at seeded moments, until all is healed.
+
+Two faults destroy data for good: a power loss (what was not durable) and a wiped disk. With two
+in-sync replicas the cluster promises to survive one of them at a time, so the next one waits until
+whoever was struck before is in sync again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headwater_broker.cluster import znodes
+from sim.broker import Broker
+from sim.disk import Disk
+from sim.store import HOST as STORE
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+CUT_S = (0.3, 8.0)
+STALL_S = (0.05, 6.0)
+
+
+class Fate:
+    """Strikes until told to heal."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.counts: dict[str, int] = {}
+        self.struck: set[int] = set()
+        """Brokers that lost data and are not known to be in sync again."""
+        self._is_over = False
+        self._swapped: list[tuple[Broker, Broker]] = []
+
+    def begin(self) -> None:
+        """From now on."""
+        self._next()
+
+    def _next(self) -> None:
+        random = self.world.random
+        pause_s = random.expovariate(1 / self.world.plan.fault_pause_s)
+        self.world.scheduler.later(pause_s, self._strike)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        faults, random = self.world.plan.faults, self.world.random
+        kind = random.choices(list(faults), list(faults.values()))[0]
+        broker = random.choice(self.world.brokers)
+        if _STRIKES[kind](self, broker):
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+        self._next()
+
+    def heal(self) -> None:
+        """No more faults, and the end of those that last."""
+        self._is_over = True
+        world = self.world
+        for first, second in self._swapped:
+            _swap(first, second)
+        self._swapped.clear()
+        for broker in world.brokers:
+            broker.disk.kill_after = None
+            if broker.loop is not None:
+                broker.loop.kill_after = None
+            if broker.host in world.network.dark:
+                broker.power_back()
+            if not broker.is_up:
+                broker.start_later(world.random.random())
+        world.network.mend()
+
+    # -- what strikes
+
+    def _later(self, low_high: tuple[float, float], work: Callable[[], None]) -> None:
+        def end() -> None:
+            if not self._is_over:
+                work()
+
+        self.world.scheduler.later(self.world.random.uniform(*low_high), end)
+
+    def kill(self, broker: Broker) -> bool:
+        """Process death; it is started again."""
+        if not broker.is_up:
+            return False
+        broker.kill("kill -9")
+        self._later(self.world.plan.down_s, broker.start)
+        return True
+
+    def kill_at_event(self, broker: Broker) -> bool:
+        """Process death between two callbacks, wherever its tasks then stand."""
+        if broker.loop is None:
+            return False
+        broker.loop.kill_after = self.world.random.randint(0, 300)
+        self._later(self.world.plan.down_s, broker.start)
+        return True
+
+    def kill_at_access(self, broker: Broker) -> bool:
+        """Process death between two accesses to its disk."""
+        if not broker.is_up:
+            return False
+        broker.disk.kill_after = self.world.random.randint(0, 40)
+        self._later(self.world.plan.down_s, broker.start)
+        return True
+
+    def power(self, broker: Broker) -> bool:
+        """Power loss of one host."""
+        if not broker.is_up or not self._may_destroy(broker):
+            return False
+        self.struck.add(broker.id)
+        broker.lose_power()
+
+        def back() -> None:
+            broker.power_back()
+            broker.start()
+
+        self._later(self.world.plan.down_s, back)
+        return True
+
+    def stall(self, broker: Broker) -> bool:
+        """The process stands still."""
+        if broker.loop is None:
+            return False
+        seconds = self.world.random.uniform(*STALL_S)
+        self.world.note(f"{broker} stands still for {seconds:.3f} s")
+        broker.loop.pause(seconds)
+        return True
+
+    def isolate(self, broker: Broker) -> bool:
+        """Nobody reaches it, and it reaches nobody."""
+        others = [b.host for b in self.world.brokers if b is not broker]
+        others += [c.loop.host for c in self.world.clients]
+        if self.world.random.random() < 0.5:
+            others.append(STORE)
+        self._cut([(broker.host, other) for other in others], both=True)
+        return True
+
+    def split(self, broker: Broker) -> bool:
+        """One link to another broker is cut, perhaps in one direction only."""
+        other = self.world.random.choice([b for b in self.world.brokers if b is not broker])
+        self._cut([(broker.host, other.host)], both=self.world.random.random() < 0.6)
+        return True
+
+    def cut_store(self, broker: Broker) -> bool:
+        """It cannot reach the metadata store."""
+        self._cut([(broker.host, STORE)], both=True)
+        return True
+
+    def _cut(self, links: list[tuple[str, str]], *, both: bool) -> None:
+        if both:
+            links = links + [(b, a) for a, b in links]
+        network = self.world.network
+        self.world.note(f"cut: {', '.join(f'{a}>{b}' for a, b in links)}")
+        network.cut.update(links)
+
+        def mend() -> None:
+            self.world.note(f"mended: {links[0][0]}>{links[0][1]}...")
+            network.cut.difference_update(links)
+            network.pump()
+
+        self._later(CUT_S, mend)
+
+    def slow(self, broker: Broker) -> bool:
+        """Its messages take long."""
+        self.world.note(f"{broker} is slow")
+        self.world.network.slow[broker.host] = self.world.random.uniform(0.02, 0.6)
+        self._later(CUT_S, lambda: self.world.network.slow.pop(broker.host, None) and None)
+        return True
+
+    def loss(self, broker: Broker) -> bool:
+        """Messages are lost, everywhere."""
+        self.world.network.loss = self.world.random.uniform(0.01, 0.15)
+        self.world.note(f"loss {self.world.network.loss:.2f}")
+
+        def end() -> None:
+            self.world.network.loss = 0.0
+
+        self._later(CUT_S, end)
+        return True
+
+    def expire(self, broker: Broker) -> bool:
+        """The store ends its session."""
+        if not broker.is_up or broker.store is None:
+            return False
+        self.world.note(f"{broker}'s session expires")
+        self.world.ensemble.end_session(broker.store.session_id)
+        return True
+
+    def clock(self, broker: Broker) -> bool:
+        """Its wall clock is set."""
+        step_ms = int(self.world.random.choice([-1, 1]) * 10 ** self.world.random.uniform(2, 8))
+        self.world.note(f"{broker}'s clock is set by {step_ms} ms")
+        broker.skew_ms += step_ms
+        return True
+
+    def wipe(self, broker: Broker) -> bool:
+        """The disk is replaced by an empty one."""
+        if not self._may_destroy(broker):
+            return False
+        self.struck.add(broker.id)
+        self.world.wiped.add(broker.id)
+        if broker.is_up:
+            broker.kill("its disk is taken")
+        self.world.note(f"{broker} gets an empty disk")
+        broker.disk = Disk(self.world.scheduler, self.world.random)
+        self._later(self.world.plan.down_s, broker.start)
+        return True
+
+    def swap(self, broker: Broker) -> bool:
+        """Two brokers find each other's disk, for a while."""
+        other = self.world.random.choice([b for b in self.world.brokers if b is not broker])
+        if self._swapped or not (broker.disk.is_named and other.disk.is_named):
+            return False  # an empty one would become the finder's own
+        self._exchange(broker, other)
+        self._swapped.append((broker, other))
+
+        def back() -> None:
+            if self._swapped:
+                self._swapped.clear()
+                self._exchange(broker, other)
+
+        self._later(CUT_S, back)
+        return True
+
+    def _exchange(self, first: Broker, second: Broker) -> None:
+        _swap(first, second)
+        self._later(self.world.plan.down_s, first.start)
+        self._later(self.world.plan.down_s, second.start)
+
+    def lie(self, broker: Broker) -> bool:
+        """From now on its disk loses every fsync, until a power loss shows it."""
+        self.world.note(f"{broker}'s disk begins to lie")
+        broker.disk.loses_fsyncs = True
+        return True
+
+    def stop(self, broker: Broker) -> bool:
+        """A clean stop; the supervisor starts it again."""
+        if not broker.is_up:
+            return False
+        broker.stop()
+        return True
+
+    # -- what is survivable
+
+    def _may_destroy(self, broker: Broker) -> bool:
+        for broker_id in list(self.struck):
+            if self._is_in_sync(broker_id):
+                self.struck.discard(broker_id)
+        return not self.struck and not self._swapped
+
+    def _is_in_sync(self, broker_id: int) -> bool:
+        for topic, partitions in self.world.plan.topics.items():
+            for index in range(partitions):
+                state = self.world.partition_state(znodes.state_path(topic, index))
+                if state is None or broker_id not in state[0].isr:
+                    return False
+        broker = self.world.brokers[broker_id - 1]
+        return broker.node is not None and broker.node.is_ready
+
+
+def _swap(first: Broker, second: Broker) -> None:
+    for broker in (first, second):
+        if broker.is_up:
+            broker.kill("its disk is taken")
+    first.world.note(f"{first} and {second} exchange disks")
+    first.disk, second.disk = second.disk, first.disk
+
+
+_STRIKES: dict[str, Callable[[Fate, Broker], bool]] = {
+    name: getattr(Fate, name)
+    for name in (
+        "kill", "kill_at_event", "kill_at_access", "power", "stall", "isolate", "split",
+        "cut_store", "slow", "loss", "expire", "clock", "wipe", "swap", "lie", "stop",
+    )
+}  # fmt: skip

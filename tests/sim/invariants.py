@@ -1,0 +1,288 @@
+"""What must always hold, each a small class; checked after every event that could break it.
+
+`replica` is called when a replica's leader epoch, role or high watermark moved, `store` when a
+node of the metadata store changed, `acked` and `read` when a client was told, `ended` when all is
+healed and quiet. A broken one raises `ViolationError`, which names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headwater_broker.cluster import znodes
+from headwater_broker.replication.partition import Partition
+from sim.ledger import Acked, Batch, Cursor, Ledger, batches
+
+if TYPE_CHECKING:
+    from sim.broker import Broker
+    from sim.world import World
+
+
+class ViolationError(AssertionError):
+    """An invariant does not hold."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+        self.text = text
+
+    def __reduce__(self) -> tuple[type[ViolationError], tuple[str, str]]:
+        return type(self), (self.name, self.text)
+
+
+class Seen:
+    """A replica as it was after the last event."""
+
+    __slots__ = ("cursor", "epoch", "high_watermark", "is_leader")
+
+    def __init__(self) -> None:
+        self.high_watermark = -1
+        self.epoch = -1
+        self.is_leader = False
+        self.cursor = Cursor()
+
+
+class Invariant:
+    """One rule; by default nothing is looked at."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def fail(self, text: str) -> None:
+        """It does not hold."""
+        raise ViolationError(type(self).__name__, text)
+
+    def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
+        """A replica's marks moved."""
+
+    def store(self, paths: set[str]) -> None:
+        """Nodes changed."""
+
+    def acked(self, ledger: Ledger, acked: Acked) -> None:
+        """A producer was told that its records are safe."""
+
+    def read(self, ledger: Ledger, offset: int, value: bytes) -> None:
+        """A consumer was given a record."""
+
+    def ended(self) -> None:
+        """All is healed and quiet."""
+
+
+class OneLeaderPerEpoch(Invariant):
+    """A leader epoch belongs to one broker."""
+
+    def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
+        if not partition.is_leader:
+            return
+        owner = ledger.leaders.setdefault(partition.leader_epoch, broker.id)
+        if owner != broker.id:
+            self.fail(f"{partition!r}: broker {owner} led this epoch, now {broker} does")
+
+
+class LeaderEpochRises(Invariant):
+    """A replica never goes back to an older leader epoch."""
+
+    def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
+        if partition.leader_epoch < before.epoch:
+            self.fail(f"{broker} {partition!r}: it was at leader epoch {before.epoch} already")
+
+
+class HighWatermarkRises(Invariant):
+    """A replica never takes back what it called committed."""
+
+    def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
+        if partition.high_watermark < before.high_watermark:
+            self.fail(
+                f"{broker} {partition!r}: high watermark {before.high_watermark} -> "
+                f"{partition.high_watermark}"
+            )
+
+
+class CommittedPrefixAgrees(Invariant):
+    """What two replicas call committed is the same, batch for batch."""
+
+    def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
+        mark = partition.high_watermark
+        if mark <= before.cursor.offset:
+            return
+        for batch in before.cursor.read(partition.log, mark):
+            known = ledger.at(batch.base_offset)
+            if known is None and batch.base_offset == ledger.end:
+                ledger.commit(batch, partition.leader_epoch)
+            elif known != batch:
+                self.fail(f"{broker} {partition!r}: has {batch} where {known} was committed")
+
+
+class LeaderHasAllCommitted(Invariant):
+    """Whoever begins to lead holds every record that was committed before its epoch."""
+
+    def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
+        began = partition.is_leader and partition.leader_epoch != before.epoch
+        if began:
+            missing = first_missing(partition, ledger)
+            if missing is not None:
+                self.fail(
+                    f"{broker} {partition!r}: leads without {missing}; its log ends at "
+                    f"{partition.log.log_end_offset}"
+                )
+
+
+class EmptyDiskNeverLeads(Invariant):
+    """A disk that was wiped or replaced does not lead before it holds what is committed."""
+
+    def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
+        if not partition.is_leader or partition.leader_epoch == before.epoch:
+            return
+        is_empty = partition.log.log_end_offset == 0
+        needed = ledger.before(partition.leader_epoch)
+        if is_empty and needed and broker.id in self.world.wiped:
+            self.fail(
+                f"{broker} {partition!r}: its disk was wiped, it is empty, and {len(needed)} "
+                "batches are committed"
+            )
+
+
+class AckedIsCommitted(Invariant):
+    """A producer is told only of what is committed."""
+
+    def acked(self, ledger: Ledger, acked: Acked) -> None:
+        last = acked.base_offset + len(acked.values) - 1
+        if last >= ledger.end:
+            self.fail(f"{ledger.key}: acked offset {last}, but committed is up to {ledger.end}")
+
+
+class NoAckedRecordIsLost(Invariant):
+    """With min.insync.replicas=2: what was acked is in the leader's log, at its offset."""
+
+    def ended(self) -> None:
+        for ledger in self.world.ledgers.values():
+            for replica, partition in self.world.replicas_of(ledger.key):
+                if partition.is_leader:
+                    self._check(replica, partition, ledger)
+
+    def _check(self, broker: Broker, partition: Partition, ledger: Ledger) -> None:
+        found = self.world.values_of(partition)
+        for acked in ledger.acked:
+            for offset, value in enumerate(acked.values, acked.base_offset):
+                if found.get(offset) != value:
+                    self.fail(
+                        f"{broker} {partition!r}: {value!r} was acked at {offset}, where now is "
+                        f"{found.get(offset)!r}"
+                    )
+
+
+class IdempotentRecordsComeOnce(Invariant):
+    """What an idempotent producer sent is there at most once, and in its order."""
+
+    def ended(self) -> None:
+        for ledger in self.world.ledgers.values():
+            for broker, partition in self.world.replicas_of(ledger.key):
+                last: dict[bytes, int] = {}
+                for offset, value in sorted(self.world.values_of(partition).items()):
+                    name, _, number = value.partition(b":")
+                    if not name.startswith(b"idempotent"):
+                        continue
+                    if int(number) <= last.get(name, -1):
+                        self.fail(f"{broker} {partition!r}: {value!r} again at {offset}")
+                    last[name] = int(number)
+
+
+class ReadersAgree(Invariant):
+    """What a consumer was given at an offset stays there."""
+
+    def read(self, ledger: Ledger, offset: int, value: bytes) -> None:
+        known = ledger.read.setdefault(offset, value)
+        if known != value:
+            self.fail(f"{ledger.key} offset {offset}: was {known!r}, now {value!r}")
+
+
+class IsrWithinReplicas(Invariant):
+    """In the store: the ISR is not empty and within the replicas, the leader is in it."""
+
+    def store(self, paths: set[str]) -> None:
+        for path in sorted(paths):
+            if not path.endswith("/state"):
+                continue
+            state = self.world.partition_state(path)
+            if state is None:
+                continue
+            record, replicas = state
+            is_set = len(set(record.isr)) == len(record.isr)
+            if not record.isr or not is_set or not set(record.isr) <= set(replicas):
+                self.fail(f"{path}: ISR {record.isr} of replicas {replicas}")
+            if record.leader != -1 and record.leader not in record.isr:
+                self.fail(f"{path}: leader {record.leader} is not in the ISR {record.isr}")
+
+
+class RegistrationLivesWithItsSession(Invariant):
+    """A registration goes with its session, and only with it."""
+
+    def store(self, paths: set[str]) -> None:
+        for broker in self.world.brokers:
+            path = znodes.broker_path(broker.id)
+            if path not in paths or broker.node is None or broker.store is None:
+                continue
+            owner = self.world.owner_of(path)
+            is_registered = broker.node.membership.broker_epoch >= 0
+            session = broker.store.session_id
+            is_own = is_registered and self.world.registered.get(broker.id) == session
+            if owner is not None:
+                self.world.registered[broker.id] = owner
+            elif is_own and self.world.ensemble.is_alive(session):
+                self.fail(f"{path} was deleted, and session {session} lives")
+
+
+class ReplicasEndEqual(Invariant):
+    """After healing all replicas hold the same batches."""
+
+    def ended(self) -> None:
+        for ledger in self.world.ledgers.values():
+            logs: dict[int, list[Batch]] = {
+                broker.id: batches(partition.log, partition.log.log_end_offset)
+                for broker, partition in self.world.replicas_of(ledger.key)
+            }
+            first = next(iter(logs.values()))
+            for broker_id, found in logs.items():
+                if found != first:
+                    self.fail(f"{ledger.key}: broker {broker_id} differs: {differ(first, found)}")
+
+
+ALL: tuple[type[Invariant], ...] = (
+    OneLeaderPerEpoch,
+    LeaderEpochRises,
+    HighWatermarkRises,
+    EmptyDiskNeverLeads,
+    CommittedPrefixAgrees,
+    LeaderHasAllCommitted,
+    AckedIsCommitted,
+    NoAckedRecordIsLost,
+    IdempotentRecordsComeOnce,
+    ReadersAgree,
+    IsrWithinReplicas,
+    RegistrationLivesWithItsSession,
+    ReplicasEndEqual,
+)
+"""Two more are the world's own: `MetadataConverges` and `NothingUnforeseen`."""
+
+
+def overriding(rules: Iterable[Invariant], name: str) -> list[Invariant]:
+    """The rules that look at this kind of event."""
+    return [r for r in rules if getattr(type(r), name) is not getattr(Invariant, name)]
+
+
+def first_missing(partition: Partition, ledger: Ledger) -> Batch | None:
+    """The first batch committed before its epoch that a leader's log does not hold."""
+    held = iter(batches(partition.log, ledger.end))
+    for wanted in ledger.before(partition.leader_epoch):
+        if next(held, None) != wanted:
+            return wanted
+    return None
+
+
+def differ(left: list[Batch], right: list[Batch]) -> str:
+    """Where two logs part."""
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            return f"{a} against {b}"
+    return f"{len(left)} batches against {len(right)}"

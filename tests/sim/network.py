@@ -1,0 +1,351 @@
+"""TCP between the hosts of the world, with seeded delay, loss and partition of links.
+
+A stream keeps its order, as TCP does: a lost segment comes later and holds up what follows. While
+a link is cut nothing passes, and what was sent waits. A dead process resets its connections; a
+host without power is silent until it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from typing import Any, cast
+
+from sim.loop import ProcessLoop, Scheduler
+
+RETRANSMIT_S = 0.2
+SYN_RETRY_S = 1.0
+RESET_S = 1.0
+"""How long after its peer's host is back a connection of before learns that it is gone."""
+DELAY_S = (0.0001, 0.002)
+DATA_PORT = 9092
+CONTROL_PORT = 9093
+
+
+class Network:
+    """Hosts, links between them, who listens."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.cut: set[tuple[str, str]] = set()
+        """(from, to): nothing passes."""
+        self.dark: set[str] = set()
+        """Hosts without power."""
+        self.slow: dict[str, float] = {}
+        """Host -> seconds that each of its messages may take longer."""
+        self.loss = 0.0
+        """How likely a segment or a control message is lost."""
+        self._listening: dict[tuple[str, int], Server] = {}
+        self._streams: dict[ProcessLoop, list[Transport]] = {}
+
+    def delay(self, source: str, target: str) -> float:
+        """How long one message takes."""
+        random = self.scheduler.random
+        longer = self.slow.get(source, 0.0) + self.slow.get(target, 0.0)
+        return DELAY_S[0] + (DELAY_S[1] + longer) * random.random()
+
+    def is_lost(self) -> bool:
+        """Is this one lost?"""
+        return self.loss > 0 and self.scheduler.random.random() < self.loss
+
+    def passes(self, source: str, target: str) -> bool:
+        """Can anything get from one host to the other now?"""
+        return (source, target) not in self.cut and not self.dark & {source, target}
+
+    def mend(self) -> None:
+        """Every link works again; what waited goes on."""
+        self.cut.clear()
+        self.slow.clear()
+        self.loss = 0.0
+        self.pump()
+
+    def pump(self) -> None:
+        """Links may work again."""
+        for transports in self._streams.values():
+            for transport in transports:
+                transport.pump()
+
+    def listen(self, loop: ProcessLoop, factory: Any, port: int) -> Server:
+        """Take a port of the process's host. Raises OSError(EADDRINUSE)."""
+        key = (loop.host, port)
+        held = self._listening.get(key)
+        if held is not None and not held.loop.is_dead:
+            raise OSError(errno.EADDRINUSE, "address in use")
+        server = self._listening[key] = Server(self, loop, factory, key)
+        return server
+
+    def unlisten(self, server: Server) -> None:
+        """Give the port up."""
+        if self._listening.get(server.key) is server:
+            del self._listening[server.key]
+
+    async def connect(self, loop: ProcessLoop, factory: Any, host: str, port: int) -> Any:
+        """As `loop.create_connection`: hangs while the peer cannot be reached."""
+        answered: asyncio.Future[Transport] = loop.create_future()
+
+        def arrive() -> None:
+            if loop.is_dead or answered.done():
+                return
+            if not self.passes(loop.host, host) or not self.passes(host, loop.host):
+                self.scheduler.later(SYN_RETRY_S, arrive)
+                return
+            server = self._listening.get((host, port))
+            if server is None or server.loop.is_dead or not server.is_serving:
+                refused = ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses")
+                loop.call_soon(fail, answered, refused)
+                return
+            ours = Transport(self, loop, host)
+            theirs = Transport(self, server.loop, loop.host)
+            ours.peer, theirs.peer = theirs, ours
+            server.loop.call_soon(lambda: theirs.open(server.factory()))
+            way_back_s = self.delay(host, loop.host)
+            self.scheduler.later(way_back_s, lambda: loop.call_soon(settle, answered, ours))
+
+        self.scheduler.later(self.delay(loop.host, host), arrive)
+        transport = await answered
+        protocol = factory()
+        transport.open(protocol)
+        return transport, protocol
+
+    def enter(self, transport: Transport) -> None:
+        """A stream's end lives in a process."""
+        self._streams.setdefault(transport.loop, []).append(transport)
+
+    def leave(self, transport: Transport) -> None:
+        """It is closed."""
+        rows = self._streams.get(transport.loop, [])
+        if transport in rows:
+            rows.remove(transport)
+
+    def process_died(self, loop: ProcessLoop) -> None:
+        """Its connections are reset, unless its host is dark: then nobody tells the peers."""
+        for transport in self._streams.pop(loop, []):
+            transport.is_closed = True
+            peer = transport.peer
+            if peer is None:
+                continue
+            if loop.host in self.dark:
+                peer.is_orphan = True
+            else:
+                peer.reset_later(self.delay(loop.host, peer.loop.host))
+
+    def host_is_back(self, host: str) -> None:
+        """A host that was dark answers what it does not know with a reset."""
+        self.dark.discard(host)
+        for transports in list(self._streams.values()):
+            for transport in list(transports):
+                if transport.is_orphan and transport.peer_host == host:
+                    transport.reset_later(self.scheduler.random.random() * RESET_S)
+        self.pump()
+
+
+class _Listening:
+    """What `Listener` asks of a listening socket."""
+
+    def __init__(self, key: tuple[str, int]) -> None:
+        self._key = key
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._key
+
+    def fileno(self) -> int:
+        return -1
+
+
+class Server:
+    """As `asyncio.Server`."""
+
+    def __init__(
+        self, network: Network, loop: ProcessLoop, factory: Any, key: tuple[str, int]
+    ) -> None:
+        self.loop = loop
+        self.factory = factory
+        self.key = key
+        self.is_serving = False
+        self.sockets = [_Listening(key)]
+        self._network = network
+
+    async def start_serving(self) -> None:
+        """Before this, connections are refused: a bound port does not listen yet."""
+        self.is_serving = True
+
+    def close(self) -> None:
+        self.is_serving = False
+        self._network.unlisten(self)
+
+
+class Transport(asyncio.Transport):
+    """One end of a stream. What it writes arrives at `peer` in order; None is the stream's end."""
+
+    def __init__(self, network: Network, loop: ProcessLoop, peer_host: str) -> None:
+        super().__init__()
+        self.loop = loop
+        self.peer_host = peer_host
+        self.peer: Transport | None = None
+        self.is_closed = False
+        self.is_orphan = False
+        """The peer's host lost its power: nobody answers any more."""
+        self._network = network
+        self._protocol: Any = None
+        self._on_way: deque[tuple[float, bytes | None]] = deque()
+        self._is_pumping = False
+        self._inbox: deque[memoryview | None] = deque()
+        self._is_paused = False
+        self._is_reading = False
+
+    def open(self, protocol: Any) -> None:
+        """The connection is there."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        if self.is_closed:
+            protocol.connection_lost(_reset())
+            return
+        self._network.enter(self)
+        self._read_soon()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return (self.peer_host, 0) if name == "peername" else default
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    # -- writing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self.is_closed and not self.is_orphan:
+            self._send(bytes(data))
+
+    def writelines(self, parts: Any) -> None:
+        self.write(b"".join(parts))
+
+    def _send(self, data: bytes | None) -> None:
+        network, scheduler = self._network, self._network.scheduler
+        when = scheduler.now + network.delay(self.loop.host, self.peer_host)
+        if network.is_lost():
+            when += RETRANSMIT_S
+        if self._on_way:
+            when = max(when, self._on_way[-1][0])
+        self._on_way.append((when, data))
+        if not self._is_pumping:
+            self._is_pumping = True
+            scheduler.at(when, self._arrive)
+
+    def _arrive(self) -> None:
+        self._is_pumping = False
+        network, scheduler = self._network, self._network.scheduler
+        peer = self.peer
+        if peer is None or not network.passes(self.loop.host, self.peer_host):
+            return  # `pump`, when the link is mended
+        while self._on_way and self._on_way[0][0] <= scheduler.now:
+            peer.take(self._on_way.popleft()[1])
+        if self._on_way:
+            self._is_pumping = True
+            scheduler.at(self._on_way[0][0], self._arrive)
+
+    def pump(self) -> None:
+        """The link may work again."""
+        if self._on_way and not self._is_pumping:
+            self._is_pumping = True
+            when = self._network.scheduler.now + RETRANSMIT_S
+            self._network.scheduler.at(max(when, self._on_way[0][0]), self._arrive)
+
+    # -- reading
+
+    def take(self, data: bytes | None) -> None:
+        """Something has come."""
+        if not self.is_closed:
+            self._inbox.append(None if data is None else memoryview(data))
+            self._read_soon()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._read_soon()
+
+    def _read_soon(self) -> None:
+        if self._inbox and not self._is_reading and self._protocol is not None:
+            self._is_reading = True
+            self.loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        self._is_reading = False
+        if self.is_closed or self._is_paused or not self._inbox:
+            return
+        data = self._inbox.popleft()
+        if data is None:
+            if not self._protocol.eof_received():
+                self.close()
+            return
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            buffer = memoryview(cast(Any, self._protocol.get_buffer(-1)))
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            if count < len(data):
+                self._inbox.appendleft(data[count:])
+            self._protocol.buffer_updated(count)
+        else:
+            self._protocol.data_received(bytes(data))
+        self._read_soon()
+
+    # -- the end
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self._send(None)
+            self._end(None)
+
+    def abort(self) -> None:
+        if self.is_closed:
+            return
+        self._on_way.clear()
+        if self.peer is not None:
+            self.peer.reset_later(self._network.delay(self.loop.host, self.peer_host))
+        self._end(None)
+
+    def reset_later(self, delay_s: float) -> None:
+        """A reset is on its way to this end."""
+        network = self._network
+
+        def arrive() -> None:
+            if not network.passes(self.peer_host, self.loop.host):
+                network.scheduler.later(SYN_RETRY_S, arrive)
+            else:
+                self.loop.call_soon(self._end, _reset())
+
+        network.scheduler.later(delay_s, arrive)
+
+    def _end(self, error: Exception | None) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._network.leave(self)
+        if self._protocol is not None:
+            self.loop.call_soon(self._protocol.connection_lost, error)
+
+
+def settle(future: asyncio.Future[Any], value: Any) -> None:
+    """Give a result, unless nobody waits any more."""
+    if not future.done():
+        future.set_result(value)
+
+
+def fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Give an error, unless nobody waits any more."""
+    if not future.done():
+        future.set_exception(error)
+
+
+def _reset() -> ConnectionResetError:
+    return ConnectionResetError(errno.ECONNRESET, "connection reset by peer")

@@ -1,0 +1,77 @@
+"""What a seed is about: its topics, its load, and which faults come how often.
+
+Each seed takes a few kinds of fault only, so that some worlds see one fault again and again and
+others a mixture (swarm testing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+KINDS = (
+    "kill",
+    "kill_at_event",
+    "kill_at_access",
+    "power",
+    "stall",
+    "isolate",
+    "split",
+    "cut_store",
+    "slow",
+    "loss",
+    "expire",
+    "clock",
+    "wipe",
+    "swap",
+    "lie",
+    "stop",
+)
+ALWAYS_WEIGHT = 0.5
+"""Kills are among the faults of every seed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """The choices of one world."""
+
+    chaos_s: float = 20.0
+    """Virtual seconds of work under faults."""
+    fault_pause_s: float = 1.5
+    """From one fault to the next, on average."""
+    produce_pause_s: float = 0.15
+    down_s: tuple[float, float] = (0.1, 6.0)
+    """How long a dead process stays away."""
+    supervised: float = 0.6
+    """How often a supervisor closes the session of a dead broker."""
+    faults: dict[str, float] = field(default_factory=lambda: {"kill": 1.0})
+    """Kind -> weight."""
+    topics: dict[str, int] = field(default_factory=lambda: {"log": 2})
+    topic_configs: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def make_plan(random: Random) -> Plan:
+    """A plan by chance."""
+    chosen = random.sample(KINDS, random.randint(2, 6))
+    faults = {kind: random.uniform(0.2, 1.0) for kind in chosen}
+    faults.setdefault("kill", ALWAYS_WEIGHT)
+    configs = {
+        "min.insync.replicas": "2",
+        "segment.bytes": str(random.choice([2_000, 8_000, 1_000_000])),
+        "retention.ms": "-1",
+        "message.timestamp.after.max.ms": str(2**62),  # clocks may be set
+    }
+    if random.random() < 0.3:
+        configs["flush.ms"] = str(random.choice([100, 1000]))
+    if random.random() < 0.1:
+        configs["flush.messages"] = "1"
+    return Plan(
+        chaos_s=random.uniform(10, 25),
+        fault_pause_s=random.choice([0.4, 1.0, 2.0, 4.0]),
+        produce_pause_s=random.choice([0.05, 0.15, 0.4]),
+        supervised=random.choice([0.0, 0.5, 1.0]),
+        faults=faults,
+        topics={"log": random.choice([1, 2])},
+        topic_configs=configs,
+    )

@@ -1,0 +1,146 @@
+"""Bugs that such systems have had, planted into the real code, each with the rule that sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from headwater.errors import ErrorCode
+from headwater.ports.metadata_store import Delete, StoreError
+from headwater.wire.control import PartitionState
+from headwater_broker.cluster import znodes
+from headwater_broker.cluster.controller import elections
+from headwater_broker.cluster.controller.state import ControllerState
+from headwater_broker.node.peers import DeadPeers
+from headwater_broker.replication import replica_manager
+from headwater_broker.replication.partition import Partition
+from headwater_broker.replication.replica_manager import ReplicaManager
+from headwater_broker.replication.transitions import Decision, Hosted, decide
+from sim.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A bug, the rules that may see it, and the world in which it shows soon."""
+
+    name: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+    seen_by: frozenset[str]
+    faults: dict[str, float]
+    supervised: float = 0.6
+    down_s: tuple[float, float] = (0.1, 6.0)
+    first_seed: int = 0
+    """Where it was seen soon: later seeds are as good, and take longer."""
+
+    def plan(self, chaos_s: float = 25.0) -> Plan:
+        """Hard times of the right kind."""
+        return Plan(
+            chaos_s=chaos_s,
+            fault_pause_s=0.7,
+            produce_pause_s=0.1,
+            supervised=self.supervised,
+            down_s=self.down_s,
+            faults=self.faults,
+            topic_configs={"min.insync.replicas": "2", "retention.ms": "-1"},
+        )
+
+
+def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
+    """Old controllers and old leader epochs are obeyed like new ones."""
+
+    def obey(hosted: Hosted | None, epoch: int, version: int, **where: bool) -> Decision:
+        if hosted is not None and epoch < hosted.leader_epoch:
+            hosted = None
+        return decide(hosted, epoch, version, **where)
+
+    patch.setattr(replica_manager, "decide", obey)
+    patch.setattr(ReplicaManager, "_fence", lambda *_: ErrorCode.NONE)
+
+
+def ack_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """acks=all is answered when the leader has it."""
+
+    def outcome(self: Partition, last_offset: int, leader_epoch: int) -> ErrorCode | None:
+        return ErrorCode.NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    patch.setattr(Partition, "outcome", outcome)
+
+
+def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """A new follower cuts to what it knows to be committed (before KIP-101)."""
+    follow = Partition.become_follower
+
+    def cut(self: Partition, state: PartitionState) -> None:
+        follow(self, state)
+        self.log.truncate_to(self.high_watermark)
+
+    patch.setattr(Partition, "become_follower", cut)
+
+
+def delete_the_registration_by_path(patch: pytest.MonkeyPatch) -> None:
+    """A dead peer's node is deleted by its path, whoever has made it."""
+
+    async def bury(self: DeadPeers, broker_id: int, *_: object) -> None:
+        try:
+            await self._store.multi([Delete(znodes.broker_path(broker_id))])
+        except StoreError:
+            return
+
+    patch.setattr(DeadPeers, "_bury", bury)
+
+
+def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks on which disk a replica was."""
+    host = ReplicaManager._host
+
+    def host_anything(self: ReplicaManager, state: PartitionState) -> Generator[Any, None, Any]:
+        return host(self, replace(state, is_new=True))
+
+    patch.setattr(ControllerState, "has_lost_directory", lambda *_: False)
+    patch.setattr(elections, "lost_data", lambda *_: None)
+    patch.setattr(ReplicaManager, "_host", host_anything)
+
+
+LOSSES = frozenset({"LeaderHasAllCommitted", "CommittedPrefixAgrees", "NoAckedRecordIsLost"})
+
+PLANTED = (
+    Planted(
+        "skip the epoch check",
+        skip_the_epoch_check,
+        frozenset({"LeaderEpochRises", "OneLeaderPerEpoch"}) | LOSSES,
+        {"stall": 1.0, "expire": 0.5, "kill": 0.3, "slow": 0.6, "cut_store": 0.5},
+        first_seed=6,
+    ),
+    Planted(
+        "ack before the high watermark",
+        ack_before_the_high_watermark,
+        frozenset({"AckedIsCommitted"}),
+        {"slow": 1.0},
+    ),
+    Planted(
+        "truncate to the high watermark",
+        truncate_to_the_high_watermark,
+        LOSSES,
+        {"kill": 1.0, "stall": 0.3},
+        supervised=1.0,
+        first_seed=4,
+    ),
+    Planted(
+        "delete the registration by path",
+        delete_the_registration_by_path,
+        frozenset({"RegistrationLivesWithItsSession"}),
+        {"kill": 1.0, "slow": 1.0},
+        supervised=1.0,
+        down_s=(0.03, 0.3),
+    ),
+    Planted(
+        "let an unknown directory lead",
+        let_an_unknown_directory_lead,
+        frozenset({"EmptyDiskNeverLeads"}),
+        {"wipe": 1.0, "kill": 0.7},
+        first_seed=1,
+    ),
+)

@@ -1,0 +1,26 @@
+"""The simulator sees what it is for: each planted bug breaks its rule within a few seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.planted import PLANTED, Planted
+from sim.world import run
+
+SEEDS_MAX = 20
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_is_seen(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(bug.first_seed, bug.first_seed + SEEDS_MAX):
+        outcome = run(seed, plan=bug.plan())
+        if outcome.violation is not None:
+            assert outcome.violation.name in bug.seen_by, outcome.violation
+            return
+    pytest.fail(f"{bug.name}: nothing was seen in {SEEDS_MAX} seeds")
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_without_it_the_same_world_holds(bug: Planted) -> None:
+    assert run(0, plan=bug.plan(chaos_s=6.0)).violation is None

@@ -1,0 +1,381 @@
+"""The world of one seed: brokers, clients, ZooKeeper, fate; from an empty cluster to a quiet one.
+
+outcome = run(seed)          # raises nothing; outcome.violation is None when all held
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import traceback
+from asyncio import events
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from headwater.records.record import read_records
+from headwater.testing.clocks import EPOCH_MS
+from headwater_broker.cluster import znodes
+from headwater_broker.node.build import Node
+from headwater_broker.replication.partition import Partition
+from sim.broker import Broker
+from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
+from sim.control import ControlPlane
+from sim.fate import Fate
+from sim.invariants import ALL, Seen, ViolationError, overriding
+from sim.ledger import Acked, Key, Ledger
+from sim.loop import ProcessLoop, Scheduler
+from sim.network import Network
+from sim.plan import Plan, make_plan
+from sim.store import Ensemble
+
+START_S = 30.0
+"""At most so long until the topic is there."""
+HEAL_S = 120.0
+"""At most so long until a healed cluster is whole."""
+STORY_LINES = 400
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a seed."""
+
+    seed: int
+    events: int
+    seconds: float
+    """Virtual."""
+    log: list[str]
+    violation: ViolationError | None = None
+    acked: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class World:
+    """Everything that lives on one scheduler."""
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.plan = plan or make_plan(self.random)
+        self.scheduler = Scheduler(self.random)
+        self.network = Network(self.scheduler)
+        self.control = ControlPlane(self.network)
+        self.ensemble = Ensemble(self.network)
+        self.ensemble.tree.on_change = self._store_changed
+        self.ledgers: dict[Key, Ledger] = {}
+        self.rules = [rule(self) for rule in ALL]
+        self._by_event = {
+            name: overriding(self.rules, name)
+            for name in ("replica", "store", "acked", "read", "ended")
+        }
+        self.log: list[str] = []
+        self.registered: dict[int, int] = {}
+        self.wiped: set[int] = set()
+        self.is_healing = False
+        self.has_given_up = False
+        self.is_over = False
+        self.violation: ViolationError | None = None
+        self._processes = 0
+        self._watched: dict[ProcessLoop, tuple[Broker, dict[Any, Partition]]] = {}
+        self._seen: dict[Partition, Seen] = {}
+        self.scheduler.after_event = self._after_event
+        self.brokers = [Broker(self, number) for number in (1, 2, 3)]
+        self.clients: list[Client] = []
+        self.fate = Fate(self)
+
+    # -- parts
+
+    @property
+    def now_ms(self) -> int:
+        """The true wall time."""
+        return EPOCH_MS + int(self.scheduler.now * 1000)
+
+    def process(self, name: str, host: str) -> ProcessLoop:
+        """A process on a host."""
+        self._processes += 1
+        loop = ProcessLoop(self.scheduler, name, self._processes)
+        loop.host = host
+        loop.network = self.network
+        loop.on_exception = self._loop_exception
+        return loop
+
+    def note(self, text: str) -> None:
+        """A line of the log."""
+        self.log.append(f"{self.scheduler.now:10.6f} {text}")
+
+    def watch(self, broker: Broker, node: Node) -> None:
+        """A broker's process has its parts: look at its replicas from now on."""
+        assert broker.loop is not None
+        self._watched[broker.loop] = (broker, node.replicas.partitions)
+
+    def forget(self, broker: Broker) -> None:
+        """Its process is gone."""
+        if broker.loop is not None:
+            self._watched.pop(broker.loop, None)
+
+    def ledger(self, topic: str, index: int) -> Ledger:
+        """Of a partition."""
+        found = self.ledgers.get((topic, index))
+        if found is None:
+            found = self.ledgers[topic, index] = Ledger(topic, index)
+        return found
+
+    # -- what happens
+
+    def _after_event(self, loop: ProcessLoop) -> None:
+        watched = self._watched.get(loop)
+        if watched is None:
+            return
+        seen_of = self._seen
+        for partition in watched[1].values():
+            seen = seen_of.get(partition)
+            if seen is None:
+                seen = seen_of[partition] = Seen()
+            if (
+                partition.high_watermark != seen.high_watermark
+                or partition.leader_epoch != seen.epoch
+                or partition.is_leader is not seen.is_leader
+            ):
+                self._replica_moved(watched[0], partition, seen)
+
+    def _replica_moved(self, broker: Broker, partition: Partition, seen: Seen) -> None:
+        ledger = self.ledger(partition.topic, partition.partition)
+        if partition.leader_epoch != seen.epoch or partition.is_leader is not seen.is_leader:
+            log = partition.log
+            self.note(
+                f"{broker} {partition!r} isr {list(partition.isr)} "
+                f"hw {partition.high_watermark} end {log.log_end_offset}"
+            )
+        try:
+            for rule in self._by_event["replica"]:
+                rule.replica(broker, partition, seen, ledger)
+        except ViolationError as violation:
+            self.broken(violation)
+        seen.high_watermark = partition.high_watermark
+        seen.epoch = partition.leader_epoch
+        seen.is_leader = partition.is_leader
+
+    def _store_changed(self, paths: set[str]) -> None:
+        try:
+            for rule in self._by_event["store"]:
+                rule.store(paths)
+        except ViolationError as violation:
+            self.broken(violation)
+
+    def acked(self, topic: str, index: int, acked: Acked) -> None:
+        """A producer was told that its records are safe."""
+        ledger = self.ledger(topic, index)
+        ledger.acked.append(acked)
+        self.note(f"acked {topic}-{index} at {acked.base_offset}: {acked.values[0].decode()}")
+        for rule in self._by_event["acked"]:
+            rule.acked(ledger, acked)
+
+    def read(self, topic: str, index: int, offset: int, value: bytes) -> None:
+        """A consumer was given a record."""
+        ledger = self.ledger(topic, index)
+        for rule in self._by_event["read"]:
+            rule.read(ledger, offset, value)
+
+    def broken(self, error: BaseException) -> None:
+        """An invariant does not hold, or somebody failed in a way nobody foresaw."""
+        if self.violation is not None:
+            return
+        if isinstance(error, ViolationError):
+            # Without its frames: they would hold this world.
+            self.violation = ViolationError(error.name, error.text)
+        else:
+            self.note("".join(traceback.format_exception(error)))
+            self.violation = ViolationError("NothingUnforeseen", repr(error))
+        self.note(f"BROKEN {self.violation}")
+
+    def unforeseen(self, what: str, error: BaseException | None) -> None:
+        """An exception where none may be."""
+        if error is not None:
+            self.note("".join(traceback.format_exception(error)))
+        self.broken(ViolationError("NothingUnforeseen", f"{what}: {error!r}"))
+
+    def _loop_exception(self, context: dict[str, Any]) -> None:
+        message = str(context.get("message"))
+        if "was destroyed" not in message:
+            self.unforeseen(message.split("\n")[0][:80], context.get("exception"))
+
+    # -- what rules ask
+
+    def replicas_of(self, key: Key) -> list[tuple[Broker, Partition]]:
+        """The replicas of a partition on brokers that run."""
+        return [
+            (broker, broker.node.replicas.partitions[key])
+            for broker in self.brokers
+            if broker.node is not None and key in broker.node.replicas.partitions
+        ]
+
+    def values_of(self, partition: Partition) -> dict[int, bytes]:
+        """Offset -> value of everything in a log."""
+        found: dict[int, bytes] = {}
+        for segment in partition.log.segments:
+            data = bytes(segment.file._node.data)  # type: ignore[attr-defined]
+            found.update((r.offset, r.value or b"") for r in read_records(data))
+        return found
+
+    def partition_state(self, path: str) -> tuple[znodes.PartitionRecord, tuple[int, ...]] | None:
+        """What the store says of a partition, and its replicas."""
+        tree = self.ensemble.tree
+        if path not in tree._entries:
+            return None
+        parts = path.split("/")
+        topic, index = parts[3], int(parts[5])
+        assignment = znodes.TopicAssignment.decode(topic, tree.get(znodes.topic_path(topic)).data)
+        record = znodes.PartitionRecord.decode(path, tree.get(path).data)
+        return record, tuple(assignment.partitions[index])
+
+    def owner_of(self, path: str) -> int | None:
+        """The session that owns a node; None when there is no node."""
+        entry = self.ensemble.tree._entries.get(path)
+        return None if entry is None else entry.node.ephemeral_owner
+
+    # -- the whole
+
+    def live(self) -> None:
+        """Start, work under faults, heal, converge, judge."""
+        for broker in self.brokers:
+            broker.start_later(self.random.random())
+        creator = Creator(self, "creator")
+        creator.run()
+        self._until(START_S, lambda: creator.is_done)
+        if not creator.is_done:
+            self.broken(ViolationError("MetadataConverges", "the topic was never made"))
+            return
+        self._start_clients()
+        self.fate.begin()
+        self._until(self.plan.chaos_s)
+        self.is_healing = True
+        self.note("healing")
+        self.fate.heal()
+        self._until(HEAL_S, self._is_whole)
+        self.has_given_up = self.is_over = True
+        if self.violation is None:
+            self._judge()
+
+    def _until(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+        stop = lambda: self.violation is not None or done()  # noqa: E731 - one expression
+        self.scheduler.run_until(self.scheduler.now + seconds, stop)
+
+    def _start_clients(self) -> None:
+        for topic, partitions in self.plan.topics.items():
+            for index in range(partitions):
+                where = f"{topic}.{index}"
+                pause_s = self.plan.produce_pause_s
+                self.clients += [
+                    IdempotentProducer(self, f"idempotent.{where}", topic, index, pause_s),
+                    Producer(self, f"plain.{where}", topic, index, pause_s * 2),
+                    Consumer(self, f"consumer.{where}", topic, index),
+                ]
+        for client in self.clients:
+            client.run()
+
+    def _is_whole(self) -> bool:
+        return not self._not_whole()
+
+    def _not_whole(self) -> str:
+        """What is still missing; empty when the cluster is whole and its views agree."""
+        busy = [c.name for c in self.clients if isinstance(c, Producer) and not c.is_done]
+        if busy:
+            return f"{busy} wait for their acks"
+        for broker in self.brokers:
+            if broker.node is None or not broker.node.is_ready:
+                return f"{broker} is not ready"
+        for topic, partitions in self.plan.topics.items():
+            for index in range(partitions):
+                missing = self._not_in_sync(topic, index)
+                if missing:
+                    return f"{topic}-{index}: {missing}"
+        return ""
+
+    def _not_in_sync(self, topic: str, index: int) -> str:
+        state = self.partition_state(znodes.state_path(topic, index))
+        if state is None:
+            return "no state in the store"
+        record, replicas = state
+        if set(record.isr) != set(replicas) or record.leader < 0:
+            return f"ISR {record.isr} of {replicas}, leader {record.leader}"
+        marks = set()
+        for broker in self.brokers:
+            assert broker.node is not None
+            view = broker.node.view.partition(topic, index)
+            known = None if view is None else (view.leader_id, view.leader_epoch, set(view.isr))
+            if known != (record.leader, record.leader_epoch, set(record.isr)):
+                return f"{broker} knows {known}, the store says {record}"
+            partition = broker.node.replicas.partitions.get((topic, index))
+            if partition is None:
+                return f"{broker} does not host it"
+            marks.add((partition.leader_epoch, partition.high_watermark))
+            marks.add((partition.leader_epoch, partition.log.log_end_offset))
+        return f"marks differ: {sorted(marks)}" if len(marks) > 1 else ""
+
+    def _judge(self) -> None:
+        missing = self._not_whole()
+        if missing:
+            self.broken(ViolationError("MetadataConverges", f"after {HEAL_S:.0f} s: {missing}"))
+            return
+        try:
+            for rule in self._by_event["ended"]:
+                rule.ended()
+        except ViolationError as violation:
+            self.broken(violation)
+
+
+class _Listener(logging.Handler):
+    """Takes what brokers log: lines of the story when wanted, errors nobody foresaw always."""
+
+    def __init__(self, world: World, *, tells: bool) -> None:
+        super().__init__(logging.INFO if tells else logging.ERROR)
+        self._world = world
+        self._tells = tells
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        if self._tells:
+            self._world.note(f"    {record.name.rpartition('.')[2]}: {record.getMessage()}")
+        if record.levelno >= logging.ERROR and record.exc_info:
+            self._world.unforeseen(record.getMessage(), record.exc_info[1])
+
+
+def run(seed: int, *, tells: bool = False, plan: Plan | None = None) -> Outcome:
+    """Live through one seed. `tells`: the brokers' own log lines are in the log, too."""
+    world = World(seed, plan)
+    listener = _Listener(world, tells=tells)
+    root = logging.getLogger()
+    before = root.level, root.handlers[:], sys.unraisablehook
+    root.handlers[:] = [listener]
+    root.setLevel(listener.level)
+    gc.disable()
+    try:
+        world.live()
+    finally:
+        root.level, root.handlers[:] = before[0], before[1]
+        sys.unraisablehook = lambda _: None  # frames of killed processes, collected now
+        outcome = Outcome(
+            seed, world.scheduler.events, world.scheduler.now, world.log, world.violation,
+            sum(len(ledger.acked) for ledger in world.ledgers.values()), world.fate.counts,
+        )  # fmt: skip
+        world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
+        del world, listener
+        gc.enable()
+        _collect()
+        sys.unraisablehook = before[2]
+    return outcome
+
+
+def _collect() -> None:
+    """The frames of killed processes run their `finally` blocks now, in a loop where that has no
+    effect; it keeps their world once more."""
+    limbo = ProcessLoop(Scheduler(Random(0)), "limbo", 0)
+    limbo.kill()
+    events._set_running_loop(limbo)
+    try:
+        gc.collect()
+    finally:
+        events._set_running_loop(None)
+    gc.collect()

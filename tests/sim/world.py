@@ -9,6 +9,7 @@ import gc
 import logging
 import sys
 import traceback
+import warnings
 from asyncio import events
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -375,7 +376,9 @@ def _collect() -> None:
     limbo.kill()
     events._set_running_loop(limbo)
     try:
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # coroutines that nobody runs any more
+            gc.collect()
     finally:
         events._set_running_loop(None)
     gc.collect()

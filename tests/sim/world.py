@@ -363,8 +363,8 @@ def run(seed: int, *, tells: bool = False, plan: Plan | None = None) -> Outcome:
         )  # fmt: skip
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener
-        gc.enable()
         _collect()
+        gc.enable()
         sys.unraisablehook = before[2]
     return outcome
 

@@ -25,6 +25,7 @@ from headwater.columnar.schema import HEADERS
 from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark.options import SinkOptions, sink_options
+from headwater_spark.plain_errors import message_alone
 from headwater_spark.write_task import Written, write
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,8 @@ class _TaskWrites:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         """One task's rows; returns when they are acknowledged, raises otherwise."""
-        return SinkMessage(write(iterator, self.options, SystemClock()))
+        with message_alone():
+            return SinkMessage(write(iterator, self.options, SystemClock()))
 
 
 class BatchSink(_TaskWrites, DataSourceArrowWriter):

@@ -34,6 +34,7 @@ from headwater.system import SystemClock
 from headwater_spark import positions
 from headwater_spark.columns import checked_schema, source_ddl
 from headwater_spark.options import SourceOptions, source_options
+from headwater_spark.plain_errors import message_alone
 from headwater_spark.planner import PlannedSplit, Planner
 from headwater_spark.planning import limit_ends
 from headwater_spark.positions import Position
@@ -61,18 +62,22 @@ class HeadwaterDataSource(DataSource):
         """Kafka's columns; with headers when `includeHeaders` is true."""
         return source_ddl(str(self.options.get("includeHeaders", "false")).lower() == "true")
 
+    @message_alone()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
         return BatchReader(source_options(self.options, streaming=False), _arrow(schema))
 
+    @message_alone()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """A streaming read."""
         return StreamReader(source_options(self.options, streaming=True), _arrow(schema))
 
+    @message_alone()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, at least once."""
         return BatchSink.of(self.options, schema, overwrite)
 
+    @message_alone()
     def streamWriter(  # noqa: N802 - Spark's
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
@@ -98,23 +103,26 @@ class _TaskReads:
         """The split's rows."""
         if not isinstance(partition, SplitPartition):
             return iter(())  # Spark's stand-in when nothing was planned
-        planned = partition.planned
-        return read(
-            ReadTask(
-                split=planned.split,
-                bootstrap_servers=self.options.bootstrap_servers,
-                isolation_level=self.options.isolation_level,
-                fail_on_data_loss=self.options.fail_on_data_loss,
-                schema=self.schema,
-                files=planned.files,
-                timeouts=self.options.timeouts,
-            )
+        return self._rows(partition.planned)
+
+    def _rows(self, planned: PlannedSplit) -> Iterator[pa.RecordBatch]:
+        task = ReadTask(
+            split=planned.split,
+            bootstrap_servers=self.options.bootstrap_servers,
+            isolation_level=self.options.isolation_level,
+            fail_on_data_loss=self.options.fail_on_data_loss,
+            schema=self.schema,
+            files=planned.files,
+            timeouts=self.options.timeouts,
         )
+        with message_alone():
+            yield from read(task)
 
 
 class BatchReader(_TaskReads, DataSourceReader):
     """Plans a batch read once, on the driver's side."""
 
+    @message_alone()
     def partitions(self) -> list[SplitPartition]:
         """The splits between the bounds, resolved now."""
         planner = Planner(self.options, SystemClock())
@@ -155,10 +163,12 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
         """A constant: a start resolved here would be resolved anew at restart and skip rows."""
         return dict(positions.INITIAL)
 
+    @message_alone()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """Fix how far this run may read."""
         self._target = self._planner.newest()
 
+    @message_alone()
     def latestOffset(  # noqa: N802 - Spark's
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
@@ -189,6 +199,7 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
         """The newest offsets seen by the last `latestOffset`; asks nobody."""
         return self._newest
 
+    @message_alone()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
         """The splits of the batch that `end` describes; `start` is not needed (and may be old)."""
         position = positions.from_json(end)

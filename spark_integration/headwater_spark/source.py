@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark import positions
 from headwater_spark.columns import checked_schema, source_ddl
@@ -69,8 +70,12 @@ class HeadwaterDataSource(DataSource):
 
     @message_alone()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """A streaming read."""
-        return StreamReader(source_options(self.options, streaming=True), _arrow(schema))
+        """A streaming read; what is wrong with the options is told when the query starts."""
+        try:
+            options = source_options(self.options, streaming=True)
+        except UsageError as refusal:
+            return RefusedReader(refusal)
+        return StreamReader(options, _arrow(schema))
 
     @message_alone()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -130,6 +135,40 @@ class BatchReader(_TaskReads, DataSourceReader):
             return [SplitPartition(s) for s in planner.splits(planner.batch())]
         finally:
             planner.close()
+
+
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises one error at whatever it is asked first.
+
+    Spark 4.2 loses an error of `streamReader` itself: its runner tells of an UnboundLocalError.
+    """
+
+    def __init__(self, refusal: UsageError) -> None:
+        self._refusal = refusal
+
+    @message_alone()
+    def _refuse(self) -> NoReturn:
+        raise self._refusal
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Raises UsageError."""
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        """Raises UsageError."""
+        self._refuse()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
+        """Raises UsageError."""
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Raises UsageError."""
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises UsageError."""
+        self._refuse()
 
 
 class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableNow):

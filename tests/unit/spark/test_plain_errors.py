@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.serializers import read_int
+from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import handle_worker_exception
 
 from headwater.errors import UsageError
@@ -57,3 +58,11 @@ def test_the_format_tells_so_of_its_options() -> None:
     text = told(lambda: source.reader(schema))  # type: ignore[arg-type]
     assert text.startswith("headwater.errors.UsageError: ") and text.count("\n") == 1
     assert "startingOffsets" in text
+
+
+def test_a_stream_with_an_unknown_option_says_so_at_its_first_question() -> None:
+    source = HeadwaterDataSource({"kafka.bootstrap.servers": "b:1", "startingOfsets": "earliest"})
+    reader = source.streamReader(StructType([StructField("value", BinaryType())]))
+    for ask in (reader.initialOffset, reader.prepareForTriggerAvailableNow):  # type: ignore[attr-defined]
+        with pytest.raises(UsageError, match="startingOffsets"):
+            ask()

@@ -17,6 +17,7 @@ from headwater_broker.node.build import Node
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.outside import Outside, real_outside
 from headwater_broker.node.ticks import Ticks
+from headwater_broker.node.watchdog import Watchdog
 
 ISR_TICK_MAX_S = 1.0
 """The tick also lets the high watermark go on past a follower that fell silent."""
@@ -31,6 +32,8 @@ RATES_EVERY_S = 1.0
 COLLECT_EVERY_S = 10.0
 BROKERS_SEEN_EVERY_S = 0.1
 """How exactly the status page knows when a broker went."""
+WATCHDOG_MIN_S = 10.0
+"""The loop may stand still as long as a session lasts, but at least so long."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +83,8 @@ class Life:
         self._node = node
         self._announce = announce
         self._ticks = Ticks(asyncio.get_running_loop())
+        session_s = node.config.values.integer("zookeeper.session.timeout.ms") / 1000
+        self._watchdog = Watchdog(asyncio.get_running_loop(), max(session_s, WATCHDOG_MIN_S))
         self._is_loaded = False
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -105,6 +110,7 @@ class Life:
         node.store.on_session(self._session_changed)
         node.outside.process.started()
         node.lag.start()
+        self._watchdog.start()
         self._tell()
 
     async def _bind_status(self) -> None:
@@ -227,6 +233,7 @@ class Life:
         node.is_ready = False
         broker_epoch = node.broker_epoch()
         self._ticks.stop()
+        self._watchdog.stop()
         node.lag.stop()
         if self._refreshing is not None:
             self._refreshing.cancel()

@@ -18,6 +18,7 @@ from soak.world import ZOOKEEPER_PART, NotNowError, World
 DRAIN_WAIT_S = 15.0
 STRAND_S = 1.0
 SLOW_MS = (2, 25)
+FOR_EVER_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,12 @@ def _slow_disk(world: World) -> Injected:
     )
 
 
+def _hang_loop(world: World) -> Injected:
+    victim = world.choose()
+    world.trouble_disk(victim, {"delay_ms": FOR_EVER_MS})
+    return Injected(f"broker {victim}", _on(victim), lambda: world.trouble_disk(victim, None))
+
+
 def _wipe_disk(world: World) -> Injected:
     victim = world.choose()
     world.kill(victim)
@@ -290,6 +297,12 @@ KINDS: tuple[FaultKind, ...] = (
     FaultKind("disk-full", "ENOSPC from a full mount", _fill_disk, (0.5, 3.0), 2, "mount"),
     FaultKind("disk-fails", "EIO from every write", _fail_disk, (0.5, 3.0), 2),
     FaultKind("disk-slow", "every write and fsync takes longer", _slow_disk, (1.0, 5.0), 2),
+    FaultKind(
+        "loop-hangs",
+        "a broker's loop stands still, at times for longer than its watchdog allows",
+        _hang_loop,
+        (0.5, 13.0),
+    ),
     FaultKind("disk-wiped", "SIGKILL, and an empty disk", _wipe_disk, (0.0, 1.0), 2, alone=True),
     FaultKind("elect", "an election of preferred leaders", _elect, (0.0, 0.5), 2),
 )

@@ -22,6 +22,7 @@ from typing import Any
 
 CLONE_NEWNET = 0x40000000
 HOOK_FAILED = 97
+SLICE_S = 0.05
 
 
 def broker_name() -> str:
@@ -56,7 +57,9 @@ def watch_disk(name: str) -> None:
                 trouble = json.load(told)
         except FileNotFoundError:
             return
-        time.sleep(trouble.get("delay_ms", 0) / 1000)
+        until = time.monotonic() + trouble.get("delay_ms", 0) / 1000
+        while (left := until - time.monotonic()) > 0 and os.path.exists(path):
+            time.sleep(min(left, SLICE_S))
         if code := trouble.get("errno", 0):
             raise OSError(code, f"{os.strerror(code)} (planted)")
 

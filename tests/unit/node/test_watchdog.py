@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-from headwater_broker.node.watchdog import LOOKS, Watchdog
+from headwater_broker.node.watchdog import EXIT_HUNG, LOOKS, Watchdog
 
 
 class Loop:
@@ -74,3 +76,22 @@ def test_a_real_loop_that_hangs_is_noticed() -> None:
         watchdog.stop()
 
     asyncio.run(run())
+
+
+def test_the_process_ends_and_tells_where_it_hung() -> None:
+    code = """
+import asyncio, time
+from headwater_broker.node.watchdog import Watchdog
+
+async def the_loop_that_hangs():
+    Watchdog(asyncio.get_running_loop(), 0.2).start()
+    time.sleep(300)
+
+asyncio.run(the_loop_that_hangs())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == EXIT_HUNG
+    assert "the loop stands still" in done.stderr
+    assert "in the_loop_that_hangs" in done.stderr

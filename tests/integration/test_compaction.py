@@ -34,13 +34,13 @@ def write(cluster: LocalCluster, topic: str, round_: int, codec: str) -> None:
 
 
 def sizes(cluster: LocalCluster, topic: str) -> list[int]:
-    """Bytes of each replica of partition 0."""
-    return [
-        row["size_bytes"]
+    """Bytes of each replica of partition 0, on disk."""
+    folders = [
+        folder
         for broker in range(cluster.spec.brokers)
-        for row in cluster.status(broker)["hosted"]["partitions"]
-        if (row["topic"], row["partition"]) == (topic, 0)
+        for folder in cluster.spec.slot(broker).folder.rglob(f"{topic}-0")
     ]
+    return [sum(file.stat().st_size for file in folder.glob("*.log")) for folder in folders]
 
 
 def everything(cluster: LocalCluster, topic: str) -> list[Seen]:
@@ -113,7 +113,9 @@ def test_committed_offsets_are_compacted_and_outlive_every_broker(start_cluster:
     )
     topic = cluster.create_topic("read", 1, 3)
     write(cluster, topic, 0, "none")
-    with Consumer(bootstrap_servers=cluster.bootstrap, group_id="g") as consumer:
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap, group_id="g", enable_auto_commit=False
+    ) as consumer:
         consumer.subscribe([topic])
         while not consumer.assignment():
             consumer.poll(100)

@@ -28,6 +28,13 @@ def dump(*files: Path) -> str:
     return kafka_tool(name, "--files", ",".join(map(str, files)))
 
 
+async def compact(manager: LogManager) -> None:
+    """By a worker process."""
+    processes = CleanerProcesses()
+    await LogCleaner(manager, processes, SystemClock()).run()
+    await processes.close()
+
+
 def compacted_folder(data: Path) -> Path:
     """The folder of a log with every kind of file, compacted twice and closed."""
     manager = LogManager(
@@ -59,7 +66,7 @@ def compacted_folder(data: Path) -> Path:
     size = log.size_bytes
     for _ in range(2):  # the second pass gives markers their horizon, and puts segments together
         log.first_dirty_offset = 0
-        asyncio.run(LogCleaner(manager, CleanerProcesses(), SystemClock()).run())
+        asyncio.run(compact(manager))
     assert log.size_bytes < size / 2
     assert not log.uncleanable_reason
     manager.close()

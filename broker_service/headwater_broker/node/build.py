@@ -68,7 +68,8 @@ class Node:
         self.view = ClusterView(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
-        self.cleaner = LogCleaner(self.logs, CleanerProcesses(), clock, self._cleaner_settings)
+        self.cleaners = CleanerProcesses()
+        self.cleaner = LogCleaner(self.logs, self.cleaners, clock, self._cleaner_settings)
         self.membership = Membership(
             store,
             clock,

@@ -1,7 +1,8 @@
-"""`python -m headwater_broker.node.cleaner_worker PARENT`: one compaction, as a niced process.
+"""`python -m headwater_broker.node.cleaner_worker PARENT`: compactions, in a niced process.
 
 Compaction is Python work on every record, which in a thread would take the interpreter from the
-broker's loop. The job comes as JSON on stdin; stdout gets the result, or why there is none.
+broker's loop. Each line of stdin is a job in JSON; each line of stdout its result, or why there is
+none. Ends at EOF.
 """
 
 from __future__ import annotations
@@ -89,13 +90,14 @@ def answer_to(data: bytes, files: Files, clock: Clock, pause: Callable[[float], 
 
 
 def main() -> None:
-    """One job, then the end."""
+    """One job after the other."""
     die_with_parent()
     if os.getppid() != int(sys.argv[1]):
         return  # it died before we could ask to die with it
     os.nice(NICENESS)
-    data = sys.stdin.buffer.read()
-    sys.stdout.buffer.write(answer_to(data, FixedFolders(), SystemClock(), sleep))
+    for job in sys.stdin.buffer:
+        sys.stdout.buffer.write(answer_to(job, FixedFolders(), SystemClock(), sleep) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

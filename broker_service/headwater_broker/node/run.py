@@ -246,6 +246,7 @@ class Life:
         await node.tiered.close()
         await node.remote_log.close()
         await node.cleaner.close()
+        await node.cleaners.close()
         await node.replicas.close()
         await node.dead_peers.close()
         await node.controller.stop()

@@ -73,11 +73,13 @@ def latency(peer: Peer, records_per_s: int) -> tuple[Figure, Figure]:
         consumer = confluent_kafka.Consumer(settings)
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         while not stopping.is_set():
-            for message in consumer.consume(1000, 0.05):
-                value = message.value()
-                if value:
-                    taken.append(time.monotonic() - _STAMP.unpack_from(value)[0])
-                ready.set()
+            message = consumer.poll(0.05)  # `consume` would wait for a batch
+            if message is None or message.error() is not None:
+                continue
+            value = message.value()
+            if value:
+                taken.append(time.monotonic() - _STAMP.unpack_from(value)[0])
+            ready.set()
         consumer.close()
 
     thread = threading.Thread(target=consume)

@@ -245,6 +245,7 @@ def test_tier_jobs_race_and_are_killed_at_random(cluster: LocalCluster) -> None:
     assert "up to date" in tier(cluster, topic).stdout
 
 
+@pytest.mark.long
 def test_the_union_read_is_exact_while_tiering_and_producing_go_on(
     cluster: LocalCluster, spark: Any
 ) -> None:

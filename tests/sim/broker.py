@@ -75,7 +75,10 @@ class NoCare:
     def loaded(self) -> None:
         """Nothing."""
 
-    def started(self) -> None:
+    def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:
+        """Virtual time stands still as long as it likes."""
+
+    def stopping(self) -> None:
         """Nothing."""
 
     def tick(self) -> None:

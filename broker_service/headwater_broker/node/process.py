@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from headwater_broker.node.watchdog import Watchdog
+
 PR_SET_PDEATHSIG = 1
 SWITCH_INTERVAL_S = 0.0005
 """How soon another thread gets the interpreter: gRPC and kazoo answer within a millisecond."""
@@ -97,8 +99,12 @@ class ProcessCare(Protocol):
         """The logs are open, nobody waits for us yet."""
         ...
 
-    def started(self) -> None:
-        """All parts run."""
+    def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:
+        """All parts run; from now on a loop that stands still for so long ends the process."""
+        ...
+
+    def stopping(self) -> None:
+        """What is done at the end may take its time."""
         ...
 
     def tick(self) -> None:
@@ -115,6 +121,7 @@ class Care:
 
     def __init__(self) -> None:
         self._put_off = 0
+        self._watchdog: Watchdog | None = None
 
     def loaded(self) -> None:
         """What lives now lives for ever, collections need not look at it.
@@ -127,9 +134,16 @@ class Care:
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
 
-    def started(self) -> None:
-        """Once more, for what was made since."""
+    def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:
+        """Once more, for what was made since; and a watchdog."""
         gc.freeze()
+        self._watchdog = Watchdog(loop, still_max_s)
+        self._watchdog.start()
+
+    def stopping(self) -> None:
+        """The watchdog looks no more."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
 
     def tick(self) -> None:
         """Perhaps collect the old generation."""

@@ -17,7 +17,6 @@ from headwater_broker.node.build import Node
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.outside import Outside, real_outside
 from headwater_broker.node.ticks import Ticks
-from headwater_broker.node.watchdog import Watchdog
 
 ISR_TICK_MAX_S = 1.0
 """The tick also lets the high watermark go on past a follower that fell silent."""
@@ -83,8 +82,6 @@ class Life:
         self._node = node
         self._announce = announce
         self._ticks = Ticks(asyncio.get_running_loop())
-        session_s = node.config.values.integer("zookeeper.session.timeout.ms") / 1000
-        self._watchdog = Watchdog(asyncio.get_running_loop(), max(session_s, WATCHDOG_MIN_S))
         self._is_loaded = False
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -108,9 +105,10 @@ class Life:
         self._start_ticks()
         node.is_ready = True
         node.store.on_session(self._session_changed)
-        node.outside.process.started()
+        session_s = node.config.values.integer("zookeeper.session.timeout.ms") / 1000
+        still_max_s = max(session_s, WATCHDOG_MIN_S)
+        node.outside.process.started(asyncio.get_running_loop(), still_max_s)
         node.lag.start()
-        self._watchdog.start()
         self._tell()
 
     async def _bind_status(self) -> None:
@@ -233,7 +231,7 @@ class Life:
         node.is_ready = False
         broker_epoch = node.broker_epoch()
         self._ticks.stop()
-        self._watchdog.stop()
+        node.outside.process.stopping()
         node.lag.stop()
         if self._refreshing is not None:
             self._refreshing.cancel()

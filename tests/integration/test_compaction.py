@@ -18,8 +18,6 @@ pytestmark = pytest.mark.integration
 KEYS = 50
 ROUNDS = 40
 OFFSETS_TOPIC = "__consumer_offsets"
-TURN_MAX_MS = 40.0
-"""The loop's 20 ms, and as much for the start of the worker process, once per broker."""
 WAIT_S = 60.0
 
 Start = Callable[..., LocalCluster]

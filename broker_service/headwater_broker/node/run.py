@@ -24,6 +24,8 @@ READY_TIMEOUT_S = 30.0
 VIEW_POLL_S = 0.005
 DRAIN_TIMEOUT_MS = 10_000
 DRAIN_PAUSE_S = 0.2
+DRAIN_MAX_S = 20.0
+"""No try begins after this: without a controller there is nobody to hand leaderships over."""
 TIERED_REFRESH_S = 10.0
 FILES_REMOVED_EVERY_S = 1.0
 PRODUCER_IDS_EVERY_S = 1.0
@@ -214,7 +216,10 @@ class Life:
         node, v = self._node, self._node.config.values
         if not v.boolean("controlled.shutdown.enable") or len(node.view.brokers) < 2:
             return
+        give_up_s = node.clock.monotonic() + DRAIN_MAX_S
         for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
+            if node.clock.monotonic() > give_up_s:
+                return
             try:
                 remaining = await node.controller_calls.controlled_shutdown(DRAIN_TIMEOUT_MS)
             except KafkaError as error:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from uuid import UUID
 
+import pytest
+
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k19_create_topics import (
     CreatableReplicaAssignment,
@@ -20,6 +22,7 @@ from headwater.wire.apis.k20_delete_topics import (
 )
 from headwater.wire.control import AlterPartitionItem, AlterPartitionRequest, IsrMember
 from headwater.wire.schema import decode, encode
+from headwater_broker.cluster.controller import shell
 from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
 
 
@@ -162,5 +165,24 @@ def test_deletion_reaches_a_broker_that_was_away() -> None:
             await until(lambda: back.stopped == [("t", 0, True)])
             await until(lambda: not any("/headwater/deletions/" in p for p in cluster.tree.paths()))
             assert leader(back, "t") == 1
+
+    run(story())
+
+
+def test_a_store_that_is_away_does_not_keep_a_broker_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shell, "RESIGN_TIMEOUT_S", 0.01)
+
+    async def never(_path: str) -> None:
+        await asyncio.Event().wait()
+
+    async def story() -> None:
+        async with Cluster(3) as cluster:
+            victim = next(b for b in cluster.all() if b.controller.is_active)
+            with monkeypatch.context() as patch:
+                patch.setattr(victim.store, "get", never)
+                async with asyncio.timeout(5):
+                    await victim.controller.stop()
 
     run(story())

@@ -43,6 +43,8 @@ from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller.term import TermOfOffice
 
 RETRY_DELAY_S = 0.1
+RESIGN_TIMEOUT_S = 2.0
+"""A store that is away may not keep a broker from stopping: kazoo holds calls until it is back."""
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +120,14 @@ class ControllerService:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        await office.resign(self._store)
+        try:
+            async with asyncio.timeout(RESIGN_TIMEOUT_S):
+                await office.resign(self._store)
+        except TimeoutError:
+            logger.warning(
+                "the metadata store does not answer: a claim to be controller, if there"
+                " is one, ends with the session"
+            )
 
     def handlers(self) -> dict[type[Control], ControlHandler]:
         """The control requests that only the controller answers."""

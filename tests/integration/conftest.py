@@ -17,9 +17,18 @@ from integration.cluster import LocalCluster
 # Each cluster takes base .. base+300. The range can be moved for runs side by side.
 PORTS_FROM = int(os.environ.get("HEADWATER_TEST_PORTS_FROM", "23000"))
 PORTS_STEP = 10
-PORTS_COUNT = 8
+BASES_PER_BLOCK = 8
+BLOCK_PORTS = 400
+PORTS_END = 32_768
+"""Where the ephemeral range begins."""
+# No base twice in a run, if it can be helped: clients of an ended test would find the next cluster.
+BASES = [
+    block + PORTS_STEP * number
+    for block in range(PORTS_FROM, PORTS_END - BLOCK_PORTS, BLOCK_PORTS)
+    for number in range(BASES_PER_BLOCK)
+] or [PORTS_FROM]
 
-_numbers = itertools.cycle(range(PORTS_COUNT))
+_bases = itertools.cycle(BASES)
 
 
 Start = Callable[..., LocalCluster]
@@ -27,8 +36,8 @@ Start = Callable[..., LocalCluster]
 
 def next_base_port(folder: Path) -> int:
     """A base port all of whose ports are free."""
-    for _ in range(PORTS_COUNT):
-        base = PORTS_FROM + PORTS_STEP * next(_numbers)
+    for _ in range(len(BASES)):
+        base = next(_bases)
         try:
             check_ports_free(ClusterSpec(folder, "ports", PORTS_STEP // 2, base))
         except UsageError:

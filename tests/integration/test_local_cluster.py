@@ -125,6 +125,7 @@ def test_a_second_up_on_the_same_folder_is_refused(cli: Cli) -> None:
 
 def test_a_port_in_use_is_one_line_with_the_remedy(cli: Cli) -> None:
     with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", cli.port))
         holder.listen()
         refused = cli.up(1, code=2).stderr

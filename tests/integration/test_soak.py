@@ -13,7 +13,7 @@ import pytest
 from integration.conftest import next_base_port
 from soak import network
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 TESTS = Path(__file__).resolve().parents[1]
 RUN_LIMIT_S = 240

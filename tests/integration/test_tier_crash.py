@@ -56,6 +56,7 @@ def test_killed_at_a_step_and_run_again(tmp_path: Path, step: str) -> None:
     check_table(tmp_path)
 
 
+@pytest.mark.long
 def test_two_tierers_race_and_are_killed_at_random(tmp_path: Path) -> None:
     dice = random.Random(7)
     kills = 0

@@ -296,6 +296,7 @@ def test_a_table_that_cannot_be_written_is_one_clear_line(
     assert len(consume(cluster, topic, {0: 20})) == 20
 
 
+@pytest.mark.long
 def test_small_files_are_compacted_and_a_foreign_commit_is_repaired_by_hand(
     cluster: LocalCluster, spark: Any
 ) -> None:

@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 
 from headwater.ports.metadata_store import (
     ConnectionLostError,
-    Create,
     Node,
-    NodeExistsError,
     Operation,
     SessionCredentials,
     SessionExpiredError,
@@ -165,16 +163,7 @@ class StoreDouble:
         return await self._ask(lambda: self._tree.apply(operations, self.session_id))
 
     async def ensure_path(self, path: str) -> None:
-        parts = path.strip("/").split("/")
-
-        def work() -> None:
-            for count in range(1, len(parts) + 1):
-                try:
-                    self._tree.apply([Create("/" + "/".join(parts[:count]))], self.session_id)
-                except NodeExistsError:
-                    continue
-
-        await self._ask(work)
+        await self._ask(lambda: self._tree.ensure_path(path, self.session_id))
 
     def watch(self, path: str, notify: Callable[[str], None]) -> Callable[[], None]:
         rows = self._watches.setdefault(path, [])

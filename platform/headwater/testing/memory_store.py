@@ -90,6 +90,15 @@ class MemoryTree:
         """Child names. Raises NoNodeError."""
         return sorted(self._entry(path).children)
 
+    def ensure_path(self, path: str, session_id: int) -> None:
+        """Create `path` and its parents where absent."""
+        parts = path.strip("/").split("/")
+        for count in range(1, len(parts) + 1):
+            try:
+                self.apply([Create("/" + "/".join(parts[:count]))], session_id)
+            except NodeExistsError:
+                continue
+
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[str | Node | None]:
         """All or nothing."""
         before = (self._zxid, dict(self._entries))
@@ -211,12 +220,7 @@ class MemoryStore:
     async def ensure_path(self, path: str) -> None:
         """Create `path` and its parents where absent."""
         await self._reach()
-        parts = path.strip("/").split("/")
-        for count in range(1, len(parts) + 1):
-            try:
-                self._tree.apply([Create("/" + "/".join(parts[:count]))], self._session_id)
-            except NodeExistsError:
-                continue
+        self._tree.ensure_path(path, self._session_id)
 
     def watch(self, path: str, notify: Callable[[str], None]) -> Callable[[], None]:
         """Call `notify(path)` after any change of the node or its children."""

@@ -107,6 +107,7 @@ class TrioBroker:
                 controller=None,  # type: ignore[arg-type]
                 authorizer=AllowAll(),
                 warmer=PageCache(loop, self.pool),
+                leads=self._leads,
             ),
         )
         self.listener = build_listener(self.dynamic, services, "PLAINTEXT")
@@ -119,6 +120,9 @@ class TrioBroker:
         await self.services.background.close()
         self.logs.close()
         self.pool.shutdown()
+
+    async def _leads(self, topic: str, index: int, leader_epoch: int) -> bool:
+        return True
 
     def live(self) -> LiveBroker:
         return LiveBroker(

@@ -62,6 +62,10 @@ class SoloBroker:
         self.port = 0
         self.forwarded: list[int] = []
         self.leader_epochs: dict[str, int] = {}
+        self.is_deposed = False
+        """True: the metadata store names another leader, of which nobody told this broker."""
+        self.store_answers = asyncio.Event()
+        self.store_answers.set()
 
     async def start(self, port: int = 0) -> SoloBroker:
         loop = asyncio.get_running_loop()
@@ -112,6 +116,7 @@ class SoloBroker:
                 controller=self,  # type: ignore[arg-type]
                 authorizer=self.authorizer,
                 warmer=PageCache(loop, self.pool),
+                leads=self._leads,
                 remote_log=self.remote_log,
             ),
         )
@@ -126,6 +131,11 @@ class SoloBroker:
         await self.replicas.close()
         self.logs.close()
         self.pool.shutdown()
+
+    async def _leads(self, topic: str, index: int, leader_epoch: int) -> bool:
+        await self.store_answers.wait()
+        partition = self.replicas.partitions[topic, index]
+        return not self.is_deposed and leader_epoch == partition.leader_epoch
 
     async def __aenter__(self) -> SoloBroker:
         return await self.start()

@@ -30,6 +30,7 @@ from headwater.wire.control import (
 )
 from headwater_broker.cluster.controller.shell import ControllerIdentity, ControllerService
 from headwater_broker.cluster.controller_calls import ControllerCalls
+from headwater_broker.cluster.leadership import Leadership
 from headwater_broker.cluster.membership import Membership, ensure_cluster
 from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.cluster.znodes import BrokerRegistration
@@ -155,7 +156,7 @@ class WholeBroker:
         return Parts(
             loop=loop, clock=self._clock, entropy=self._entropy, replicas=self.replicas,
             logs=self.logs, view=self.view, controller=self.calls, authorizer=AllowAll(),
-            warmer=PageCache(loop, self.pool),
+            warmer=PageCache(loop, self.pool), leads=Leadership(self._store, self.id).holds,
             producer_ids=ProducerIds(self.calls.allocate_producer_ids),
         )  # fmt: skip
 

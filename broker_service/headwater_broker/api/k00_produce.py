@@ -12,6 +12,7 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
 from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.meters import LATENCY_SAMPLE
+from headwater_broker.api.out_of_order import confirm, is_doubtful
 from headwater_broker.api.peer import Peer
 from headwater_broker.api.produce_frames import TopicEntries, parse_flexible, parse_plain
 from headwater_broker.api.produce_replies import Row, encode_rows, encode_single
@@ -153,17 +154,46 @@ def _answer(
                 f"{failed.code.name} {failed.message}"
             )
         return None
-    if acks == ACKS_ALL:
-        waiting = 0
-        for row in rows:
-            if row.partition is not None:
-                row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
-                waiting += row.code is None
-        if waiting:
-            parked = ParkedProduce(peer, peer.park(), version, correlation_id, rows)
-            parked.start(services, timeout_ms)
-            return parked.reply
+    if any(is_doubtful(row) for row in rows):
+        reply = peer.park()
+        peer.spawn(_confirmed(peer, reply, version, correlation_id, acks, timeout_ms, rows))
+        return reply
+    if acks == ACKS_ALL and _must_wait(rows):
+        parked = ParkedProduce(peer, peer.park(), version, correlation_id, rows)
+        parked.start(services, timeout_ms)
+        return parked.reply
     return encode_rows(services, peer.listener, version, correlation_id, rows)
+
+
+def _must_wait(rows: list[Row]) -> bool:
+    """Settle what is settled of an acks=all request; whether anything is left."""
+    waiting = False
+    for row in rows:
+        if row.partition is not None:
+            row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
+            waiting |= row.code is None
+    return waiting
+
+
+async def _confirmed(
+    peer: Peer,
+    reply: ParkedReply,
+    version: int,
+    correlation_id: int,
+    acks: int,
+    timeout_ms: int,
+    rows: list[Row],
+) -> None:
+    """Answer as `_answer` does, once it is known whether this broker still leads."""
+    gone: list[bool] = []
+    reply.on_gone = lambda: gone.append(True)
+    await confirm(peer.services, rows)
+    if gone:
+        return
+    if acks == ACKS_ALL and _must_wait(rows):
+        ParkedProduce(peer, reply, version, correlation_id, rows).start(peer.services, timeout_ms)
+    else:
+        reply.resolve([encode_rows(peer.services, peer.listener, version, correlation_id, rows)])
 
 
 class ParkedProduce(Waiter):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -65,6 +65,8 @@ class Services:
     """Folder -> (all bytes, usable bytes) of its file system. Raises OSError."""
     tiered_end: Callable[[str, int], int | None]
     """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+    leads: Callable[[str, int, int], Awaitable[bool]]
+    """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
 
     @property

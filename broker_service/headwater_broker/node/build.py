@@ -19,6 +19,7 @@ from headwater_broker.api.services import Services
 from headwater_broker.cluster.controller.shell import ControllerIdentity, ControllerService
 from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller_calls import ControllerCalls
+from headwater_broker.cluster.leadership import Leadership
 from headwater_broker.cluster.membership import Membership
 from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.cluster.znodes import BrokerRegistration
@@ -139,6 +140,7 @@ class Node:
                 controller=self.controller_calls,
                 authorizer=AllowAll(),
                 warmer=PageCache(self.loop, self.outside.pool),
+                leads=Leadership(self.store, self.config.broker_id).holds,
                 producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,7 @@ class Parts:
     controller: ControllerCalls
     authorizer: Authorizer
     warmer: Warmer
+    leads: Callable[[str, int, int], Awaitable[bool]]
     producer_ids: Any = None
     remote_log: RemoteLog | None = None
     tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
@@ -90,6 +91,7 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         config_now=lambda: api.value,
         disk_space=parts.disk_space,
         tiered_end=parts.tiered_end,
+        leads=parts.leads,
         cleaner=parts.cleaner,
     )
 

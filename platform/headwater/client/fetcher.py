@@ -100,13 +100,17 @@ class Fetcher:
             self._wakes[node_id].set()
 
     def _poke_later(self, delay_s: float) -> None:
-        if self._retry is None:
+        loop = asyncio.get_running_loop()
+        if self._retry is not None:
+            if self._retry.when() <= loop.time() + delay_s:
+                return
+            self._retry.cancel()
 
-            def fire() -> None:
-                self._retry = None
-                self.poke()
+        def fire() -> None:
+            self._retry = None
+            self.poke()
 
-            self._retry = asyncio.get_running_loop().call_later(delay_s, fire)
+        self._retry = loop.call_later(delay_s, fire)
 
     def _need_metadata(self) -> None:
         if self._refreshing is None or self._refreshing.done():
@@ -135,6 +139,19 @@ class Fetcher:
             return
         await asyncio.gather(*(self._position_one(tp, lost[tp], committed.get(tp)) for tp in lost))
         self.poke()
+        self._find_again(lost)
+
+    def _find_again(self, asked: dict[TopicPartition, int | None]) -> None:
+        """What has no position yet needs another round: no poke during this one began it."""
+        with self._condition:
+            left = {
+                tp: p.reset_to
+                for tp, p in self.partitions.items()
+                if p.position is None and p.error is None
+            }
+        if left:
+            is_new = any(tp not in asked or asked[tp] != reset_to for tp, reset_to in left.items())
+            self._poke_later(0 if is_new else self._cluster.backoff_s(1))
 
     def _fail(self, partitions: list[TopicPartition], error: Exception) -> None:
         with self._condition:

@@ -1,0 +1,35 @@
+"""An out-of-order sequence is a final answer: the broker first makes sure that it still leads.
+
+A broker that stood still (a stopped process, a frozen machine) may have been replaced without
+knowing it yet: what a producer wrote to the successor looks to it like a gap. Clients take
+OUT_OF_ORDER_SEQUENCE_NUMBER for lost records: they fail, or begin a new epoch and so write twice
+what only this broker does not have. So the metadata store is asked, and a broker that no longer
+leads, or cannot tell, answers NOT_LEADER_OR_FOLLOWER: the client looks for the leader and repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.errors import ErrorCode
+from headwater_broker.api.produce_replies import Row
+from headwater_broker.api.services import Services
+
+
+def is_doubtful(row: Row) -> bool:
+    """Whether this refusal is only true of the leader."""
+    return row.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def confirm(services: Services, rows: Sequence[Row]) -> None:
+    """Doubtful rows stay as they are where this broker leads, else they become retriable."""
+    partitions = services.replicas.partitions
+    doubtful = [(row, partitions.get((row.name, row.index))) for row in rows if is_doubtful(row)]
+    epochs = [-1 if partition is None else partition.leader_epoch for _, partition in doubtful]
+    for (row, _), epoch in zip(doubtful, epochs, strict=True):
+        if not await services.leads(row.name, row.index, epoch):
+            row.fail(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{row.name}-{row.index}: a gap in the producer's sequence, and this broker "
+                f"cannot confirm that it leads with epoch {epoch}",
+            )

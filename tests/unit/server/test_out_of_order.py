@@ -1,0 +1,80 @@
+"""A gap in a producer's sequence is only told as such by a broker that surely leads."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headwater.client.connection import Connection, open_connection
+from headwater.errors import ErrorCode
+from headwater.records.builder import BatchBuilder
+from solo_broker import SoloBroker
+from unit.server.test_data_plane import produce, serve
+
+PRODUCER = 77
+
+
+def sequenced(sequence: int) -> bytes:
+    builder = BatchBuilder()
+    builder.append(1_795_000_000_000, None, b"v")
+    return bytes(builder.build(producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence))
+
+
+def test_a_leader_tells_the_gap(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        for acks in (1, -1):
+            assert (await produce(c, "t", sequenced(0), acks)).error_code == 0
+            refused = await produce(c, "t", sequenced(5), acks)
+            assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert "expected 1" in (refused.error_message or "")
+
+    serve(tmp_path, scenario)
+
+
+def test_a_deposed_leader_sends_the_client_elsewhere(tmp_path: Path) -> None:
+    """It missed what its successor was sent: to its producer nothing is out of order."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        await produce(c, "t", sequenced(0))
+        broker.is_deposed = True
+        for acks in (1, -1):
+            refused = await produce(c, "t", sequenced(5), acks)
+            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.replicas.partitions["t", 0].log.log_end_offset == 1
+
+    serve(tmp_path, scenario)
+
+
+def test_replies_keep_their_order_while_it_is_asked(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        first, second, third = await asyncio.gather(
+            produce(c, "t", sequenced(0), -1),
+            produce(c, "t", sequenced(2), -1),
+            produce(c, "t", sequenced(1), -1),
+        )
+        assert (first.base_offset, third.base_offset) == (0, 1)
+        assert second.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    serve(tmp_path, scenario)
+
+
+def test_a_client_that_went_away_is_not_answered(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        assert (await produce(c, "t", sequenced(0))).error_code == 0
+        broker.store_answers.clear()
+        other = await open_connection("127.0.0.1", broker.port)
+        asked = asyncio.create_task(produce(other, "t", sequenced(5)))
+        assert (await produce(c, "t", sequenced(1))).error_code == 0
+        other.close()
+        with pytest.raises(ConnectionError):
+            await asked
+        broker.store_answers.set()
+        assert (await produce(c, "t", sequenced(2))).error_code == 0
+
+    serve(tmp_path, scenario)

@@ -111,8 +111,8 @@ PLANTED = (
         "skip the epoch check",
         skip_the_epoch_check,
         frozenset({"LeaderEpochRises", "OneLeaderPerEpoch"}) | LOSSES,
-        {"stall": 1.0, "expire": 0.5, "kill": 0.3, "slow": 0.6, "cut_store": 0.5},
-        first_seed=6,
+        {"slow": 2.0, "expire": 1.0, "stall": 0.5},
+        first_seed=8,
     ),
     Planted(
         "ack before the high watermark",

@@ -154,6 +154,7 @@ class SoloBroker:
         configs: dict[str, str] | None = None,
         leader: int = 1,
         epoch: int = 0,
+        elr: tuple[int, ...] = (),
     ) -> UUID:
         known = self.view.topics.get(name)
         topic_id = known.topic_id if known else SystemEntropy().uuid()
@@ -168,6 +169,7 @@ class SoloBroker:
                 isr=isr or replicas,
                 replicas=replicas,
                 is_new=epoch == 0,
+                eligible_leader_replicas=elr,
             )
             for index in range(partitions)
         )

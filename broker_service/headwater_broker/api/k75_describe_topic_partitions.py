@@ -1,7 +1,7 @@
 """DescribeTopicPartitions: topics page by page, with a cursor (KIP-966).
 
-No replica beside the ISR may still be elected (ELR): we keep no such list, and tell it empty, as
-Java's client takes null for a defect.
+Beside the ISR it tells the eligible leader replicas. `last_known_elr` is empty (Java's client takes
+null for a defect): a replica that lost data is eligible no more, and nobody remembers it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _partition(
         leader_epoch=row.leader_epoch,
         replica_nodes=row.replica_nodes,
         isr_nodes=row.isr_nodes,
-        eligible_leader_replicas=(),
+        eligible_leader_replicas=state.eligible_leader_replicas,
         last_known_elr=(),
         offline_replicas=row.offline_replicas,
     )

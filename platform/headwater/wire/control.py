@@ -49,6 +49,8 @@ class PartitionState(Struct):
     offline_replicas: tuple[int, ...] = wire("int32", array=True)
     is_new: bool = wire("bool")
     offline_reason: str = wire("string")
+    eligible_leader_replicas: tuple[int, ...] = wire("int32", array=True)
+    """Not in sync, yet they hold all that is committed (KIP-966)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

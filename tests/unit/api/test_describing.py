@@ -222,6 +222,16 @@ def test_topic_partitions_page_by_page(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
+def test_topic_partitions_tell_who_is_eligible_to_lead(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2, 3), isr=(1,), elr=(3,))
+        (row,) = (await page(c, "t")).topics[0].partitions
+        told = (row.isr_nodes, row.eligible_leader_replicas, row.last_known_elr)
+        assert told == ((1,), (3,), ())
+
+    serve(tmp_path, story)
+
+
 def test_topic_partitions_that_cannot_be_told(tmp_path: Path) -> None:
     async def story(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t")

@@ -34,6 +34,8 @@ def test_who_leaves_a_short_isr_is_eligible_until_it_is_long_enough(world: World
     assert shown(world.partition("t")) == (1, (1, 2), ())
     world.down(2)
     assert shown(world.partition("t")) == (1, (1,), (2,))
+    told = [state.eligible_leader_replicas for u in world.updates for state in u.metadata]
+    assert told[-1] == (2,)
     world.up(3)
     assert world.alter_isr(world.partition("t"), (1, 3)) == 0
     assert shown(world.partition("t")) == (1, (1, 3), ())

@@ -334,4 +334,5 @@ class ControllerState:
             offline_replicas=tuple(b for b in partition.replicas if self.fault(partition, b)),
             is_new=is_new,
             offline_reason=partition.offline_reason,
+            eligible_leader_replicas=partition.elr,
         )

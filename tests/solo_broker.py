@@ -47,7 +47,7 @@ BROKER_EPOCH = 7
 
 
 class SoloBroker:
-    """Broker 1 of a cluster of one (and of ghosts: `brokers` may name others)."""
+    """Broker 1 of a cluster of one (and of ghosts: `racks` may name others)."""
 
     def __init__(self, folder: Path, **properties: str) -> None:
         self.folder = folder
@@ -59,6 +59,8 @@ class SoloBroker:
         self.files: Files = SystemFiles()
         self.authorizer: Authorizer = AllowAll()
         self.remote_log: Any = None
+        self.racks: dict[int, str] = {}
+        """Of this broker and of ghosts, which are live in the view and answer nobody."""
         self.port = 0
         self.forwarded: list[int] = []
         self.leader_epochs: dict[str, int] = {}
@@ -190,13 +192,15 @@ class SoloBroker:
         return topic_id
 
     def _brokers(self) -> tuple[LiveBroker, ...]:
-        return (
+        return tuple(
             LiveBroker(
-                broker_id=1,
+                broker_id=broker_id,
                 broker_epoch=BROKER_EPOCH,
+                rack=self.racks.get(broker_id),
                 endpoints=(BrokerEndpoint(host="127.0.0.1", port=self.port),),
                 control_address="127.0.0.1:1",
-            ),
+            )
+            for broker_id in sorted({1, *self.racks})
         )
 
     def configure(self, **told: dict[str, str]) -> None:

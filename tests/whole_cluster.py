@@ -134,6 +134,7 @@ class WholeBroker:
             broker_id=self.id, cluster_id=self.view.cluster_id, control_address=self.address,
             endpoints=(BrokerEndpoint(host="127.0.0.1", port=self.port),), boot_id="boot",
             directory_ids=tuple(self.logs.directory_ids),
+            rack=self.config.values.string("broker.rack") or None,
             clean_shutdown_epoch=self.logs.clean_broker_epoch,
         )  # fmt: skip
 
@@ -186,7 +187,7 @@ class WholeBroker:
 
 
 class WholeCluster:
-    """Brokers 0 to n-1; `properties` with _ for dots are every broker's."""
+    """Brokers 0 to n-1; `properties` with _ for dots are every broker's, `{id}` in them its id."""
 
     def __init__(self, folder: Path, count: int = 3, **properties: str) -> None:
         self.folder = folder
@@ -219,7 +220,7 @@ class WholeCluster:
         rows = {
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder / f"broker-{broker_id}"),
-            **self._properties,
+            **{k: v.replace("{id}", str(broker_id)) for k, v in self._properties.items()},
         }
         broker = WholeBroker(from_properties(rows), self.tree, self.network, self.cut_off)
         await broker.start()

@@ -7,6 +7,7 @@ import struct
 from headwater.wire.primitives import read_uvarint
 from headwater_broker.api.fetch_sessions import FetchItem, ItemKey, TopicKey
 
+RACK_SINCE = 11
 FLEXIBLE = 12
 TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
@@ -27,7 +28,8 @@ _ITEM_V12 = struct.Struct(">iiqiqi")
 
 
 class FetchFrame:
-    """A parsed fetch. `replica_id` is -1 for consumers."""
+    """A parsed fetch. `replica_id` is -1 for consumers; `rack_id` is where a consumer says it is
+    (empty: it does not say)."""
 
     __slots__ = (
         "forgotten",
@@ -36,6 +38,7 @@ class FetchFrame:
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "rack_id",
         "replica_epoch",
         "replica_id",
         "session_epoch",
@@ -47,6 +50,7 @@ class FetchFrame:
         self.replica_epoch = -1
         self.max_wait_ms = 0
         self.min_bytes = 0
+        self.rack_id = ""
         self.max_bytes = MAX_BYTES
         self.isolation = 0
         self.session_id = 0
@@ -91,8 +95,8 @@ def _parse_plain(frame: FetchFrame, view: memoryview, at: int, version: int) -> 
     at = _plain_topics(frame, view, at, version)
     if version >= 7:
         at = _plain_forgotten(frame, view, at)
-    if version >= 11:  # rack_id: followers are not read from (KIP-392 is not served)
-        at += 2 + _INT16.unpack_from(view, at)[0]
+    if version >= RACK_SINCE:
+        frame.rack_id, at = _plain_text(view, at)
     return at
 
 
@@ -101,7 +105,7 @@ def _plain_topics(frame: FetchFrame, view: memoryview, at: int, version: int) ->
     count = _INT32.unpack_from(view, at)[0]
     at += 4
     for _ in range(count):
-        name, at = _plain_name(view, at)
+        name, at = _plain_text(view, at)
         partitions = _INT32.unpack_from(view, at)[0]
         at += 4
         for _ in range(partitions):
@@ -119,10 +123,10 @@ def _plain_topics(frame: FetchFrame, view: memoryview, at: int, version: int) ->
     return at
 
 
-def _plain_name(view: memoryview, at: int) -> tuple[str, int]:
+def _plain_text(view: memoryview, at: int) -> tuple[str, int]:
     size = _INT16.unpack_from(view, at)[0]
     if size < 0:  # would go back, and perhaps round for ever
-        raise ValueError("a topic without a name")
+        raise ValueError("a topic or rack without a name")
     stop = at + 2 + size
     return str(view[at + 2 : stop], "utf-8"), stop
 
@@ -131,7 +135,7 @@ def _plain_forgotten(frame: FetchFrame, view: memoryview, at: int) -> int:
     count = _INT32.unpack_from(view, at)[0]
     at += 4
     for _ in range(count):
-        name, at = _plain_name(view, at)
+        name, at = _plain_text(view, at)
         partitions = _INT32.unpack_from(view, at)[0]
         at += 4
         for _ in range(partitions):
@@ -171,7 +175,10 @@ def _parse_flexible(frame: FetchFrame, view: memoryview, at: int, version: int) 
             frame.forgotten.append((topic, _INT32.unpack_from(view, at)[0]))
             at += 4
         at = skip_tagged(view, at)
-    size, at = read_uvarint(view, at)  # rack_id
+    size, at = read_uvarint(view, at)
+    if size == 0:
+        raise ValueError("a null rack")
+    frame.rack_id = str(view[at : at + size - 1], "utf-8")
     return _request_tags(frame, view, at + size - 1)
 
 

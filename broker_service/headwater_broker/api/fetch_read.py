@@ -8,6 +8,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, Principal, ResourceType
 from headwater_broker.api.fetch_frames import FetchFrame
 from headwater_broker.api.fetch_sessions import FetchItem
+from headwater_broker.api.replica_selector import LEADER, preferred_replica
 from headwater_broker.api.services import Services
 from headwater_broker.log.results import EMPTY, LogSlice
 from headwater_broker.replication.partition import Partition
@@ -37,6 +38,7 @@ class PartitionRead:
         "name",
         "part_size",
         "partition",
+        "preferred",
         "remote",
         "slice",
     )
@@ -53,10 +55,18 @@ class PartitionRead:
         self.aborted: list[tuple[int, int]] | None = None
         self.diverging: EpochEnd | None = None
         self.slice: LogSlice = EMPTY
+        self.preferred = LEADER
+        """Whom the consumer shall ask instead (KIP-392)."""
         self.is_remote = False
         """The offset lies below the local start: the table has it."""
         self.remote: tuple[int, int, int] | None = None
         """Descriptor, position, size of what the table gave."""
+
+    def take_marks(self, partition: Partition) -> None:
+        """What every answer tells of the partition."""
+        self.high_watermark = partition.high_watermark
+        self.last_stable_offset = partition.last_stable_offset
+        self.log_start_offset = partition.log.log_start_offset
 
     def fail(self, code: ErrorCode, message: str) -> None:
         """This partition's answer is an error."""
@@ -108,6 +118,9 @@ def read_all(
             if is_first and not services.authorizer.authorize(principal, _READ, _TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
             left = max(budget - total, 0)
+            if _is_sent_away(services, principal.listener, frame, read, partition):
+                is_urgent = True
+                continue
             read_one(services, frame, read, partition, left, total == 0, is_first=is_first)
             if version < ZSTD_SINCE and read.slice.size_bytes:
                 _refuse_zstd(read)
@@ -134,7 +147,8 @@ def read_one(
     item = read.item
     offset = item.fetch_offset
     log = partition.log
-    partition.check_leader_epoch(item.current_leader_epoch)
+    may_follow = frame.replica_id < 0 and bool(frame.rack_id)
+    partition.check_leader_epoch(item.current_leader_epoch, leader_only=not may_follow)
     replica: int | None = None
     if frame.replica_id >= 0:
         replica = frame.replica_id
@@ -158,12 +172,25 @@ def read_one(
         elif budget > 0 or min_one:
             size = min(item.max_bytes, budget) if budget > 0 else 0
             read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
-    read.high_watermark = partition.high_watermark
-    read.last_stable_offset = stable = partition.last_stable_offset
-    read.log_start_offset = log.log_start_offset
+    read.take_marks(partition)
     if frame.isolation == READ_COMMITTED and replica is None:
         is_empty = read.slice.size_bytes == 0
+        stable = read.last_stable_offset
         read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
+
+
+def _is_sent_away(
+    services: Services, listener: str, frame: FetchFrame, read: PartitionRead, partition: Partition
+) -> bool:
+    """True when a consumer shall read from a follower of its rack: told so, without records."""
+    if frame.replica_id >= 0 or not frame.rack_id or not partition.is_leader:
+        return False
+    partition.check_leader_epoch(read.item.current_leader_epoch)
+    read.preferred = preferred_replica(
+        services, partition, listener, frame.rack_id, read.item.fetch_offset
+    )
+    read.take_marks(partition)
+    return read.preferred != LEADER
 
 
 def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:

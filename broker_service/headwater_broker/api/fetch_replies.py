@@ -8,7 +8,7 @@ from headwater.errors import ErrorCode
 from headwater.wire.primitives import write_tagged, write_uvarint
 from headwater.wire.primitives import writer as primitive_writer
 from headwater_broker.api.endpoints import endpoints
-from headwater_broker.api.fetch_frames import FLEXIBLE
+from headwater_broker.api.fetch_frames import FLEXIBLE, RACK_SINCE
 from headwater_broker.api.fetch_read import PartitionRead
 from headwater_broker.api.limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.replies import FilePart, Part
@@ -107,8 +107,8 @@ class FetchReply:
         else:
             out += _PART_V4.pack(index, read.code, high, stable)
         self._aborted(read.aborted, flexible)
-        if version >= 11:
-            out += b"\xff\xff\xff\xff"  # preferred_read_replica: none
+        if version >= RACK_SINCE:
+            out += _INT32.pack(read.preferred)
         size = read.slice.size_bytes if read.remote is None else read.remote[2]
         if flexible:
             write_uvarint(out, size + 1)

@@ -2,7 +2,7 @@
 
 Consumers read below the high watermark (or last stable offset), followers to the log end; what a
 follower asks for is also what it holds. A fetch with too little to read waits in the purgatory
-for its `min_bytes` or `max_wait_ms` (KIP-74, KIP-98, KIP-227, KIP-320, KIP-405, KIP-595).
+for its `min_bytes` or `max_wait_ms` (KIP-74, KIP-98, KIP-227, KIP-320, KIP-392, KIP-405, KIP-595).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from headwater_broker.api.limits import REMOTE_READS_PER_FETCH
 from headwater_broker.api.meters import LATENCY_SAMPLE
 from headwater_broker.api.peer import Peer
 from headwater_broker.api.registry import handles_raw
+from headwater_broker.api.replica_selector import LEADER
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.waiting.purgatory import Gauge, Waiter
 
@@ -92,6 +93,7 @@ class FetchJob(Waiter):
         reads, total, is_urgent = read_all(
             peer.services, peer.principal, frame, self._items, self._version, is_first=True
         )
+        is_urgent = is_urgent or self._is_mark_due(reads)
         if is_urgent or total >= frame.min_bytes or frame.max_wait_ms <= 0 or not self._items:
             return self._answer(reads)
         self._reply = peer.park()
@@ -106,7 +108,7 @@ class FetchJob(Waiter):
         reads, total, is_urgent = read_all(
             peer.services, peer.principal, frame, self._items, self._version, is_first=False
         )
-        if is_urgent or total >= frame.min_bytes:
+        if is_urgent or total >= frame.min_bytes or self._is_mark_due(reads):
             if peer.services.purgatories.fetch.complete(self):
                 self._answer(reads)
         elif watched is not None:
@@ -163,6 +165,7 @@ class FetchJob(Waiter):
                 has_data
                 or read.code
                 or read.diverging is not None
+                or read.preferred != LEADER
                 or item.sent_high_watermark != read.high_watermark
                 or item.sent_log_start != read.log_start_offset
             ):
@@ -187,17 +190,34 @@ class FetchJob(Waiter):
             return
         is_follower = self._frame.replica_id >= 0
         committed = self._frame.isolation == READ_COMMITTED
-        gauge = self._peer.services.purgatories.watches.fetch_gauge(
+        services = self._peer.services
+        gauge = services.purgatories.watches.fetch_gauge(
             partition, is_follower=is_follower, committed=committed
         )
-        if gauge in self._gauges:
-            return
         if is_follower:
             bound = partition.log.log_end_offset
         else:
             bound = partition.last_stable_offset if committed else partition.high_watermark
-        self._gauges[gauge] = read
-        gauge.add(bound + 1, self)
+        self._wait_for(gauge, bound + 1, read)
+        if is_follower and services.config.selects_by_rack:
+            marks = services.purgatories.watches.fetch_gauge(
+                partition, is_follower=False, committed=False
+            )
+            self._wait_for(marks, partition.high_watermark + 1, read)
+
+    def _wait_for(self, gauge: Gauge, threshold: int, read: PartitionRead) -> None:
+        if gauge not in self._gauges:
+            self._gauges[gauge] = read
+            gauge.add(threshold, self)
+
+    def _is_mark_due(self, reads: list[PartitionRead]) -> bool:
+        """Consumers read from this follower, as far as it knows of the high watermark: a newer one
+        does not wait for data."""
+        if not self._is_incremental or self._frame.replica_id < 0:
+            return False
+        return self._peer.services.config.selects_by_rack and any(
+            read.high_watermark > read.item.sent_high_watermark for read in reads
+        )
 
     # --- answering ----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater.config.layers import BrokerSettings
+from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.entropy import Entropy
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog
@@ -142,6 +143,7 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         offsets_replication_factor=v.integer("offsets.topic.replication.factor"),
         offsets_segment_bytes=v.integer("offsets.topic.segment.bytes"),
         request_timeout_ms=v.integer("request.timeout.ms"),
+        selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
         tables_uri=config.tables_uri,
         table_storage_options=config.table_options,
         settings=settings,

@@ -30,6 +30,7 @@ from headwater_broker.log.partition_log import ALL_BATCHES, PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
 from headwater_broker.replication import isr as rules
 from headwater_broker.replication import refusals
+from headwater_broker.replication.isr import FollowerProgress
 from headwater_broker.replication.leader import LeaderRole
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.truncation import EpochEnd, divergence
@@ -55,33 +56,11 @@ class Partition:
     """
 
     __slots__ = (
-        "_broker_id",
-        "_clock",
-        "_lag_max_s",
-        "_limits",
-        "_propose",
-        "_role",
-        "_short",
-        "_sole",
-        "held",
-        "high_watermark",
-        "is_leader",
-        "isr",
-        "leader_epoch",
-        "leader_id",
-        "log",
-        "min_insync_replicas",
-        "offline_reason",
-        "on_append",
-        "on_hw",
-        "on_leadership",
-        "partition",
-        "partition_epoch",
-        "replicas",
-        "storage_error",
-        "topic",
-        "topic_id",
-    )
+        "_broker_id", "_clock", "_lag_max_s", "_limits", "_propose", "_role", "_short", "_sole",
+        "held", "high_watermark", "is_leader", "isr", "leader_epoch", "leader_id", "log",
+        "min_insync_replicas", "offline_reason", "on_append", "on_hw", "on_leadership", "partition",
+        "partition_epoch", "replicas", "storage_error", "topic", "topic_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -218,15 +197,16 @@ class Partition:
         role = self._role
         return role is None or self.high_watermark >= role.epoch_start
 
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Fence a request by the epoch its sender knows (-1: no opinion), then by leadership.
+    def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
+        """Fence a request by the epoch its sender knows (-1: no opinion), then by leadership;
+        without `leader_only` a follower will do (KIP-392).
 
         Raises FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER (KIP-320).
         """
         own = self.leader_epoch
         if current_leader_epoch not in (-1, own):
             raise refusals.other_epoch(self, current_leader_epoch)
-        if not self.is_leader:
+        if not self.is_leader and (leader_only or self.offline_reason):
             raise refusals.not_leader(self, self._broker_id)
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
@@ -257,6 +237,16 @@ class Partition:
         return EpochEnd(*self.log.end_offset_for_epoch(leader_epoch))
 
     # -- followers, as their leader sees them
+
+    def in_sync_with(self, offset: int) -> list[FollowerProgress]:
+        """The followers in the (committed) ISR whose logs hold what is before `offset`, and it or
+        their end; none where this is no leader."""
+        rows = () if self._role is None else self._role.progress.values()
+        return [
+            row
+            for row in rows
+            if row.replica_id in self.isr and row.log_start_offset <= offset <= row.log_end_offset
+        ]
 
     def update_follower(
         self,

@@ -1,4 +1,4 @@
-"""The consumer's shell on the loop: one fetch under way per leader, chunks handed to the reader.
+"""The consumer's shell on the loop: one fetch under way per broker, chunks handed to the reader.
 
 Fetches go over a lane of their own, as a parked one would delay whatever is queued behind it.
 """
@@ -14,7 +14,7 @@ from uuid import UUID
 from headwater.client.admin_topics import list_one_offset
 from headwater.client.cluster import Cluster
 from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
-from headwater.client.machines.fetching import Chunk, PartitionFetch
+from headwater.client.machines.fetching import NO_REPLICA, Chunk, PartitionFetch
 from headwater.client.raw import next_offset_after
 from headwater.client.values import Broker, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -85,12 +85,10 @@ class Fetcher:
         """Something changed: partitions, positions, room in the buffers."""
         with self._condition:
             lost = [p for p in self.partitions.values() if p.position is None and p.error is None]
-            leaders = {
-                self._cluster.cache.leader(p.topic, p.partition) for p in self.partitions.values()
-            }
+            sources = {self._source(tp, entry) for tp, entry in self.partitions.items()}
         if lost and (self._positioning is None or self._positioning.done()):
             self._positioning = asyncio.create_task(self._find_positions())
-        for node_id in leaders:
+        for node_id in sources:
             if node_id not in self._cluster.cache.brokers:
                 self._need_metadata()
                 continue
@@ -98,6 +96,12 @@ class Fetcher:
                 self._wakes[node_id] = asyncio.Event()
                 self._nodes[node_id] = asyncio.create_task(self._serve(node_id))
             self._wakes[node_id].set()
+
+    def _source(self, tp: TopicPartition, entry: PartitionFetch) -> int:
+        """Whom to fetch this partition from; -1 when nobody leads it."""
+        leader = self._cluster.cache.leader(*tp)
+        source = entry.source(leader, self._cluster.clock.monotonic())
+        return source if source in self._cluster.cache.brokers else leader
 
     def _poke_later(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -192,13 +196,13 @@ class Fetcher:
             self._condition.notify_all()
 
     async def _serve(self, node_id: int) -> None:
-        """Fetch from one leader while it leads something."""
+        """Fetch from one broker while something is to be had from it."""
         wake = self._wakes[node_id]
         attempt = 0
         while True:
             wake.clear()
-            wanted, is_partial, leads = self._wanted(node_id)
-            if not leads:
+            wanted, is_partial, has_any = self._wanted(node_id)
+            if not has_any:
                 return
             if not wanted:
                 await wake.wait()
@@ -207,22 +211,23 @@ class Fetcher:
                 await self._fetch(node_id, wanted, is_partial=is_partial)
                 attempt = 0
             except (OSError, SchemaError, ValueError, KafkaError):
+                self._leave_replicas(wanted)
                 self._release(wanted)
                 self._need_metadata()
                 await asyncio.sleep(self._cluster.backoff_s(attempt))
                 attempt += 1
 
     def _wanted(self, node_id: int) -> tuple[dict[TopicPartition, tuple[int, int]], bool, bool]:
-        """{partition: (offset, stamp)} to ask for; whether some are left out; whether it leads."""
+        """{partition: (offset, stamp)} to ask for; whether some are left out; whether any is."""
         now = self._cluster.clock.monotonic()
         room = BUFFERED_FETCHES * self._options.max_partition_bytes
         wanted: dict[TopicPartition, tuple[int, int]] = {}
-        is_partial = leads = False
+        is_partial = has_any = False
         with self._condition:
             for tp, entry in self.partitions.items():
-                if self._cluster.cache.leader(*tp) != node_id:
+                if self._source(tp, entry) != node_id:
                     continue
-                leads = True
+                has_any = True
                 if entry.position is None or entry.is_paused or entry.error is not None:
                     continue
                 if entry.not_before > now:
@@ -233,7 +238,14 @@ class Fetcher:
                 elif not entry.in_flight:
                     entry.in_flight = True
                     wanted[tp] = (entry.fetch_offset, entry.stamp)
-        return wanted, is_partial, leads
+        return wanted, is_partial, has_any
+
+    def _leave_replicas(self, wanted: dict[TopicPartition, tuple[int, int]]) -> None:
+        """The broker could not be asked: go to the leaders."""
+        with self._condition:
+            for tp in wanted:
+                if tp in self.partitions:
+                    self.partitions[tp].prefer(NO_REPLICA, 0.0)
 
     def _release(self, wanted: dict[TopicPartition, tuple[int, int]]) -> None:
         with self._condition:
@@ -317,6 +329,11 @@ class Fetcher:
         entry.high_watermark = answer.high_watermark
         entry.last_stable_offset = answer.last_stable_offset
         entry.log_start_offset = answer.log_start_offset
+        if answer.preferred_read_replica != NO_REPLICA:
+            lease_s = self._cluster.options.metadata_max_age_ms / 1000
+            until = self._cluster.clock.monotonic() + lease_s
+            entry.prefer(answer.preferred_read_replica, until)
+            self._poke_later(0)
         records = memoryview(answer.records or b"")
         next_offset, end = next_offset_after(records, asked[0])
         if not end and len(records):
@@ -332,6 +349,11 @@ class Fetcher:
 
     def _refused(self, tp: TopicPartition, entry: PartitionFetch, answer: PartitionData) -> None:
         code = kafka_error(answer.error_code).code
+        if entry.preferred_replica != NO_REPLICA:  # the leader knows better, and may send us again
+            entry.prefer(NO_REPLICA, 0.0)
+            entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
+            self._poke_later(0)
+            return
         where = f"{tp.topic}-{tp.partition} at offset {entry.fetch_offset}"
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if entry.chunks or entry.has_data:

@@ -9,6 +9,10 @@ from headwater.config.row import ConfigKey, Kind, Scope, Value
 HOUR_MS = 3600 * 1000
 MINUTE_MS = 60 * 1000
 
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""replica.selector.class by Kafka's own class names."""
+
 DEPRECATED_UNITS: dict[str, tuple[tuple[str, int], ...]] = {
     "log.retention.ms": (("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
     "log.roll.ms": (("log.roll.hours", HOUR_MS),),
@@ -38,7 +42,8 @@ def _row(
 
 _IDENTITY = (
     _row("broker.id", Kind.INT, -1, "", "The broker's number, unique in the cluster.", minimum=-1),
-    _row("broker.rack", Kind.STRING, None, "", "Rack of this broker, for replica placement."),
+    _row("broker.rack", Kind.STRING, None, "",
+         "Rack of this broker, for replica placement and near reads."),
     _row("zookeeper.connect", Kind.STRING, "127.0.0.1:2181", "",
          "host:port list of the ensemble, with an optional /chroot at its end."),
     _row("zookeeper.session.timeout.ms", Kind.INT, 18_000, "ms",
@@ -146,6 +151,9 @@ _REPLICATION = (
     _row("replica.socket.timeout.ms", Kind.INT, 30_000, "ms",
          "How long a follower waits for a reply at most; it waits no more than 10 s beyond "
          "replica.fetch.wait.max.ms in any case.", minimum=1),
+    _row("replica.selector.class", Kind.STRING, LEADER_SELECTOR, "",
+         "Whom consumers read from: RackAwareReplicaSelector sends those that tell their rack to "
+         "an in-sync follower there.", choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR)),
 )  # fmt: skip
 
 _GROUPS = (

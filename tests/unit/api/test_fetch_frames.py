@@ -87,6 +87,7 @@ def test_the_parser_agrees_with_the_codec(data: st.DataObject) -> None:
     assert frame.max_wait_ms == request.max_wait_ms
     assert frame.min_bytes == request.min_bytes
     assert frame.max_bytes == request.max_bytes
+    assert frame.rack_id == request.rack_id
     assert frame.isolation == request.isolation_level
     assert (frame.session_id, frame.session_epoch) == (request.session_id, request.session_epoch)
     asked = [

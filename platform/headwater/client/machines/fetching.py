@@ -15,6 +15,7 @@ from headwater.records.batch import iter_headers
 from headwater.records.control import ControlType, control_type
 from headwater.records.record import check_batch, decode_batch
 
+NO_REPLICA = -1
 SERVER_ERROR_PATIENCE_S = 10.0
 """A broker's unexplained error is tried again this long before the reader is told."""
 
@@ -73,6 +74,8 @@ class PartitionFetch:
         "not_before",
         "partition",
         "position",
+        "preferred_replica",
+        "preferred_until",
         "reset_to",
         "stamp",
         "topic",
@@ -85,6 +88,8 @@ class PartitionFetch:
         self.reset_to: int | None = None
         """A ListOffsets timestamp to take the position from, when it is asked for."""
         self.leader_epoch = -1
+        self.preferred_replica = NO_REPLICA
+        self.preferred_until = 0.0
         self.fetch_offset = -1
         self.stamp = 0
         self.in_flight = False
@@ -122,6 +127,16 @@ class PartitionFetch:
         self.seek(-1)
         self.position = None
         self.reset_to = timestamp
+
+    def source(self, leader: int, now: float) -> int:
+        """Whom to ask at `now`: the replica that the leader prefers for us (KIP-392), or itself."""
+        if now >= self.preferred_until:
+            self.preferred_replica = NO_REPLICA
+        return leader if self.preferred_replica == NO_REPLICA else self.preferred_replica
+
+    def prefer(self, replica: int, until: float) -> None:
+        """The leader sends us to another replica; `until` then it is asked again (monotonic)."""
+        self.preferred_replica, self.preferred_until = replica, until
 
     def failed(self, now: float) -> bool:
         """The broker failed without a reason at `now` (monotonic); True once it is to be told."""

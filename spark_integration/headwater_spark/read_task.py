@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.client.raw import READ_COMMITTED, READ_UNCOMMITTED, RawClient
-from headwater.columnar.decode import decode_batches
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
 from headwater_spark.cold_files import ColdFiles
@@ -63,6 +62,8 @@ def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    from headwater.columnar.decode import decode_batches  # noqa: PLC0415 - numba: not for planners
+
     split = task.split
     committed = task.isolation_level == options.READ_COMMITTED
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from headwater.client.raw import WITHOUT_ID, RawClient
 from headwater.clock import Clock
-from headwater.columnar.encode import EncodedBatch, encode_rows
 from headwater.columnar.schema import HEADERS
 from headwater.errors import UsageError
 from headwater.records.batch import NO_SEQUENCE
 from headwater_spark.options import SinkOptions
-from headwater_spark.partitioner import choose
 from headwater_spark.raw_clients import raw_client
+
+if TYPE_CHECKING:
+    from headwater.columnar.encode import EncodedBatch
 
 BUFFER_BYTES = 16 * 1024 * 1024
 """Rows are gathered to about this much before they are split by partition: larger batches."""
@@ -92,6 +93,8 @@ class TaskWriter:
         self._meta.close()
 
     def _send(self, held: list[pa.RecordBatch]) -> None:
+        from headwater_spark.partitioner import choose  # noqa: PLC0415 - numba: not for planners
+
         if not sum(batch.num_rows for batch in held):
             return
         table = pa.Table.from_batches(held)
@@ -138,6 +141,8 @@ class TaskWriter:
         value: pa.Array,
         headers: pa.Array | None,
     ) -> None:
+        from headwater.columnar.encode import encode_rows  # noqa: PLC0415 - numba: not for planners
+
         if self._producer is None:
             self._producer = self._meta.new_producer_id()
         sequence = self._sequences.get(target, 0)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import io
+import pkgutil
 import re
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from headwater.wire.catalog import RESPONSE_OF
+from headwater.wire import apis
 from headwater.wire.schema import FieldSpec, Message, Struct, decoder, encoder
 
 INTS = {
@@ -29,10 +31,20 @@ INTS = {
     "int64": (-(2**63), 2**63 - 1),
 }
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+def messages() -> Iterator[type[Message]]:
+    """Every request and response that `headwater.wire.apis` spells."""
+    for found in pkgutil.iter_modules(apis.__path__):
+        module = importlib.import_module(f"{apis.__name__}.{found.name}")
+        for name, value in vars(module).items():
+            if name.endswith(("Request", "Response")) and hasattr(value, "api_key"):
+                yield value
+
+
 CASES = [
     pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
-    for pair in RESPONSE_OF.items()
-    for cls in pair
+    for cls in messages()
     for version in range(cls.versions[0], cls.versions[1] + 1)
 ]
 

@@ -26,7 +26,7 @@ from headwater.wire.apis.k00_produce import (
 )
 from headwater.wire.apis.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
-from headwater.wire.catalog import encode_request
+from headwater.wire.framing import encode_request
 from headwater_broker.api.fetch_frames import parse_fetch
 from headwater_broker.api.produce_frames import parse_flexible, parse_plain
 from headwater_broker.api.registry import load_handlers

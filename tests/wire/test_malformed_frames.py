@@ -17,7 +17,7 @@ from headwater.wire.apis.k00_produce import (
 )
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headwater.wire.catalog import encode_request
+from headwater.wire.framing import encode_request
 from headwater.wire.schema import decode
 from solo_broker import SoloBroker
 

@@ -18,8 +18,8 @@ from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from headwater.wire.catalog import decode_response, encode_request
 from headwater.wire.control import ReplicaStateReply, ReplicaStateRequest
+from headwater.wire.framing import decode_response, encode_request
 from headwater_broker.log.checkpoints import decode_epochs, encode_epochs
 from headwater_broker.replication.follower import Reaction, after_out_of_range
 from headwater_broker.replication.partition import Partition
@@ -127,8 +127,7 @@ class Recovery:
         )
         body = encode_request(request, LIST_OFFSETS_VERSION, _CORRELATION_ID, None)
         raw = await connection.request(body)
-        reply = decode_response(ListOffsetsRequest, LIST_OFFSETS_VERSION, raw, _CORRELATION_ID)
-        assert isinstance(reply, ListOffsetsResponse)
+        reply = decode_response(ListOffsetsResponse, LIST_OFFSETS_VERSION, raw, _CORRELATION_ID)
         row = reply.topics[0].partitions[0]
         if row.error_code != ErrorCode.NONE:
             raise KafkaError(

@@ -18,7 +18,7 @@ from headwater import __version__
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headwater.wire.catalog import decode_response, encode_request
+from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.schema import Message, SchemaError
 
 REPLY_BYTES_MAX = 256 * 1024 * 1024
@@ -211,8 +211,7 @@ class Connection:
         code = int.from_bytes(raw[4:6], "big", signed=True) if len(raw) >= 6 else 0
         if version and code == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
-        reply = decode_response(ApiVersionsRequest, version, raw, correlation_id)
-        return cast(ApiVersionsResponse, reply)
+        return decode_response(ApiVersionsResponse, version, raw, correlation_id)
 
     def version_for(self, cls: type[Message], cap: int | None = None) -> int:
         """The highest version of `cls` both sides know. Raises KafkaError(UNSUPPORTED_VERSION)."""
@@ -256,7 +255,7 @@ class Connection:
             self.fail(f"no reply to {cls.__name__} within {timeout_s} s")
             raise
         try:
-            return cast(R, decode_response(cls, chosen, raw, correlation_id))
+            return decode_response(reply_type, chosen, raw, correlation_id)
         except (SchemaError, ValueError) as e:
             self.fail(f"bad reply to {cls.__name__}: {e}")
             raise

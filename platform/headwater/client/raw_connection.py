@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from headwater import __version__
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headwater.wire.catalog import decode_response, encode_request
+from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.schema import Message
 
 REPLY_BYTES_MAX = 1 << 30
@@ -58,9 +58,7 @@ class BlockingConnection:
             version = 0
             correlation_id = self.send(ApiVersionsRequest(), version)
             raw = self.receive()
-        reply = cast(
-            ApiVersionsResponse, decode_response(ApiVersionsRequest, version, raw, correlation_id)
-        )
+        reply = decode_response(ApiVersionsResponse, version, raw, correlation_id)
         self.versions = {a.api_key: (a.min_version, a.max_version) for a in reply.api_keys}
 
     def version_for(self, cls: type[Message], cap: int | None = None) -> int:
@@ -121,7 +119,7 @@ class BlockingConnection:
             self.socket.settimeout(timeout_s)
         raw = self.receive()
         self.socket.settimeout(usual)
-        return cast(R, decode_response(type(request), version, raw, correlation_id))
+        return decode_response(reply_type, version, raw, correlation_id)
 
     def close(self) -> None:
         """Close the socket."""

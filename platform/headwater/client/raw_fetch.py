@@ -19,7 +19,7 @@ from headwater.wire.apis.k01_fetch import (
     FetchTopic,
     PartitionData,
 )
-from headwater.wire.catalog import decode_response
+from headwater.wire.framing import decode_response
 
 NAMES_FETCH_VERSION = 12
 """The last Fetch version that carries topic names, not ids."""
@@ -134,8 +134,7 @@ def parse_fetch(
     reply: memoryview, version: int, correlation_id: int, topic: str, partition: int, offset: int
 ) -> RawFetch:
     """What a reply holds. Raises KafkaError for the codes in it."""
-    response = decode_response(FetchRequest, version, reply, correlation_id)
-    assert isinstance(response, FetchResponse)
+    response = decode_response(FetchResponse, version, reply, correlation_id)
     if response.error_code:
         raise kafka_error(response.error_code, f"fetch from {topic}-{partition}")
     answer: PartitionData = response.responses[0].partitions[0]

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 from uuid import UUID
 
 from headwater.client.cluster import Cluster
@@ -38,7 +37,7 @@ from headwater.wire.apis.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from headwater.wire.catalog import decode_response, encode_request
+from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.primitives import ZERO_UUID
 from headwater.wire.schema import SchemaError
 
@@ -290,8 +289,8 @@ class Sender:
         try:
             if error is not None:
                 raise error
-            reply = decode_response(ProduceRequest, version, future.result(), correlation_id)
-            self._take_reply(batches, cast(ProduceResponse, reply))
+            reply = decode_response(ProduceResponse, version, future.result(), correlation_id)
+            self._take_reply(batches, reply)
         except (OSError, SchemaError, ValueError) as e:
             self._need_metadata()
             self._all_failed(batches, e)

@@ -45,7 +45,7 @@ from headwater.wire.apis.k21_delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from headwater.wire.catalog import encode_request
+from headwater.wire.framing import encode_request
 from solo_broker import BROKER_EPOCH, SoloBroker
 
 Scenario = Callable[[SoloBroker, Connection], Awaitable[None]]

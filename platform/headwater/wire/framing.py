@@ -1,0 +1,52 @@
+"""Requests and replies as the protocol frames them: header and body, without the length prefix."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from headwater.wire.headers import RequestHeader, ResponseHeader
+from headwater.wire.schema import Message, decode, decoder, encoder
+
+M = TypeVar("M", bound=Message)
+
+API_VERSIONS_KEY = 18
+
+
+def request_header_version(cls: type[Message], version: int) -> int:
+    """Header 2 goes with flexible bodies (KIP-482)."""
+    return 2 if version >= cls.flexible else 1
+
+
+def response_header_version(cls: type[Message], version: int) -> int:
+    """Header 1 goes with flexible bodies, but ApiVersions is always answered with 0 (KIP-511)."""
+    return 1 if version >= cls.flexible and cls.api_key != API_VERSIONS_KEY else 0
+
+
+def encode_request(
+    request: Message, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """Header and body of `request`, without the length prefix."""
+    cls = type(request)
+    header = RequestHeader(
+        request_api_key=cls.api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    head = encoder(RequestHeader, request_header_version(cls, version))(header)
+    return head + encoder(cls, version)(request)
+
+
+def decode_response(
+    cls: type[M], version: int, reply: memoryview | bytes, correlation_id: int
+) -> M:
+    """The body of a reply (header and body), of class `cls`. Raises SchemaError.
+
+    Raises ValueError when the reply answers another request.
+    """
+    header, at = decoder(ResponseHeader, response_header_version(cls, version))(reply)
+    if header.correlation_id != correlation_id:
+        raise ValueError(
+            f"reply to request {header.correlation_id} where {correlation_id} was expected"
+        )
+    return decode(cls, version, memoryview(reply)[at:])

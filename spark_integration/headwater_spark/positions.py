@@ -57,7 +57,8 @@ def from_json(value: Mapping[str, Any]) -> Position:
     if version != FORMAT_VERSION:
         raise UsageError(
             f"the checkpoint's offset has format {version!r}; this Headwater reads"
-            f" {FORMAT_VERSION}. Was it written by another source or a newer version?"
+            f" {FORMAT_VERSION}. If a newer Headwater wrote it, run the query with that one; if"
+            " another source did, give the query a checkpoint of its own"
         )
     if is_initial(value):
         raise UsageError("the checkpoint's offset is the initial one: no batch was planned yet")

@@ -99,6 +99,8 @@ class Broker:
         self.loop: ProcessLoop | None = None
         self.node: Node | None = None
         self.store: StoreDouble | None = None
+        self.release = world.today
+        """Of its next life."""
         self.graves: list[Any] = []
         """What dead processes held: collected too early it would run on."""
         self._stopping: asyncio.Future[str] | None = None
@@ -127,7 +129,7 @@ class Broker:
             loop,
             lambda: not (self._threads.is_running_job or self._log_disk.is_running_job),
         )
-        self.store = world.ensemble.connect(loop, SESSION_TIMEOUT_MS / 1000)
+        self.store = world.ensemble.connect(loop, SESSION_TIMEOUT_MS / 1000, self.release)
         world.note(f"{self} starts (life {self.lives})")
         task = loop.create_task(self._run(loop))
         task.add_done_callback(lambda done: self._ended(loop, done))
@@ -156,20 +158,20 @@ class Broker:
         await live(node, lambda told: None, stopping)
 
     def _outside(self, loop: ProcessLoop) -> Outside:
-        world = self.world
-        assert self.store is not None
+        world, store = self.world, self.store
+        assert store is not None
 
         def serve_control(table: ControlTable, address: Address) -> ControlPort:
-            return ControlPortDouble(world.control, loop, table, address.port)
+            return ControlPortDouble(world.control, loop, table, address.port, store.release)
 
         return Outside(
             clock=HostClock(self),
             entropy=SeededEntropy(world.random.getrandbits(64)),
-            store=self.store,
+            store=store,
             files=self.disk,
             pool=self._threads,
             log_disk=self._log_disk,
-            control_calls=ControlDouble(world.control, loop),
+            control_calls=ControlDouble(world.control, loop, store.release),
             serve_control=serve_control,
             remote_log=MemoryRemoteLog("/tables", lambda path, data: None),
             close_session=self._close_session,

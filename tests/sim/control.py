@@ -7,15 +7,24 @@ which its caller learns as unavailable: the outcome is unknown, as with gRPC.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.ports.control import ControlHandler, ControlUnavailableError
-from headwater.wire.control_payload import pack, unpack
+from headwater.wire.control_payload import (
+    NewerFormatError,
+    PeerFormats,
+    format_detail,
+    format_of,
+    pack,
+    unpack,
+)
 from headwater.wire.schema import Message
 from sim.loop import ProcessLoop
 from sim.network import Network, Server, fail, settle
+from sim.releases import Release
 
 Reply = TypeVar("Reply", bound=Message)
 Table = Mapping[type[Message], ControlHandler]
@@ -29,11 +38,13 @@ class ControlPlane:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self._served: dict[str, tuple[ProcessLoop, Table]] = {}
+        self.spoken: Counter[tuple[str, str, int]] = Counter()
+        """Requests served by (release of the caller, release of the callee, format)."""
+        self._served: dict[str, tuple[ProcessLoop, Table, Release]] = {}
 
-    def serve(self, address: str, loop: ProcessLoop, table: Table) -> None:
+    def serve(self, address: str, loop: ProcessLoop, table: Table, release: Release) -> None:
         """Answer calls to `address`."""
-        self._served[address] = (loop, table)
+        self._served[address] = (loop, table, release)
 
     def stop(self, address: str, loop: ProcessLoop) -> None:
         """Refuse them."""
@@ -41,7 +52,7 @@ class ControlPlane:
         if found is not None and found[0] is loop:
             del self._served[address]
 
-    def find(self, address: str) -> tuple[ProcessLoop, Table] | None:
+    def find(self, address: str) -> tuple[ProcessLoop, Table, Release] | None:
         """Who answers there, if its process lives."""
         found = self._served.get(address)
         return None if found is None or found[0].is_dead else found
@@ -50,9 +61,11 @@ class ControlPlane:
 class ControlDouble:
     """`headwater.ports.control.ControlCalls` of one process."""
 
-    def __init__(self, plane: ControlPlane, loop: ProcessLoop) -> None:
+    def __init__(self, plane: ControlPlane, loop: ProcessLoop, release: Release) -> None:
+        self.release = release
         self._plane = plane
         self._loop = loop
+        self._formats = PeerFormats()
         self._is_closed = False
 
     async def call(
@@ -62,7 +75,8 @@ class ControlDouble:
         name = type(request).__name__
         if self._is_closed:
             raise ControlUnavailableError(f"{name}: this client is closed")
-        call = _Call(self._plane, self._loop, address, request)
+        sent = self._formats.pack(address, self.release.sent(request))
+        call = _Call(self._plane, self._loop, address, type(request), sent, self.release)
         call.start()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -73,7 +87,11 @@ class ControlDouble:
         except asyncio.CancelledError:
             call.give_up()
             raise
-        return unpack(reply, payload)
+        except NewerFormatError as error:
+            if not self._formats.is_older(address, sent, request.versions[0], format_detail(error)):
+                raise ControlUnavailableError(f"{name} to {address}: {error}") from error
+            return await self.call(address, request, reply, timeout_ms)
+        return unpack(self.release.read_as(reply), payload)
 
     async def close(self) -> None:
         """No more calls."""
@@ -84,16 +102,18 @@ class _Call:
     """One control call on its way there and back."""
 
     def __init__(
-        self, plane: ControlPlane, loop: ProcessLoop, address: str, request: Message
-    ) -> None:
+        self, plane: ControlPlane, loop: ProcessLoop, address: str, request: type[Message],
+        payload: bytes, release: Release,
+    ) -> None:  # fmt: skip
         self.answer: asyncio.Future[bytes] = loop.create_future()
         self._plane = plane
         self._network = plane.network
         self._loop = loop
         self._address = address
         self._host = address.rpartition(":")[0]
-        self._class = type(request)
-        self._payload = pack(request)
+        self._class = request
+        self._payload = payload
+        self._release = release
         self._task: asyncio.Task[None] | None = None
         self._there: ProcessLoop | None = None
 
@@ -120,19 +140,23 @@ class _Call:
         if found is None:
             self._travel(self._host, self._loop.host, lambda: self._unavailable("refused"))
             return
-        self._there, table = found
-        self._there.call_soon(self._handle, table[self._class])
+        self._there, table, release = found
+        self._there.call_soon(self._handle, table[self._class], release)
 
-    def _handle(self, handler: ControlHandler) -> None:
+    def _handle(self, handler: ControlHandler, release: Release) -> None:
         assert self._there is not None
-        self._task = self._there.create_task(self._serve(handler))
+        self._task = self._there.create_task(self._serve(handler, release))
 
-    async def _serve(self, handler: ControlHandler) -> None:
+    async def _serve(self, handler: ControlHandler, release: Release) -> None:
         """In the process that answers."""
         loop, answer = self._loop, self.answer
         try:
-            payload = pack(await handler(unpack(self._class, self._payload)))
-        except KafkaError as error:
+            request = unpack(release.read_as(self._class), self._payload)
+            version = format_of(self._payload)
+            self._plane.spoken[self._release.name, release.name, version] += 1
+            release.received(request)
+            payload = pack(release.sent(await handler(request)), version)
+        except (KafkaError, NewerFormatError) as error:
             known: HeadwaterError = error
         except (HeadwaterError, asyncio.CancelledError) as error:
             known = ControlUnavailableError(f"{self._class.__name__}: {error!r}")
@@ -156,8 +180,11 @@ class _Call:
 class ControlPortDouble:
     """`headwater_broker.node.outside.ControlPort`."""
 
-    def __init__(self, plane: ControlPlane, loop: ProcessLoop, table: Table, port: int) -> None:
+    def __init__(
+        self, plane: ControlPlane, loop: ProcessLoop, table: Table, port: int, release: Release
+    ) -> None:
         self.port = port
+        self._release = release
         self._plane = plane
         self._loop = loop
         self._table = table
@@ -168,7 +195,7 @@ class ControlPortDouble:
         """Serve; also plain connections, by which peers ask whether this process lives."""
         self._server = self._plane.network.listen(self._loop, asyncio.Protocol, self.port)
         self._server.is_serving = True
-        self._plane.serve(self._address, self._loop, self._table)
+        self._plane.serve(self._address, self._loop, self._table, self._release)
         return self.port
 
     async def stop_async(self, grace_s: float = 0.5) -> None:

@@ -24,6 +24,7 @@ from headwater.ports.metadata_store import (
 from headwater.testing.memory_store import MemoryTree
 from sim.loop import ProcessLoop
 from sim.network import RETRANSMIT_S, Network, fail, settle
+from sim.releases import Release
 
 T = TypeVar("T")
 
@@ -56,9 +57,9 @@ class Ensemble:
         self.clients: list[StoreDouble] = []
         network.scheduler.later(LOOK_S, self._look)
 
-    def connect(self, loop: ProcessLoop, session_timeout_s: float) -> StoreDouble:
+    def connect(self, loop: ProcessLoop, session_timeout_s: float, release: Release) -> StoreDouble:
         """A client with a session."""
-        client = StoreDouble(self, loop, session_timeout_s)
+        client = StoreDouble(self, loop, session_timeout_s, release)
         self.clients.append(client)
         return client
 
@@ -124,8 +125,11 @@ class _Way:
 class StoreDouble:
     """`headwater_broker.node.outside.Store` of one process."""
 
-    def __init__(self, ensemble: Ensemble, loop: ProcessLoop, session_timeout_s: float) -> None:
+    def __init__(
+        self, ensemble: Ensemble, loop: ProcessLoop, session_timeout_s: float, release: Release
+    ) -> None:
         self.loop = loop
+        self.release = release
         self.session_timeout_s = session_timeout_s
         self.heard_at = ensemble.network.scheduler.now
         self.is_over = False
@@ -154,13 +158,15 @@ class StoreDouble:
         self.is_over = True
 
     async def get(self, path: str) -> Node:
-        return await self._ask(lambda: self._tree.get(path))
+        return self.release.found(await self._ask(lambda: self._tree.get(path)))
 
     async def children(self, path: str) -> list[str]:
         return await self._ask(lambda: self._tree.children(path))
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | Node | None]:
-        return await self._ask(lambda: self._tree.apply(operations, self.session_id))
+        written = self.release.stored(operations)
+        rows = await self._ask(lambda: self._tree.apply(written, self.session_id))
+        return [self.release.found(row) if isinstance(row, Node) else row for row in rows]
 
     async def ensure_path(self, path: str) -> None:
         await self._ask(lambda: self._tree.ensure_path(path, self.session_id))

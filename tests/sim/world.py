@@ -30,6 +30,7 @@ from sim.ledger import Acked, Key, Ledger
 from sim.loop import ProcessLoop, Scheduler
 from sim.network import Network
 from sim.plan import Plan, make_plan
+from sim.releases import Release
 from sim.store import Ensemble
 
 START_S = 30.0
@@ -60,6 +61,7 @@ class World:
         self.seed = seed
         self.random = Random(seed)
         self.plan = plan or make_plan(self.random)
+        self.today = Release()
         self.scheduler = Scheduler(self.random)
         self.network = Network(self.scheduler)
         self.control = ControlPlane(self.network)
@@ -244,22 +246,27 @@ class World:
             broker.start_later(self.random.random())
         creator = Creator(self, "creator")
         creator.run()
-        self._until(START_S, lambda: creator.is_done)
+        self.until(START_S, lambda: creator.is_done)
         if not creator.is_done:
             self.broken(ViolationError("MetadataConverges", "the topic was never made"))
             return
         self._start_clients()
-        self.fate.begin()
-        self._until(self.plan.chaos_s)
+        self.work()
         self.is_healing = True
         self.note("healing")
         self.fate.heal()
-        self._until(HEAL_S, self._is_whole)
+        self.until(HEAL_S, self._is_whole)
         self.has_given_up = self.is_over = True
         if self.violation is None:
             self._judge()
 
-    def _until(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+    def work(self) -> None:
+        """The time under faults."""
+        self.fate.begin()
+        self.until(self.plan.chaos_s)
+
+    def until(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Go on for at most so long, until it is done or something broke."""
         stop = lambda: self.violation is not None or done()  # noqa: E731 - one expression
         self.scheduler.run_until(self.scheduler.now + seconds, stop)
 
@@ -284,15 +291,21 @@ class World:
         busy = [c.name for c in self.clients if isinstance(c, Producer) and not c.is_done]
         if busy:
             return f"{busy} wait for their acks"
+        return self.not_joined() or self._not_equal()
+
+    def not_joined(self) -> str:
+        """What keeps the brokers from being in sync and of one view; load may go on meanwhile."""
         for broker in self.brokers:
             if broker.node is None or not broker.node.is_ready:
                 return f"{broker} is not ready"
-        for topic, partitions in self.plan.topics.items():
-            for index in range(partitions):
-                missing = self._not_in_sync(topic, index)
-                if missing:
-                    return f"{topic}-{index}: {missing}"
+        for key in self._keys():
+            missing = self._not_in_sync(*key)
+            if missing:
+                return f"{key[0]}-{key[1]}: {missing}"
         return ""
+
+    def _keys(self) -> list[Key]:
+        return [(t, index) for t, count in self.plan.topics.items() for index in range(count)]
 
     def _not_in_sync(self, topic: str, index: int) -> str:
         state = self.partition_state(znodes.state_path(topic, index))
@@ -301,19 +314,25 @@ class World:
         record, replicas = state
         if set(record.isr) != set(replicas) or record.leader < 0:
             return f"ISR {record.isr} of {replicas}, leader {record.leader}"
-        marks = set()
         for broker in self.brokers:
             assert broker.node is not None
             view = broker.node.view.partition(topic, index)
             known = None if view is None else (view.leader_id, view.leader_epoch, set(view.isr))
             if known != (record.leader, record.leader_epoch, set(record.isr)):
                 return f"{broker} knows {known}, the store says {record}"
-            partition = broker.node.replicas.partitions.get((topic, index))
-            if partition is None:
+            if (topic, index) not in broker.node.replicas.partitions:
                 return f"{broker} does not host it"
-            marks.add((partition.leader_epoch, partition.high_watermark))
-            marks.add((partition.leader_epoch, partition.log.log_end_offset))
-        return f"marks differ: {sorted(marks)}" if len(marks) > 1 else ""
+        return ""
+
+    def _not_equal(self) -> str:
+        for key in self._keys():
+            marks = set()
+            for _, partition in self.replicas_of(key):
+                marks.add((partition.leader_epoch, partition.high_watermark))
+                marks.add((partition.leader_epoch, partition.log.log_end_offset))
+            if len(marks) > 1:
+                return f"{key[0]}-{key[1]}: marks differ: {sorted(marks)}"
+        return ""
 
     def _judge(self) -> None:
         missing = self._not_whole()
@@ -343,9 +362,11 @@ class _Listener(logging.Handler):
             self._world.unforeseen(record.getMessage(), record.exc_info[1])
 
 
-def run(seed: int, *, tells: bool = False, plan: Plan | None = None) -> Outcome:
+def run(
+    seed: int, *, tells: bool = False, plan: Plan | None = None, kind: type[World] = World
+) -> Outcome:
     """Live through one seed. `tells`: the brokers' own log lines are in the log, too."""
-    world = World(seed, plan)
+    world = kind(seed, plan)
     listener = _Listener(world, tells=tells)
     root = logging.getLogger()
     before = root.level, root.handlers[:], sys.unraisablehook

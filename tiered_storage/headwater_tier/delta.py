@@ -213,6 +213,12 @@ class LogTable:
             protocol = self._table.protocol()
             adds = pa.table(self._table.get_add_actions(flatten=True))
             schema_found = pa.schema(self._table.schema().to_arrow())
+        newer = schema.newer_format(properties)
+        if newer:
+            raise TableStateError(
+                f"log table {self.location.uri} has format {newer}, this Headwater reads up to "
+                f"{schema.FORMAT_VERSION}: run the newer Headwater that wrote it"
+            )
         files = tuple(_live_files(adds))
         problem = (
             schema.properties_problem(properties, self.location.topic_id)

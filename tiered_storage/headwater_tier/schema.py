@@ -74,6 +74,12 @@ def properties_problem(properties: Mapping[str, str], topic_id: UUID) -> str | N
     return None
 
 
+def newer_format(properties: Mapping[str, str]) -> str | None:
+    """The table's format when it is newer than ours: nothing is broken, but it is not for us."""
+    found = properties.get(FORMAT, "")
+    return found if found.isdigit() and int(found) > FORMAT_VERSION else None
+
+
 def protocol_problem(
     reader: int, writer: int, reader_features: list[str] | None, writer_features: list[str] | None
 ) -> str | None:

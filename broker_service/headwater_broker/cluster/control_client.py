@@ -19,9 +19,9 @@ from headwater.ports.control import ControlUnavailableError
 from headwater.wire.control_payload import (
     CHANNEL_OPTIONS,
     ControlFormatError,
+    PeerFormats,
     error_from_detail,
     method_path,
-    pack,
     unpack,
 )
 from headwater.wire.schema import Message
@@ -34,6 +34,7 @@ class GrpcControlCalls:
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.Channel] = {}
+        self._formats = PeerFormats()
         self._closed = False
         # grpcio starts a thread for a channel that was idle, and waits until that runs: on a box
         # with more work than cores this is long, so it is not the loop that waits.
@@ -44,12 +45,27 @@ class GrpcControlCalls:
         self, address: str, request: Message, reply: type[Reply], timeout_ms: int
     ) -> Reply:
         """Send to `host:port`, await the reply. Raises ControlUnavailableError, KafkaError."""
+        try:
+            payload = self._formats.pack(address, request)
+            call = await self._send(address, request, payload, timeout_ms)
+            if self._formats.is_older(address, payload, request.versions[0], _refusal(call)):
+                payload = self._formats.pack(address, request)
+                call = await self._send(address, request, payload, timeout_ms)
+        except ControlFormatError as error:
+            text = f"{type(request).__name__} to {address}: {error}"
+            raise ControlUnavailableError(text) from error
+        return _outcome(call, address, request, reply)
+
+    async def _send(
+        self, address: str, request: Message, payload: bytes, timeout_ms: int
+    ) -> grpc.Future:
+        """The call, when it is done."""
         if self._closed:
             raise ControlUnavailableError(f"{type(request).__name__}: this client is closed")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[None] = loop.create_future()
         send = self._channel(address).unary_unary(method_path(type(request)))
-        start = partial(send.future, pack(request), timeout=timeout_ms / 1000)
+        start = partial(send.future, payload, timeout=timeout_ms / 1000)
         call = await self._start(start, loop)
 
         def settle() -> None:
@@ -68,7 +84,7 @@ class GrpcControlCalls:
         except asyncio.CancelledError:
             call.cancel()
             raise
-        return _outcome(call, address, request, reply)
+        return call
 
     async def _start(
         self, start: Callable[[], grpc.Future], loop: asyncio.AbstractEventLoop
@@ -107,6 +123,13 @@ class GrpcControlCalls:
 def _cancel_started(starting: Future[grpc.Future]) -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().cancel()
+
+
+def _refusal(call: grpc.Future) -> str:
+    """What the serving side gave as the reason, if it refused."""
+    if call.cancelled() or call.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+        return ""
+    return call.details() or ""
 
 
 def _outcome(call: grpc.Future, address: str, request: Message, reply: type[Reply]) -> Reply:

@@ -16,8 +16,10 @@
     /headwater/lives/1                            BrokerLife: the last life the controller saw
     /headwater/deletions/<topic id>               Deletion: replicas that still hold the data
 
-Readers accept keys in any order and ignore unknown ones. `/headwater/*` is ours: Kafka's ZooKeeper
-mode had no directory ids (KIP-858) and held a deletion until every replica was back.
+Readers accept keys in any order and ignore unknown ones, so a key that old brokers may miss is
+added without a new version (an old controller that rewrites the node drops it). Any other change
+raises the version; a newer one is refused (docs/versions.md). `/headwater/*` is ours: Kafka's
+ZooKeeper mode had no directory ids (KIP-858) and held a deletion until every replica was back.
 """
 
 from __future__ import annotations
@@ -63,7 +65,12 @@ PERSISTENT_PATHS = (
 )
 """Made once by whoever comes first."""
 
+REGISTRATION_VERSION = 5
 REGISTRATION_FORMAT = 1
+"""Of the keys in a registration that are ours, beside Kafka's."""
+CONTROLLER_VERSION = 2
+TOPIC_VERSION = 3
+CONFIG_CHANGE_VERSION = 2
 NO_DIRECTORY = UUID(int=0)
 
 
@@ -141,14 +148,25 @@ def uuid_from_text(text: str) -> UUID:
         raise ZnodeError(f"not an id in base64url: {text!r}") from e
 
 
-def _load(kind: str, data: bytes) -> dict[str, Any]:
+def _load(kind: str, data: bytes, newest: int = 1) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as e:
         raise ZnodeError(f"{kind}: not JSON: {data[:80]!r}") from e
     if not isinstance(value, dict):
         raise ZnodeError(f"{kind}: not a JSON object: {data[:80]!r}")
+    _check_version(kind, value, "version", newest)
     return value
+
+
+def _check_version(kind: str, value: Mapping[str, Any], key: str, newest: int) -> None:
+    """Without a version it is version 1, as old tools write."""
+    version = value.get(key, 1)
+    if not str(version).isdigit() or int(version) > newest:
+        raise ZnodeError(
+            f"{kind}: {key} {version!r}, this broker reads up to {newest}: "
+            "run the newer Headwater that wrote it on this broker, too"
+        )
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:
@@ -183,7 +201,11 @@ class ControllerClaim:
 
     def encode(self) -> bytes:
         """As JSON."""
-        row = {"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)}
+        row = {
+            "version": CONTROLLER_VERSION,
+            "brokerid": self.broker_id,
+            "timestamp": str(self.timestamp_ms),
+        }
         return _dump({**row, "control_address": self.control_address})
 
     @classmethod
@@ -191,7 +213,7 @@ class ControllerClaim:
         """From JSON, or from the bare integer of Kafka's oldest form."""
         if data.strip().isdigit():
             return cls(int(data), -1, "")
-        row = _load(CONTROLLER, data)
+        row = _load(CONTROLLER, data, CONTROLLER_VERSION)
         address = str(row.get("control_address", ""))
         return cls(int(row["brokerid"]), int(row.get("timestamp", -1)), address)
 
@@ -222,7 +244,7 @@ class BrokerRegistration:
         first = self.endpoints[0] if self.endpoints else None
         return _dump(
             {
-                "version": 5,
+                "version": REGISTRATION_VERSION,
                 "host": first.host if first else None,
                 "port": first.port if first else -1,
                 "timestamp": str(self.timestamp_ms),
@@ -243,7 +265,8 @@ class BrokerRegistration:
     @classmethod
     def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
         """From JSON. Raises ZnodeError."""
-        row = _load(broker_path(broker_id), data)
+        row = _load(broker_path(broker_id), data, REGISTRATION_VERSION)
+        _check_version(broker_path(broker_id), row, "format", REGISTRATION_FORMAT)
         try:
             return cls(
                 broker_id=broker_id,
@@ -281,7 +304,7 @@ class TopicAssignment:
         """As JSON, version 3."""
         return _dump(
             {
-                "version": 3,
+                "version": TOPIC_VERSION,
                 "topic_id": uuid_text(self.topic_id),
                 "partitions": _text_map(self.partitions),
                 "adding_replicas": _text_map(self.adding),
@@ -292,7 +315,7 @@ class TopicAssignment:
     @classmethod
     def decode(cls, topic: str, data: bytes) -> TopicAssignment:
         """From JSON; versions 1 and 2 lack the topic id (then NO_DIRECTORY's zero id)."""
-        row = _load(topic_path(topic), data)
+        row = _load(topic_path(topic), data, TOPIC_VERSION)
         try:
             text = row.get("topic_id")
             return cls(
@@ -366,20 +389,18 @@ def decode_overrides(path: str, data: bytes) -> dict[str, str]:
     return {str(k): str(v) for k, v in config.items()}
 
 
-def decode_config_change(data: bytes) -> str | None:
-    """Whose config changed: `topics/T`; None when the note cannot be read.
+def decode_config_change(data: bytes) -> str:
+    """Whose config changed: `topics/T`. Raises ZnodeError.
 
     Version 2 names an entity path; the oldest form is the topic's name as a JSON string.
     """
     try:
         row = json.loads(data)
-    except ValueError:
-        return None
-    if isinstance(row, str):
-        return f"topics/{row}"
-    if isinstance(row, dict) and isinstance(row.get("entity_path"), str):
-        return str(row["entity_path"])
-    return None
+        if isinstance(row, str):
+            return f"topics/{row}"
+        return str(_load(CONFIG_CHANGES, data, CONFIG_CHANGE_VERSION)["entity_path"])
+    except (KeyError, ValueError) as e:
+        raise ZnodeError(f"{CONFIG_CHANGES}: not a note of a changed config: {data[:80]!r}") from e
 
 
 @dataclass(frozen=True, slots=True)

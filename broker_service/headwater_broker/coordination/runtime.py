@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from headwater.clock import Clock
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.batch import iter_headers
 from headwater.records.builder import BatchBuilder
 from headwater.records.record import check_batch, decode_batch
@@ -352,8 +352,8 @@ class CoordinatorRuntime(Generic[S]):
         while self._is_current(hosted):
             try:
                 count = await self._replay_log(hosted)
-            except KafkaError as error:
-                if error.code in _LEADERSHIP_LOST:
+            except HeadwaterError as error:
+                if isinstance(error, KafkaError) and error.code in _LEADERSHIP_LOST:
                     self._drop(hosted, str(error))
                     return
                 logger.warning("%s: loading failed, trying again: %s", where, error)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 from uuid import UUID
 
+from headwater.errors import HeadwaterError
 from headwater.wire.schema import VERSION_MAX, Message, SchemaError, Struct, decoder, encoder, wire
 from headwater_broker.coordination.decision import StoredRecord
 
@@ -23,6 +24,10 @@ OFFSET_VALUE_EXPIRING_VERSION = 1
 GROUP_VALUE_VERSION = 3
 
 M = TypeVar("M", bound=Message)
+
+
+class NewerRecordError(HeadwaterError):
+    """A record that a newer broker wrote: to go on without it would lose a group's offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +146,12 @@ def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
 
 
 def read_offset(value: bytes) -> OffsetCommitValue:
-    """Raises SchemaError."""
+    """Raises SchemaError, NewerRecordError."""
     return _body(OffsetCommitValue, value)
 
 
 def read_group(value: bytes) -> GroupMetadataValue:
-    """Raises SchemaError."""
+    """Raises SchemaError, NewerRecordError."""
     return _body(GroupMetadataValue, value)
 
 
@@ -154,4 +159,9 @@ def _body(cls: type[M], data: bytes) -> M:
     if len(data) < _VERSION.size:
         raise SchemaError(f"{cls.__name__}: {len(data)} bytes")
     version = _VERSION.unpack_from(data)[0]
+    if version > cls.versions[1]:
+        raise NewerRecordError(
+            f"{cls.__name__} of version {version}, this broker reads up to {cls.versions[1]}: "
+            "run the newer Headwater that wrote it on this broker, too"
+        )
     return decoder(cls, version)(data, _VERSION.size)[0]

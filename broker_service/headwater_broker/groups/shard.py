@@ -72,7 +72,11 @@ class GroupShard:
     # -- the log
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record. Kinds that are not known here (a newer broker's) are skipped."""
+        """Apply one record. Kinds that are not known here (a newer broker's) are skipped.
+
+        Raises NewerRecordError for a known kind in a newer version: loading fails until a broker
+        that reads it leads.
+        """
         try:
             named = read_key(key)
             if isinstance(named, OffsetCommitKey):

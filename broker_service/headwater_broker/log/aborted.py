@@ -10,6 +10,7 @@ import struct
 from typing import NamedTuple
 
 from headwater.ports.files import Files
+from headwater_broker.log.checkpoints import check_version
 from headwater_broker.log.lazy_file import LazyFile
 
 ENTRY = struct.Struct(">hqqqq")
@@ -36,7 +37,7 @@ class TransactionIndex(LazyFile):
     def entries(self) -> list[AbortedTransaction]:
         """All entries. A torn last one is dropped."""
         if self._entries is None:
-            self._entries = decode_aborted(self._files.read(self.path))
+            self._entries = decode_aborted(self._files.read(self.path), self.path)
         return self._entries
 
     def add(self, aborted: AbortedTransaction) -> None:
@@ -61,7 +62,11 @@ class TransactionIndex(LazyFile):
         return False
 
 
-def decode_aborted(data: bytes) -> list[AbortedTransaction]:
-    """The entries of a .txnindex file."""
+def decode_aborted(data: bytes, path: str = "transaction index") -> list[AbortedTransaction]:
+    """The entries of a .txnindex file. Raises UsageError when a newer Headwater wrote one."""
     whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
-    return [AbortedTransaction(*entry[1:]) for entry in ENTRY.iter_unpack(whole)]
+    entries = []
+    for version, *fields in ENTRY.iter_unpack(whole):
+        check_version(str(version), VERSION, path)
+        entries.append(AbortedTransaction(*fields))
+    return entries

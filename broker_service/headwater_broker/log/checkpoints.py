@@ -9,7 +9,7 @@ import base64
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageError
 
 VERSION = 0
 
@@ -30,15 +30,24 @@ class CheckpointError(HeadwaterError):
     """A checkpoint file that does not parse; names the line."""
 
 
+def check_version(found: str, newest: int, path: str) -> None:
+    """Raises UsageError when a newer Headwater wrote the file: dropping it would lose something."""
+    if found.isdigit() and int(found) > newest:
+        raise UsageError(
+            f"{path} has format version {found}, this broker reads up to {newest}: "
+            "start the newer Headwater that wrote it"
+        )
+
+
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
     """An offset checkpoint: `topic partition offset` per line."""
     return _encode(f"{topic} {p} {offset}" for (topic, p), offset in sorted(offsets.items()))
 
 
-def decode_offsets(data: bytes) -> Offsets:
-    """The entries of an offset checkpoint. Raises CheckpointError."""
+def decode_offsets(data: bytes, path: str = "offset checkpoint") -> Offsets:
+    """The entries of an offset checkpoint. Raises CheckpointError, UsageError."""
     result: Offsets = {}
-    for line in _decode(data):
+    for line in _decode(data, path):
         try:
             topic, partition, offset = line.split(" ")
             result[topic, int(partition)] = int(offset)
@@ -52,10 +61,10 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     return _encode(f"{epoch} {start}" for epoch, start in epochs)
 
 
-def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset) in file order. Raises CheckpointError."""
+def decode_epochs(data: bytes, path: str = LEADER_EPOCHS) -> list[tuple[int, int]]:
+    """(epoch, start offset) in file order. Raises CheckpointError, UsageError."""
     result = []
-    for line in _decode(data):
+    for line in _decode(data, path):
         try:
             epoch, start = line.split(" ")
             result.append((int(epoch), int(start)))
@@ -79,10 +88,11 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
     return f"version: {VERSION}\ntopic_id: {encode_uuid(topic_id)}\n".encode()
 
 
-def decode_partition_metadata(data: bytes) -> UUID:
-    """The topic id. Raises CheckpointError."""
+def decode_partition_metadata(data: bytes, path: str = PARTITION_METADATA) -> UUID:
+    """The topic id. Raises CheckpointError, UsageError."""
     lines = data.decode("utf-8", "replace").splitlines()
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    check_version(fields.get("version", ""), VERSION, path)
     if fields.get("version") != str(VERSION) or "topic_id" not in fields:
         raise CheckpointError(f"{PARTITION_METADATA}: not of version {VERSION}: {data[:80]!r}")
     try:
@@ -110,8 +120,9 @@ def _encode(lines: Iterable[str]) -> bytes:
     return "\n".join([str(VERSION), str(len(entries)), *entries, ""]).encode()
 
 
-def _decode(data: bytes) -> list[str]:
+def _decode(data: bytes, path: str) -> list[str]:
     lines = data.decode("utf-8", "replace").splitlines()
+    check_version(lines[0] if lines else "", VERSION, path)
     if len(lines) < 2 or lines[0] != str(VERSION) or not lines[1].isdigit():
         raise CheckpointError(f"checkpoint: not of version {VERSION}: {data[:80]!r}")
     if int(lines[1]) != len(lines) - 2:

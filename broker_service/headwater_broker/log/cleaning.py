@@ -145,7 +145,7 @@ class _Work:
         for base in (*self._job.bases, *self._job.later_bases):
             path = f"{self._job.folder}/{file_name(base, TXN_INDEX_SUFFIX)}"
             try:
-                found += decode_aborted(self._files.read(path))
+                found += decode_aborted(self._files.read(path), path)
             except FileNotFoundError:
                 continue  # most segments have none
         return found

@@ -19,6 +19,7 @@ from headwater_broker.log.checkpoints import (
     RECOVERY_POINTS,
     CheckpointError,
     Offsets,
+    check_version,
     decode_offsets,
     decode_properties,
     decode_uuid,
@@ -29,6 +30,7 @@ from headwater_broker.log.checkpoints import (
 logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
+MARK_VERSION = 0
 NO_BROKER_EPOCH = -1
 
 
@@ -42,7 +44,7 @@ def parse_folder_name(name: str) -> tuple[str, int] | None:
 
 class DataDirectory:
     """A data folder in use by this broker. A disk error at start leaves it offline, no more;
-    a folder of another broker or cluster, or one in use, is a UsageError."""
+    a folder of another broker, cluster or newer Headwater, or one in use, is a UsageError."""
 
     def __init__(
         self, files: Files, path: str, broker_id: int, cluster_id: str, entropy: Entropy
@@ -92,14 +94,13 @@ class DataDirectory:
                     f"data folder {self.path} belongs to {key} {found[key]}, this broker has "
                     f"{value}; name another folder in log.dirs, or start the right broker on it"
                 )
-        if found.get("version", META_VERSION) != META_VERSION:
-            raise UsageError(f"{path}: version {found['version']}, known is {META_VERSION}")
+        check_version(found.get("version", META_VERSION), int(META_VERSION), path)
         identity = found.get("directory.id") or encode_uuid(entropy.uuid())
         try:
             self.directory_id = decode_uuid(identity)
         except ValueError:
             raise UsageError(f"{path}: directory.id {identity!r} is not a UUID") from None
-        complete = {"version": META_VERSION, **wanted, "directory.id": identity}
+        complete = {**found, "version": META_VERSION, **wanted, "directory.id": identity}
         if found != complete:
             self._files.write_atomic(path, encode_properties(complete))
 
@@ -111,12 +112,18 @@ class DataDirectory:
         except ValueError:
             logger.warning("%s/%s does not parse; taken as unclean", self.path, CLEAN_SHUTDOWN)
             return
+        path = f"{self.path}/{CLEAN_SHUTDOWN}"
+        if not isinstance(mark, dict):
+            logger.warning("%s is no JSON object; taken as unclean", path)
+            return
+        check_version(str(mark.get("version", MARK_VERSION)), MARK_VERSION, path)
         self.is_clean = True
         self.clean_epoch = int(mark.get("brokerEpoch", NO_BROKER_EPOCH))
 
     def _read_offsets(self, name: str) -> Offsets:
         try:
-            return decode_offsets(self._files.read(f"{self.path}/{name}"))
+            path = f"{self.path}/{name}"
+            return decode_offsets(self._files.read(path), path)
         except FileNotFoundError:
             return {}
         except CheckpointError as e:

@@ -124,8 +124,8 @@ class Loader:
 
     def _load_epochs(self) -> LeaderEpochs:
         try:
-            data = self._files.read(f"{self._request.folder}/{LEADER_EPOCHS}")
-            return LeaderEpochs(decode_epochs(data))
+            path = f"{self._request.folder}/{LEADER_EPOCHS}"
+            return LeaderEpochs(decode_epochs(self._files.read(path), path))
         except FileNotFoundError:
             return LeaderEpochs()
         except CheckpointError as e:

@@ -35,7 +35,7 @@ from headwater_broker.log.context import (
     LogContext,
     Offload,
 )
-from headwater_broker.log.directory import DataDirectory, parse_folder_name
+from headwater_broker.log.directory import MARK_VERSION, DataDirectory, parse_folder_name
 from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.upkeep import forget_untiered
@@ -186,9 +186,8 @@ class LogManager:
             if key is None:
                 continue
             try:
-                topic_id = decode_partition_metadata(
-                    self._files.read(f"{path}/{PARTITION_METADATA}")
-                )
+                metadata = f"{path}/{PARTITION_METADATA}"
+                topic_id = decode_partition_metadata(self._files.read(metadata), metadata)
             except FileNotFoundError:
                 self._set_aside(directory, name, "it has no partition.metadata")
                 continue
@@ -458,7 +457,7 @@ class LogManager:
         self.checkpoint_high_watermarks()
         self.checkpoint_cleaned()
         self._remove(list(self._arrived))
-        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode()
+        mark = json.dumps({"version": MARK_VERSION, "brokerEpoch": broker_epoch}).encode()
         for directory in self._directories:
             directory.close(mark)
 

@@ -23,7 +23,10 @@ from headwater.wire.control_payload import (
     SERVER_OPTIONS,
     SERVICE,
     ControlFormatError,
+    NewerFormatError,
     error_detail,
+    format_detail,
+    format_of,
     pack,
     unpack,
 )
@@ -114,13 +117,15 @@ class ControlServer:
     ) -> bytes:
         try:
             request = unpack(cls, payload)
+        except NewerFormatError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, format_detail(error))
         except ControlFormatError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         try:
             work = cast("Coroutine[Any, Any, Message]", handler(request))
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
             context.add_callback(future.cancel)  # the caller gave up: so does the handler
-            return pack(future.result())
+            return pack(future.result(), format_of(payload))
         except KafkaError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, error_detail(error))
         except (HeadwaterError, CancelledError) as error:

@@ -24,6 +24,7 @@ from headwater.cli.status_view import (
     StatusView,
     as_document,
     build_view,
+    check_format,
     rates,
 )
 from headwater.cli.tables import console, table
@@ -103,6 +104,7 @@ class _Watcher:
             document = json.loads(reply.document)
         except ControlUnavailableError as error:
             return Answer(broker_id, address, problem=_short(error))
+            check_format(document)
         except ValueError as error:
             return Answer(broker_id, address, problem=f"unreadable status document: {error}")
         return Answer(broker_id, address, reply.ready, document)

@@ -13,6 +13,13 @@ from typing import Any
 FORMAT = 1
 
 
+def check_format(document: Mapping[str, Any]) -> None:
+    """Raises ValueError for a document that this command does not understand."""
+    found = document.get("format")
+    if found != FORMAT:
+        raise ValueError(f"format {found!r}, this command reads {FORMAT}: use the broker's version")
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
     """One partition. Offsets are the leader's; -1 where nobody tells."""

@@ -15,9 +15,9 @@ from headwater.wire.control import DrainReply, DrainRequest, StatusReply, Status
 from headwater.wire.control_payload import (
     CHANNEL_OPTIONS,
     ControlFormatError,
+    PeerFormats,
     error_from_detail,
     method_path,
-    pack,
     unpack,
 )
 from headwater.wire.schema import Message
@@ -33,6 +33,7 @@ class ControlClient:
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._formats = PeerFormats()
 
     def call(
         self, request: Message, reply: type[Reply], timeout_ms: int = CALL_TIMEOUT_MS
@@ -40,10 +41,15 @@ class ControlClient:
         """Send and wait for the reply. Raises ControlUnavailableError, KafkaError."""
         name = type(request).__name__
         send = self._channel.unary_unary(method_path(type(request)))
+        payload = b""
         try:
-            return unpack(reply, send(pack(request), timeout=timeout_ms / 1000))
+            payload = self._formats.pack(self.address, request)
+            return unpack(reply, send(payload, timeout=timeout_ms / 1000))
         except grpc.RpcError as error:
-            known = error_from_detail(error.details() or "")
+            detail = error.details() or ""
+            if self._formats.is_older(self.address, payload, request.versions[0], detail):
+                return self.call(request, reply, timeout_ms)
+            known = error_from_detail(detail)
             if known is not None:
                 raise known from error
             text = f"{name} to {self.address}: {error.code().name}: {error.details()}"

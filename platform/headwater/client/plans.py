@@ -58,6 +58,11 @@ def _rows(text: str, origin: str, key: str) -> list[Any]:
         document = json.loads(text)
     except ValueError as e:
         raise UsageError(f"{origin}: not JSON: {e}") from e
+    if isinstance(document, dict) and document.get("version", PLAN_VERSION) != PLAN_VERSION:
+        raise UsageError(
+            f"{origin}: version {document['version']!r}, known is {PLAN_VERSION}: write it anew, "
+            "or use the newer headwater command"
+        )
     rows = document.get(key) if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise UsageError(f'{origin}: no list "{key}"')

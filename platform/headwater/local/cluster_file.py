@@ -108,6 +108,10 @@ def save(directory: Path, cluster: ClusterFile) -> None:
     os.replace(scratch, directory / FILE_NAME)
 
 
+def _process(row: dict[str, Any]) -> ProcessRef:
+    return ProcessRef(row["name"], row["pid"], row["started"])
+
+
 def _decoded(document: dict[str, Any]) -> ClusterFile:
     manager = document["manager"]
     return ClusterFile(
@@ -119,8 +123,8 @@ def _decoded(document: dict[str, Any]) -> ClusterFile:
         zookeeper=document["zookeeper"],
         control_addresses=tuple(document["control_addresses"]),
         kind=document["kind"],
-        manager=ProcessRef(**manager) if manager else None,
-        processes=tuple(ProcessRef(**row) for row in document["processes"]),
+        manager=_process(manager) if manager else None,
+        processes=tuple(_process(row) for row in document["processes"]),
         external_zookeeper=document.get("external_zookeeper", ""),
         properties=document.get("properties", {}),
     )

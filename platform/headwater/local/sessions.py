@@ -19,6 +19,7 @@ from headwater.local.zk_session import DeadSession, close_session
 
 logger = logging.getLogger(__name__)
 
+FORMAT = 1
 FILE_NAME = "sessions.json"
 
 
@@ -63,11 +64,14 @@ class Sessions:
 
     def _load(self) -> dict[str, DeadSession]:
         try:
-            rows = json.loads(self._path.read_text())
+            document = json.loads(self._path.read_text())
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']}, this Headwater reads {FORMAT}")
+            rows = document["sessions"]
             return {n: DeadSession(i, bytes.fromhex(p)) for n, (i, p) in rows.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             # Only a shortcut is lost: the sessions in it expire by themselves.
             logger.warning(
                 "%s is unreadable (%r): left-over sessions will expire", self._path, error
@@ -79,7 +83,7 @@ class Sessions:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         scratch = self._path.with_name(f"{FILE_NAME}.new")
         with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-            json.dump(rows, out)
+            json.dump({"format": FORMAT, "sessions": rows}, out)
         os.replace(scratch, self._path)
 
 

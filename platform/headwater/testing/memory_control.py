@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from headwater.ports.control import ControlHandler, ControlUnavailableError
-from headwater.wire.control import FORMAT_VERSION
-from headwater.wire.schema import Message, decode, encode
+from headwater.wire.control_payload import pack, unpack
+from headwater.wire.schema import Message
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -53,11 +53,11 @@ class MemoryControlNetwork:
         handler = self._served.get(address, {}).get(type(request))
         if handler is None:
             raise ControlUnavailableError(f"{type(request).__name__} to {address}: refused")
-        arrived = decode(type(request), FORMAT_VERSION, encode(request, FORMAT_VERSION))
+        arrived = unpack(type(request), pack(request))
         self.log.append((address, arrived))
         answer = await handler(arrived)
         await asyncio.sleep(0)
-        return decode(reply, FORMAT_VERSION, encode(answer, FORMAT_VERSION))
+        return unpack(reply, pack(answer))
 
 
 class MemoryControl:

@@ -1,8 +1,10 @@
 """Control-plane messages between controller, brokers and managers (gRPC payloads).
 
-Never flexible by tags; `FORMAT_VERSION` leads every payload, and a receiver refuses a version it
-does not know. Every controller request is fenced by controller epoch and broker epoch; every
-partition state by leader epoch, partition epoch (the state znode's version) and topic id.
+A field that old brokers may miss is added with a tag (they skip it). Any other change raises
+`FORMAT_VERSION`, which leads every payload: a receiver refuses what is newer than it knows, and
+the sender repeats it in the older format. Every controller request is fenced by controller epoch
+and broker epoch; every partition state by leader epoch, partition epoch (the state znode's version)
+and topic id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
 """How a control message becomes the payload of a gRPC call, and how the channels are set up.
 
-A payload is int16 `FORMAT_VERSION` followed by the message's encoding of that version; the gRPC
+A payload is its int16 format version followed by the message's encoding of that version; the gRPC
 method is the name of the request's class. Server, async client and blocking client share this.
+
+A request goes out in the newest format of its class, and its reply comes in the request's. Who is
+sent a newer one refuses it, naming the newest that it reads (`format_detail`); the sender keeps
+that (`PeerFormats`) and speaks the older format, as long as nothing in the message needs the newer.
 """
 
 from __future__ import annotations
@@ -10,12 +14,14 @@ import struct
 from typing import TypeVar
 
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
-from headwater.wire.control import FORMAT_VERSION
-from headwater.wire.schema import Message, decode, encode
+from headwater.wire.schema import Message, SchemaError, decode, encode
 
 SERVICE = "headwater.Control"
 PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 KAFKA_ERROR_PREFIX = "kafka-error "
+FORMAT_PREFIX = "control-format "
+OLD_FORMAT_CALLS_MAX = 1000
+"""So many calls in the older format, then the newest is tried again: the peer may be new by now."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", PAYLOAD_BYTES_MAX),
@@ -49,14 +55,40 @@ class ControlFormatError(HeadwaterError):
     """A control payload of an unknown format version, or bytes that are no such message."""
 
 
+class NewerFormatError(ControlFormatError):
+    """A payload newer than this process reads, which is up to `newest`."""
+
+    def __init__(self, name: str, version: int, newest: int) -> None:
+        super().__init__(
+            f"{name} came in format {version}; this process reads 0 to {newest}: "
+            "run the newer Headwater here, too"
+        )
+        self.newest = newest
+
+
 def method_path(request: type[Message]) -> str:
     """The gRPC method that serves `request`: `/headwater.Control/LeaderAndIsrRequest`."""
     return f"/{SERVICE}/{request.__name__}"
 
 
-def pack(message: Message) -> bytes:
-    """The payload of `message`."""
-    return _PREFIX.pack(FORMAT_VERSION) + encode(message, FORMAT_VERSION)
+def pack(message: Message, version: int | None = None) -> bytes:
+    """The payload of `message`, in the newest format of its class or an older one.
+
+    Raises ControlFormatError when the older one cannot carry it.
+    """
+    if version is None:
+        version = type(message).versions[1]
+    try:
+        return _PREFIX.pack(version) + encode(message, version)
+    except SchemaError as error:
+        raise ControlFormatError(
+            f"{error}: the peer reads only that format; run the newer Headwater there, too"
+        ) from error
+
+
+def format_of(payload: bytes) -> int:
+    """The format version of a payload that was unpacked."""
+    return int(_PREFIX.unpack_from(payload)[0])
 
 
 def unpack(cls: type[M], payload: bytes) -> M:
@@ -64,15 +96,52 @@ def unpack(cls: type[M], payload: bytes) -> M:
     if len(payload) < _PREFIX.size:
         raise ControlFormatError(f"{cls.__name__}: a payload of {len(payload)} bytes")
     (version,) = _PREFIX.unpack_from(payload)
-    if not 0 <= version <= FORMAT_VERSION:
+    oldest, newest = cls.versions
+    if version > newest:
+        raise NewerFormatError(cls.__name__, version, newest)
+    if version < oldest:
         raise ControlFormatError(
-            f"{cls.__name__} came in format {version}; this process knows 0 to {FORMAT_VERSION}: "
-            "run the same Headwater version on every broker"
+            f"{cls.__name__} came in format {version}; this process reads {oldest} to {newest}: "
+            "run the newer Headwater on the sender, too"
         )
     try:
         return decode(cls, version, memoryview(payload)[_PREFIX.size :])
     except ValueError as error:
         raise ControlFormatError(f"{cls.__name__}: {error}") from error
+
+
+def format_detail(error: NewerFormatError) -> str:
+    """`error` as the details of a failed call, so that the caller can speak the older format."""
+    return f"{FORMAT_PREFIX}{error.newest} {error}"
+
+
+class PeerFormats:
+    """The newest format that each peer reads, where it refused a newer one."""
+
+    def __init__(self) -> None:
+        self._older: dict[str, list[int]] = {}
+        """Address -> [newest it reads, calls that are left until the newest is tried again]."""
+
+    def pack(self, address: str, request: Message) -> bytes:
+        """The payload for that peer. Raises ControlFormatError."""
+        newest = type(request).versions[1]
+        known = self._older.get(address)
+        if known is None:
+            return pack(request, newest)
+        known[1] -= 1
+        if known[1] <= 0:
+            del self._older[address]
+        return pack(request, min(known[0], newest))
+
+    def is_older(self, address: str, payload: bytes, oldest: int, detail: str) -> bool:
+        """Did the peer refuse `payload` for its format alone? Then the call is worth repeating."""
+        if not detail.startswith(FORMAT_PREFIX):
+            return False
+        newest = int(detail[len(FORMAT_PREFIX) :].partition(" ")[0])
+        if not oldest <= newest < format_of(payload):
+            return False
+        self._older[address] = [newest, OLD_FORMAT_CALLS_MAX]
+        return True
 
 
 def error_detail(error: KafkaError) -> str:

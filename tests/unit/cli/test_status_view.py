@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from headwater.cli.status import bar, render
-from headwater.cli.status_view import Answer, GroupRow, StatusView, as_document, build_view, rates
+from headwater.cli.status_view import (
+    Answer,
+    GroupRow,
+    StatusView,
+    as_document,
+    build_view,
+    check_format,
+    rates,
+)
 from headwater.local.cluster_file import ClusterFile
 
 
@@ -82,6 +92,13 @@ def test_a_broker_that_is_gone_is_told_and_harms_nothing() -> None:
     assert not shown.healthy
     assert shown.brokers[1].problem == "does not answer"
     assert shown.partitions[0].leader == 0
+
+
+def test_a_document_of_another_format_is_refused() -> None:
+    check_format({"format": 1, "of_a_newer_broker": 1})
+    for found in ({"format": 2}, {}):
+        with pytest.raises(ValueError, match="this command reads 1"):
+            check_format(found)
 
 
 def test_a_partition_that_nobody_hosts_is_known_from_metadata() -> None:

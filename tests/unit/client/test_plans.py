@@ -108,3 +108,8 @@ def test_a_plan_is_judged_by_what_moves_and_what_is() -> None:
     plan = {a: (1, 2), b: (1, 2), c: (1, 2), d: (1, 2)}
     now = current_plan([topic("t", (1, 2), (2, 1), (3,))])
     assert judge(plan, now, {c}) == {a: COMPLETE, b: FAILED, c: IN_PROGRESS, d: FAILED}
+
+
+def test_a_plan_of_another_version_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"plan\.json: version 2, known is 1"):
+        read_plan('{"version": 2, "partitions": []}', "plan.json")

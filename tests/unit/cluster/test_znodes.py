@@ -95,4 +95,68 @@ def test_what_tools_write() -> None:
         znodes.decode_partition_list("/p", b"[]")
     assert znodes.decode_config_change(b'"t"') == "topics/t"
     assert znodes.decode_config_change(b'{"version":2,"entity_path":"topics/t"}') == "topics/t"
-    assert znodes.decode_config_change(b"{") is None
+    for bad in (b"{", b"{}", b'{"version":3,"entity_path":"topics/t"}'):
+        with pytest.raises(znodes.ZnodeError):
+            znodes.decode_config_change(bad)
+
+
+OLDEST = {
+    "/cluster/id": (znodes.decode_cluster_id, {"id": "abc"}),
+    "/controller": (znodes.ControllerClaim.decode, {"brokerid": 1}),
+    "/brokers/ids/1": (
+        lambda data: znodes.BrokerRegistration.decode(1, data),
+        {
+            "cluster_id": "c", "endpoints": [], "control_address": "h:1", "directory_ids": [],
+            "boot_id": "", "clean_shutdown_epoch": -1, "format": 1,
+        },
+    ),
+    "/brokers/topics/t": (
+        lambda data: znodes.TopicAssignment.decode("t", data),
+        {"partitions": {"0": [1]}},
+    ),
+    "/state": (
+        lambda data: znodes.PartitionRecord.decode("/state", data),
+        {"leader": 1, "leader_epoch": 0, "isr": [1], "controller_epoch": 1},
+    ),
+    "/config/topics/t": (
+        lambda data: znodes.decode_overrides("/config/topics/t", data), {"config": {}}
+    ),
+    "/config/changes": (znodes.decode_config_change, {"entity_path": "topics/t"}),
+    "/latest_producer_id_block": (
+        znodes.ProducerIdBlock.decode,
+        {"broker": 1, "block_start": "0", "block_end": "9"},
+    ),
+    "/headwater/lives/1": (
+        lambda data: znodes.BrokerLife.decode("/headwater/lives/1", data),
+        {"broker_epoch": 1, "boot_id": ""},
+    ),
+    "/headwater/deletions/x": (
+        lambda data: znodes.Deletion.decode("/headwater/deletions/x", data),
+        {"topic": "t", "topic_id": "ASNFZ4mrze8BI0VniavN7w", "replicas": {}, "whole": True},
+    ),
+    "/log_dir_event": (
+        lambda data: znodes.decode_log_dir_event("/log_dir_event", data),
+        {"broker": 1},
+    ),
+    "/admin/reassign_partitions": (
+        lambda data: znodes.decode_partition_list("/admin/reassign_partitions", data),
+        {"partitions": []},
+    ),
+}  # fmt: skip
+"""Kind -> its decoder, and the least that it must hold."""
+
+
+@pytest.mark.parametrize("kind", OLDEST)
+def test_old_forms_and_new_keys_are_read_and_newer_versions_refused(kind: str) -> None:
+    decode, least = OLDEST[kind]
+    plain = decode(json.dumps(least).encode())
+    assert decode(json.dumps({**least, "of_the_next_release": {"a": [1]}}).encode()) == plain
+    for version in (99, "99", "next", None):
+        with pytest.raises(znodes.ZnodeError, match=rf"{kind}.*newer Headwater"):
+            decode(json.dumps({**least, "version": version}).encode())
+
+
+def test_a_registration_of_a_newer_format_is_refused() -> None:
+    decode, least = OLDEST["/brokers/ids/1"]
+    with pytest.raises(znodes.ZnodeError, match="format 2, this broker reads up to 1"):
+        decode(json.dumps({**least, "format": 2}).encode())

@@ -11,6 +11,7 @@ from headwater_broker.groups.hashing import java_hash, partition_of
 from headwater_broker.groups.records import (
     GroupMetadataValue,
     MemberMetadata,
+    NewerRecordError,
     OffsetCommitValue,
     group_key,
     group_record,
@@ -218,6 +219,14 @@ def test_unknown_kinds_of_keys_are_skipped() -> None:
     m.shard.replay(b"\x00\x63rest", b"anything")
     m.shard.replay(b"\x00", b"broken")
     assert m.shard.groups == {}
+
+
+@pytest.mark.parametrize(
+    "key", [offset_key("g", "t", 0), group_key("g")], ids=["an offset", "a group"]
+)
+def test_a_record_of_a_newer_version_is_not_skipped(key: bytes) -> None:
+    with pytest.raises(NewerRecordError, match=r"version 9.*newer Headwater"):
+        Machine().shard.replay(key, b"\x00\x09rest")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,17 @@ def test_an_unreadable_file_is_one_clear_error(tmp_path: Path, text: str, words:
         cluster_file.load(tmp_path)
 
 
+def test_what_a_newer_headwater_added_is_passed_over(tmp_path: Path) -> None:
+    saved(tmp_path, brokers=2)
+    path = tmp_path / "cluster.json"
+    document = json.loads(path.read_text())
+    process = {"name": "x", "pid": 1, "started": 0.5, "cgroup": "y"}
+    path.write_text(json.dumps({**document, "zone": "z", "processes": [process]}))
+    found = cluster_file.load(tmp_path)
+    assert found is not None and found.brokers == 2
+    assert [row.name for row in found.processes] == ["x"]
+
+
 def test_a_new_folder_gets_a_fresh_cluster_of_three(tmp_path: Path) -> None:
     one = resolve(tmp_path, None, None, SystemEntropy())
     other = resolve(tmp_path, None, None, SystemEntropy())

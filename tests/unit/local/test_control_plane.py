@@ -6,13 +6,17 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
+import grpc
 import pytest
 
 from headwater.client.control import ControlClient
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.control import ControlUnavailableError
 from headwater.wire.control import (
+    FORMAT_VERSION,
     AllocateProducerIdsReply,
     AllocateProducerIdsRequest,
     DrainReply,
@@ -20,8 +24,18 @@ from headwater.wire.control import (
     StatusReply,
     StatusRequest,
 )
-from headwater.wire.control_payload import ControlFormatError, pack, unpack
-from headwater.wire.schema import Message
+from headwater.wire.control_payload import (
+    OLD_FORMAT_CALLS_MAX,
+    ControlFormatError,
+    NewerFormatError,
+    PeerFormats,
+    format_detail,
+    format_of,
+    method_path,
+    pack,
+    unpack,
+)
+from headwater.wire.schema import Message, wire
 from headwater_broker.cluster.control_client import GrpcControlCalls
 from headwater_broker.server.control_grpc import ControlServer
 
@@ -131,5 +145,56 @@ def test_a_port_in_use_is_named() -> None:
 def test_an_unknown_format_version_is_refused() -> None:
     payload = bytearray(pack(StatusRequest()))
     payload[1] = 9
-    with pytest.raises(ControlFormatError, match="format 9"):
+    with pytest.raises(ControlFormatError, match=r"format 9.*run the newer Headwater here"):
         unpack(StatusRequest, bytes(payload))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStatusRequest(StatusRequest):
+    """Of a planted next format: one field that old brokers may miss, one that they must know."""
+
+    versions: ClassVar[tuple[int, int]] = (0, FORMAT_VERSION + 1)
+    hint: str = wire("string", f"{FORMAT_VERSION + 1}+", ignorable=True)
+    condition: str = wire("string", f"{FORMAT_VERSION + 1}+")
+
+
+NextStatusRequest.__name__ = StatusRequest.__name__  # the gRPC method
+
+
+def test_a_newer_client_speaks_the_older_format_to_an_older_broker(server: ControlServer) -> None:
+    request, where = NextStatusRequest(hint="x"), address(server)
+    with ControlClient(where) as client:
+        assert client.call(request, StatusReply).broker_id == 7
+        with pytest.raises(ControlUnavailableError, match="condition cannot be sent in version 0"):
+            client.call(NextStatusRequest(condition="must"), StatusReply)
+
+    async def run() -> None:
+        calls = GrpcControlCalls()
+        for _ in range(3):
+            assert (await calls.call(where, request, StatusReply, 5_000)).broker_id == 7
+        with pytest.raises(ControlUnavailableError, match="run the newer Headwater there"):
+            await calls.call(where, NextStatusRequest(condition="must"), StatusReply, 5_000)
+        await calls.close()
+
+    asyncio.run(run())
+
+
+def test_the_newest_format_is_tried_again_after_a_while() -> None:
+    formats = PeerFormats()
+    request = NextStatusRequest()
+    refusal = format_detail(NewerFormatError("StatusRequest", 1, 0))
+    first = formats.pack("a", request)
+    assert format_of(first) == 1
+    assert formats.is_older("a", first, 0, refusal)
+    spoken = [format_of(formats.pack("a", request)) for _ in range(OLD_FORMAT_CALLS_MAX + 1)]
+    assert spoken == [0] * OLD_FORMAT_CALLS_MAX + [1]
+    assert format_of(formats.pack("b", request)) == 1, "another peer"
+    assert not formats.is_older("a", pack(request, 0), 0, refusal), "it is refused for no format"
+    assert not formats.is_older("a", first, 1, refusal), "that old is not spoken any more"
+
+
+def test_a_reply_comes_in_the_format_of_its_request(server: ControlServer) -> None:
+    payload = pack(NextStatusRequest(), 0)
+    with grpc.insecure_channel(address(server)) as channel:
+        answer = channel.unary_unary(method_path(StatusRequest))(payload, timeout=5)
+    assert format_of(answer) == 0

@@ -71,7 +71,7 @@ def test_checkpoints_as_text() -> None:
     assert checkpoints.decode_offsets(data) == {("b-c", 1): 5, ("a", 0): 2}
     assert checkpoints.encode_epochs([(1, 0), (3, 9)]) == b"0\n2\n1 0\n3 9\n"
     assert checkpoints.decode_epochs(b"0\n1\n3 9\n") == [(3, 9)]
-    for bad in (b"", b"1\n0\n", b"0\n2\na 0 2\n", b"0\n1\nx\n"):
+    for bad in (b"", b"x\n0\n", b"0\n2\na 0 2\n", b"0\n1\nx\n"):
         with pytest.raises(checkpoints.CheckpointError):
             checkpoints.decode_offsets(bad)
     topic_id = UUID(int=1)

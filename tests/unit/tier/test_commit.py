@@ -242,7 +242,13 @@ def test_changed_properties_and_other_topics_are_refused(tmp_path: Path, log: Me
     other = replace(location, topic_id=location_at(tmp_path).topic_id.__class__(int=5))
     with pytest.raises(TableStateError, match="belongs to topic id"):
         LogTable(other)
-    DeltaTable(location.uri).alter.set_table_properties({"delta.appendOnly": "false"})
+    table = DeltaTable(location.uri)
+    table.alter.set_table_properties({"headwater.format": "2"}, raise_if_not_exists=False)
+    for checked in (True, False):
+        with pytest.raises(TableStateError, match="format 2, this Headwater reads up to 1: run"):
+            LogTable(location, checked=checked)
+    table.alter.set_table_properties({"headwater.format": "1"}, raise_if_not_exists=False)
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
     with pytest.raises(TableStateError, match=r"delta\.appendOnly is 'false'"):
         LogTable(location)
 

@@ -288,7 +288,10 @@ class TermOfOffice:
                 entity = znodes.decode_config_change((await self._store.get(path)).data)
             except NoNodeError:
                 continue
-            kind, _, name = (entity or "").partition("/")
+            except znodes.ZnodeError as e:
+                logger.error("a note of a config changed by hand is dropped: %s", e)
+                entity = ""
+            kind, _, name = entity.partition("/")
             broker = znodes.broker_of_config(name)
             if kind == "topics" and name in machine.state.topics:
                 await self._reload_config(machine, name)

@@ -1,0 +1,189 @@
+"""A planted next release, whose brokers live beside today's in one world.
+
+What a release may change, it changes: every control message has a format more; one has a field
+that only the new format carries, one a tagged field, one a tagged field inside; every JSON node of
+the metadata store has a key more. Planted at the edges: today's code runs between them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar, cast
+
+from headwater.ports.metadata_store import Create, Node, Operation, Set
+from headwater.wire.control import (
+    FORMAT_VERSION,
+    LeaderAndIsrRequest,
+    PartitionState,
+    UpdateMetadataRequest,
+    control_messages,
+)
+from headwater.wire.schema import Message, Struct, wire
+
+M = TypeVar("M", bound=Message)
+
+NEXT_VERSION = FORMAT_VERSION + 1
+NEXT_KEY = "of_the_next_release"
+WAVE = 7
+REASON = "a planted one"
+
+
+class Release:
+    """What brokers of one release say; this one is today's, and changes nothing."""
+
+    name = "today"
+
+    def __init__(self) -> None:
+        self.took: Counter[str] = Counter()
+        """What of the next release's additions its brokers met."""
+
+    def sent(self, message: Message) -> Message:
+        """A message as this release sends it."""
+        return message
+
+    def read_as(self, cls: type[M]) -> type[M]:
+        """The class by which this release reads it."""
+        return cls
+
+    def received(self, message: Message) -> None:
+        """It was read."""
+
+    def stored(self, operations: Sequence[Operation]) -> Sequence[Operation]:
+        """Writes to the store as this release makes them."""
+        return operations
+
+    def found(self, node: Node) -> Node:
+        """A node of the store as this release understands it."""
+        if NEXT_KEY.encode() in node.data:
+            self.took["node"] += 1
+        return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextPartitionState(PartitionState):
+    """With a tagged field."""
+
+    wave: int = wire("int32", tag=0, tagged="0+", default=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextLeaderAndIsrRequest(LeaderAndIsrRequest):
+    """With a tagged field: in both formats."""
+
+    versions: ClassVar[tuple[int, int]] = (0, NEXT_VERSION)
+    wave: int = wire("int32", tag=0, tagged="0+", default=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextUpdateMetadataRequest(UpdateMetadataRequest):
+    """With a field that the new format alone carries and the old can do without, and a tagged
+    field in each of its partitions."""
+
+    versions: ClassVar[tuple[int, int]] = (0, NEXT_VERSION)
+    reason: str = wire("string", f"{NEXT_VERSION}+", ignorable=True)
+    partitions: tuple[PartitionState, ...] = wire(NextPartitionState, array=True)
+
+
+def _next_classes() -> dict[type[Message], type[Message]]:
+    found: dict[type[Message], type[Message]] = {}
+    for name, cls in control_messages().items():
+        more: dict[str, Any] = {"__slots__": (), "versions": (0, NEXT_VERSION)}
+        found[cls] = cast(type[Message], type(f"Next{name}", (cls,), more))
+    found[LeaderAndIsrRequest] = NextLeaderAndIsrRequest
+    found[UpdateMetadataRequest] = NextUpdateMetadataRequest
+    return found
+
+
+_NEXT = _next_classes()
+
+
+def _grown(cls: type[Struct], value: Struct, **more: Any) -> Any:
+    """`value` as another class that has its fields and more."""
+    names = [field.name for field in dataclasses.fields(cast(Any, value))]
+    return cls(**{**{name: getattr(value, name) for name in names}, **more})
+
+
+class NextRelease(Release):
+    """The planted one."""
+
+    name = "next"
+
+    def sent(self, message: Message) -> Message:
+        """With the additions in use."""
+        more: dict[str, Any] = {}
+        if isinstance(message, LeaderAndIsrRequest):
+            more["wave"] = WAVE
+        elif isinstance(message, UpdateMetadataRequest):
+            more["reason"] = REASON
+            rows = (_grown(NextPartitionState, row, wave=WAVE) for row in message.partitions)
+            more["partitions"] = tuple(rows)
+        return cast(Message, _grown(_NEXT[type(message)], message, **more))
+
+    def read_as(self, cls: type[M]) -> type[M]:
+        return cast("type[M]", _NEXT[cls])
+
+    def received(self, message: Message) -> None:
+        if getattr(message, "reason", "") == REASON:
+            self.took["field"] += 1
+        if getattr(message, "wave", -1) == WAVE:
+            self.took["tagged field"] += 1
+        rows = getattr(message, "partitions", ())
+        self.took["inner tagged field"] += sum(getattr(row, "wave", -1) == WAVE for row in rows)
+
+    def stored(self, operations: Sequence[Operation]) -> Sequence[Operation]:
+        return [
+            replace(o, data=_with_key(o.data)) if isinstance(o, Create | Set) else o
+            for o in operations
+        ]
+
+    def found(self, node: Node) -> Node:
+        """Without the key: its reader took it."""
+        return replace(super().found(node), data=_without_key(node.data))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarelessUpdateMetadataRequest(NextUpdateMetadataRequest):
+    """With a field in every format, without a tag."""
+
+    careless: int = wire("int32", default=3)
+
+
+class CarelessRelease(NextRelease):
+    """One that changes what it may not."""
+
+    def sent(self, message: Message) -> Message:
+        sent = super().sent(message)
+        if isinstance(sent, NextUpdateMetadataRequest):
+            sent = cast(Message, _grown(CarelessUpdateMetadataRequest, sent))
+        return sent
+
+    def read_as(self, cls: type[M]) -> type[M]:
+        if cls is UpdateMetadataRequest:
+            return cast("type[M]", CarelessUpdateMetadataRequest)
+        return super().read_as(cls)
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    if not data.startswith(b"{"):
+        return None
+    return cast("dict[str, Any]", json.loads(data))
+
+
+def _text(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _with_key(data: bytes) -> bytes:
+    value = _object(data)
+    return data if value is None else _text({**value, NEXT_KEY: {"wave": WAVE}})
+
+
+def _without_key(data: bytes) -> bytes:
+    value = _object(data)
+    if value is None or value.pop(NEXT_KEY, None) is None:
+        return data
+    return _text(value)

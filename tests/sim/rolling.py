@@ -1,0 +1,109 @@
+"""Worlds in which brokers change their release one by one, under load, and change it back."""
+
+from __future__ import annotations
+
+from headwater_broker.cluster import znodes
+from sim.broker import Broker
+from sim.invariants import ViolationError
+from sim.plan import Plan
+from sim.releases import CarelessRelease, NextRelease, Release
+from sim.world import World
+
+STEP_S = 90.0
+"""At most so long until the cluster is whole after a step."""
+ACKS_PER_STEP = 20
+LOOK_EVERY = 50
+"""Turns."""
+DOWN_S = 0.5
+
+PLAN = Plan(
+    produce_pause_s=0.1,
+    faults={},
+    topics={"log": 2},
+    topic_configs={"min.insync.replicas": "2", "retention.ms": "-1"},
+)
+
+
+class RollingWorld(World):
+    """Up to the next release, and down again; at every step the controller first."""
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        super().__init__(seed, plan)
+        self.next = self.next_release()
+
+    def next_release(self) -> Release:
+        """What brokers change to."""
+        return NextRelease()
+
+    def work(self) -> None:
+        """Every step waits until the cluster is whole and producers went on."""
+        self._settle("start")
+        for release in (self.next, self.today):
+            while self.violation is None and any(b.release is not release for b in self.brokers):
+                broker = self._to_roll(release)
+                self._restart(broker, release)
+                self._settle(f"{broker} to {release.name}")
+        self._count()
+
+    def _to_roll(self, release: Release) -> Broker:
+        rest = [b for b in self.brokers if b.release is not release]
+        return next((b for b in rest if b.id == self._controller()), rest[0])
+
+    def _controller(self) -> int:
+        node = self.ensemble.tree.get(znodes.CONTROLLER)
+        return znodes.ControllerClaim.decode(node.data).broker_id
+
+    def _restart(self, broker: Broker, release: Release) -> None:
+        broker.release = release
+        if self.random.random() < 0.5:
+            broker.stop()
+            self.until(STEP_S, lambda: not broker.is_up)
+        else:
+            broker.kill("kill -9")
+            broker.start_later(DOWN_S)
+
+    def _settle(self, step: str) -> None:
+        acked = self._acks()
+        seen = 0
+
+        def done() -> bool:
+            nonlocal seen
+            seen += 1
+            is_due = seen % LOOK_EVERY == 0 and self._acks() >= acked + ACKS_PER_STEP
+            return is_due and not self.not_joined()
+
+        self.until(STEP_S, done)
+        if self.violation is not None:
+            return
+        missing = self.not_joined()
+        if missing or self._acks() < acked + ACKS_PER_STEP:
+            text = f"{STEP_S:.0f} s after {step}: {missing or 'producers stand still'}"
+            self.broken(ViolationError("RollsOn", text))
+            return
+        self.note(f"whole after {step}")
+        self._add("steps", 1)
+        by_id = {b.id: b.release.name for b in self.brokers}
+        leading = by_id.pop(self._controller())
+        for name in by_id.values():
+            self._add(f"{leading} leads {name}", 1)
+
+    def _add(self, what: str, times: int) -> None:
+        counts = self.fate.counts
+        counts[what] = counts.get(what, 0) + times
+
+    def _count(self) -> None:
+        for (caller, callee, version), times in self.control.spoken.items():
+            self._add(f"{caller} to {callee} in format {version}", times)
+        for release in (self.today, self.next):
+            for what, times in release.took.items():
+                self._add(f"{release.name} took {what}", times)
+
+    def _acks(self) -> int:
+        return sum(len(ledger.acked) for ledger in self.ledgers.values())
+
+
+class CarelessWorld(RollingWorld):
+    """Up to a release that old brokers cannot read."""
+
+    def next_release(self) -> Release:
+        return CarelessRelease()

@@ -1,0 +1,36 @@
+"""Two releases side by side, rolling from old to new and back while records are produced."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.rolling import PLAN, CarelessWorld, RollingWorld
+from sim.world import run
+
+SEEDS = range(3)
+
+SPOKEN = {"next to next in format 1", "next to today in format 0", "today to next in format 0"}
+LED = {"today leads next", "next leads today", "next leads next"}
+TOOK = {
+    "next took node",
+    "next took field",
+    "next took tagged field",
+    "next took inner tagged field",
+    "today took node",
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brokers_of_two_releases_live_together(seed: int) -> None:
+    outcome = run(seed, plan=PLAN, kind=RollingWorld)
+    assert outcome.violation is None, "\n".join(outcome.log[-30:])
+    assert outcome.counts["steps"] == 7, "the start, three brokers up, three down"
+    met = {name for name, times in outcome.counts.items() if times}
+    assert met >= SPOKEN | LED | TOOK, "every pair of releases met, and what is new was in use"
+    assert "next to today in format 1" not in met
+
+
+def test_a_change_that_old_brokers_cannot_read_is_seen() -> None:
+    outcome = run(0, plan=PLAN, kind=CarelessWorld)
+    assert outcome.violation is not None
+    assert outcome.violation.name == "RollsOn"

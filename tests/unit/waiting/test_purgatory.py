@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any, cast
 
 from headwater_broker.waiting.purgatory import (
     SWEEP_MIN,
@@ -47,6 +48,20 @@ class Number:
 async def turns(count: int = 4) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+class OneInstant:
+    """The running loop at a standstill of its clock: what is parked together ends together."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time()
+
+    def time(self) -> float:
+        return self._now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
 
 
 def run(scenario) -> None:  # type: ignore[no-untyped-def]
@@ -162,7 +177,8 @@ def test_answered_waiters_do_not_pile_up_in_a_gauge() -> None:
 
 def test_a_gauge_that_nobody_adds_to_lets_go_of_those_who_expired() -> None:
     async def scenario() -> None:
-        purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
+        loop = cast(asyncio.AbstractEventLoop, OneInstant())
+        purgatory, number, ends = Purgatory(loop), Number(), []
         gauge = Gauge(purgatory, number.read)
         last = Recorder(purgatory, "last", ends)
         for index in range(3 * SWEEP_MIN):

@@ -130,6 +130,10 @@ def read_all(
             continue
         total += read.slice.size_bytes
         is_urgent = is_urgent or read.is_remote or read.diverging is not None
+        # One answer holds one segment's batches: what ends an older one does not wait for more.
+        is_urgent = is_urgent or (
+            read.slice.size_bytes > 0 and read.slice.file is not partition.log.active.file
+        )
     return reads, total, is_urgent
 
 

@@ -30,7 +30,7 @@ from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.coordinators import build_groups
 from headwater_broker.node.dynamic import DynamicConfigs
 from headwater_broker.replication.replica_manager import ReplicaManager
-from headwater_broker.server.listener import Listener
+from headwater_broker.server.listener import Listener, connection_overrides
 from headwater_broker.waiting.purgatory import Purgatory
 
 
@@ -112,6 +112,9 @@ def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Li
         idle_ms=values.integer("connections.max.idle.ms"),
         connections_max=values.integer("max.connections"),
         connections_per_host_max=values.integer("max.connections.per.ip"),
+        connections_of_host=connection_overrides(
+            values.strings("max.connections.per.ip.overrides")
+        ),
     )
     dynamic.on_change.append(lambda config: listener.limit_connections(config.values))
     return listener

@@ -96,6 +96,12 @@ class BrokerCollector(Collector):
         )
         for name, text, value in rows_:
             yield GaugeMetricFamily(f"headwater_{name}", text, value=value)
+        replicas = services.replicas
+        for name, text, count in (
+            ("isr_shrinks", "ISRs that a leader here made smaller.", replicas.isr_shrinks_total),
+            ("isr_expands", "ISRs that a leader here made larger.", replicas.isr_expands_total),
+        ):
+            yield CounterMetricFamily(f"headwater_{name}", text, value=count)
 
     def _groups(self, services: Services) -> Iterator[Metric]:
         members = GaugeMetricFamily(

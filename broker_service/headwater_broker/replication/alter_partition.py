@@ -43,6 +43,9 @@ class IsrChanges:
         self._due: dict[tuple[UUID, int], Partition] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self.shrinks_total = 0
+        """ISRs of this broker's partitions that became smaller because followers fell behind."""
+        self.expands_total = 0
 
     def propose(self, partition: Partition) -> None:
         """Send `partition.isr_item` soon, together with what else is due."""
@@ -114,6 +117,9 @@ class IsrChanges:
             if result.error_code:
                 name = ErrorCode(result.error_code).name
                 _log.info("%r: ISR %s refused: %s", partition, partition.pending_isr, name)
+            size = len(partition.isr)
             if partition.isr_answered(item, result, retry_at):
                 again[key] = partition
+            self.shrinks_total += len(partition.isr) < size
+            self.expands_total += len(partition.isr) > size
         return again

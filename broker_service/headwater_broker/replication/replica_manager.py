@@ -230,6 +230,16 @@ class ReplicaManager:
             "fetchers": self._fetchers.describe(),
         }
 
+    @property
+    def isr_shrinks_total(self) -> int:
+        """How often a leader here made its ISR smaller."""
+        return self._isr_changes.shrinks_total
+
+    @property
+    def isr_expands_total(self) -> int:
+        """How often a leader here made its ISR larger."""
+        return self._isr_changes.expands_total
+
     async def close(self) -> None:
         """Stop fetchers and pending ISR changes; logs stay open (LogManager closes them)."""
         for task in list(self._taking):

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from headwater.config.keys import Values
@@ -29,6 +29,19 @@ SWEEP_MAX_S = 10.0
 logger = logging.getLogger(__name__)
 
 
+def connection_overrides(rows: Iterable[str]) -> dict[str, int]:
+    """`address:count` rows of max.connections.per.ip.overrides. Raises UsageError."""
+    found = {}
+    for row in rows:
+        host, _, count = row.rpartition(":")
+        if not host or not count.isdecimal():
+            raise UsageError(
+                f"config max.connections.per.ip.overrides: {row!r} is not valid; use address:count"
+            )
+        found[host] = int(count)
+    return found
+
+
 class Listener:
     """A listener by Kafka's meaning: name, host and port; it owns its connections."""
 
@@ -46,6 +59,7 @@ class Listener:
         idle_ms: int = 600_000,
         connections_max: int = 2**31 - 1,
         connections_per_host_max: int = 2**31 - 1,
+        connections_of_host: Mapping[str, int] | None = None,
     ) -> None:
         self.services = services
         self.rows = rows
@@ -61,6 +75,7 @@ class Listener:
         )
         self._connections_max = connections_max
         self._per_host_max = connections_per_host_max
+        self._of_host = connections_of_host or {}
         self._sweep_s = min(idle_ms / 1000 / SWEEP_SHARE, SWEEP_MAX_S)
         self._idle_ticks = max(int(idle_ms / 1000 / self._sweep_s), 1)
         self._connections: set[Connection] = set()
@@ -141,8 +156,9 @@ class Listener:
         meters.connections_total += 1
         if meters.connections > self._connections_max:
             return f"more than {self._connections_max} connections (max.connections)"
-        if self._hosts[host] > self._per_host_max:
-            return f"more than {self._per_host_max} connections of {host} (max.connections.per.ip)"
+        most = self._of_host.get(host, self._per_host_max)
+        if self._hosts[host] > most:
+            return f"more than {most} connections of {host} (max.connections.per.ip)"
         return ""
 
     def forget(self, connection: Connection) -> None:

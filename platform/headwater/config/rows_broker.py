@@ -201,6 +201,8 @@ _NETWORK = (
          dynamic=True),
     _row("max.connections.per.ip", Kind.INT, 2**31 - 1, "", "Connections per client address.",
          minimum=0, dynamic=True),
+    _row("max.connections.per.ip.overrides", Kind.LIST, (), "",
+         "address:count, where an address may have another number of connections."),
     _row("connections.max.idle.ms", Kind.LONG, 600_000, "ms",
          "An idle connection is closed after this time.", minimum=1),
     _row("fetch.max.bytes", Kind.INT, 55 << 20, "bytes", "Bytes of one fetch reply.",

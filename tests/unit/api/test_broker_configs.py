@@ -10,7 +10,7 @@ import pytest
 
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
-from headwater.ports.metadata_store import Create
+from headwater.ports.metadata_store import Create, Set
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
 from headwater.wire.apis.k19_create_topics import (
@@ -159,6 +159,37 @@ def test_configs_written_by_hand_are_taken() -> None:
         done = await change(one, BROKER, "1", ("num.partitions", DELETE, None))
         assert done == (ErrorCode.NONE, "")
         assert one.view.broker_configs == {"1": {}}
+
+    play(story, brokers=1)
+
+
+def test_topic_configs_written_by_hand_are_taken_and_their_notes_go() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        body = encode(CreateTopicsRequest(topics=(topic,), timeout_ms=5000), 7)
+        await one.calls.forward(19, 7, body)
+        path, notes = znodes.topic_config_path("t"), znodes.CONFIG_CHANGES
+
+        async def write(number: int, note: bytes, **configs: str) -> None:
+            written = {k.replace("_", "."): v for k, v in configs.items()}
+            await one.store.ensure_path(path)
+            await one.store.multi(
+                [
+                    Set(path, znodes.encode_overrides(written)),
+                    Create(f"{notes}/config_change_{number}", note),
+                ]
+            )
+            await until(lambda: not any(p.startswith(f"{notes}/") for p in cluster.tree.paths()))
+
+        await write(1, b'"t"', retention_ms="5", segment_bytes="9999")
+        await until(
+            lambda: one.view.topics["t"].configs == {"retention.ms": "5", "segment.bytes": "9999"}
+        )
+        await write(2, b'{"version":2,"entity_path":"topics/t"}', retention_ms="never")
+        await write(3, b'"of nobody"')
+        await write(4, b'"t"', retention_ms="6")
+        await until(lambda: one.view.topics["t"].configs == {"retention.ms": "6"})
 
     play(story, brokers=1)
 

@@ -91,6 +91,10 @@ def test_controlled_shutdown_hands_over(world: World) -> None:
     world.create("t", (1, 2), (2, 1))
     world.create("single", (1,))
     epoch = world.registered[1].epoch
+    for broker_id, told in ((1, epoch - 1), (9, epoch)):
+        refused = world.ask(lambda token, b=broker_id, e=told: ControlledShutdown(token, b, e))
+        assert refused.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert [world.partition("t", i).leader for i in (0, 1)] == [1, 2]
     reply = world.ask(lambda token: ControlledShutdown(token, 1, epoch))
     assert (reply.error_code, reply.remaining) == (0, 0)
     assert [world.partition("t", i).leader for i in (0, 1)] == [2, 2]

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from headwater.ports.metadata_store import SessionExpiredError
+from headwater.errors import UsageError
+from headwater.ports.metadata_store import Create, SessionExpiredError
 from headwater.testing.memory_store import MemoryTree
 from headwater.wire.control import BrokerEndpoint
 from headwater_broker.cluster import znodes
@@ -45,6 +46,58 @@ def test_a_broker_without_a_session_for_a_moment_registers_again() -> None:
         node = await store.get(znodes.broker_path(7))
         assert node.czxid == membership.broker_epoch
         assert node.ephemeral_owner == store.session().session_id
+        await membership.stop()
+
+    asyncio.run(story())
+
+
+def described(host: str, cluster_id: str) -> znodes.BrokerRegistration:
+    return znodes.BrokerRegistration(
+        broker_id=7,
+        cluster_id=cluster_id,
+        endpoints=(BrokerEndpoint(host=host, port=9000),),
+        control_address=f"{host}:9100",
+    )
+
+
+def test_an_id_that_a_live_broker_holds_is_refused() -> None:
+    async def story() -> None:
+        tree = MemoryTree()
+        one, other = tree.connect(), tree.connect()
+        cluster_id = await ensure_cluster(one, CountingEntropy(), None)
+        first = Membership(
+            one, FakeClock(), lambda: described("first", cluster_id), session_timeout_ms=1000
+        )
+        await first.start()
+        second = Membership(
+            other, HastyClock(), lambda: described("second", cluster_id), session_timeout_ms=1000
+        )
+        with pytest.raises(UsageError, match=r"broker id 7 .*first:9100"):
+            await second.start()
+        await first.stop()
+
+    asyncio.run(story())
+
+
+def test_what_an_own_former_session_left_is_waited_for() -> None:
+    async def story() -> None:
+        tree = MemoryTree()
+        former, now = tree.connect(), tree.connect()
+        cluster_id = await ensure_cluster(now, CountingEntropy(), None)
+        await former.multi(
+            [Create(znodes.broker_path(7), described("h", cluster_id).encode(), ephemeral=True)]
+        )
+        membership = Membership(
+            now, FakeClock(), lambda: described("h", cluster_id), session_timeout_ms=1000
+        )
+        starting = asyncio.create_task(membership.start())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not starting.done()
+        former.expire()
+        epoch = await asyncio.wait_for(starting, 20)
+        node = await now.get(znodes.broker_path(7))
+        assert (node.czxid, node.ephemeral_owner) == (epoch, now.session().session_id)
         await membership.stop()
 
     asyncio.run(story())

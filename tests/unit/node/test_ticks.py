@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 from headwater_broker.node.ticks import Ticks
@@ -15,8 +16,10 @@ class Timers:
     def __init__(self) -> None:
         self.due: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
 
-    def call_later(self, delay: float, work: Callable[..., None], *args: Any) -> None:
-        self.due.append((delay, work, args))
+    def call_later(self, delay: float, work: Callable[..., None], *args: Any) -> SimpleNamespace:
+        row = (delay, work, args)
+        self.due.append(row)
+        return SimpleNamespace(cancel=lambda: self.due.remove(row))
 
     def run_next(self) -> None:
         _, work, args = self.due.pop(0)
@@ -46,3 +49,14 @@ def test_work_that_fails_comes_again_after_its_interval() -> None:
     timers.run_next()
     assert len(calls) == 2
     assert [delay for delay, *_ in timers.due] == [300]
+
+
+def test_nothing_runs_after_the_stop_not_even_again_what_runs_then() -> None:
+    timers = Timers()
+    ticks = Ticks(cast(asyncio.AbstractEventLoop, timers))
+    ticks.every("other", 5, lambda: None)
+    ticks.every("stops", 1, ticks.stop)
+    timers.due.reverse()
+    _, work, args = timers.due[0]
+    work(*args)
+    assert timers.due == []

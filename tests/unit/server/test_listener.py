@@ -1,13 +1,24 @@
-"""A listener's own settings: buffers of the sockets it accepts."""
+"""What a listener grants a connection: buffers, a place among others, time, requests in flight."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 from pathlib import Path
 
-from headwater.client.connection import open_connection
+import pytest
+
+from headwater.client.connection import Connection, open_connection
+from headwater.errors import UsageError
+from headwater.wire.apis.k01_fetch import PartitionData
+from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
+from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
+from headwater.wire.catalog import encode_request
+from headwater_broker.node.data_plane import build_listener
+from headwater_broker.server.listener import connection_overrides
 from solo_broker import SoloBroker
+from unit.server.test_data_plane import batch, fetch, produce, serve
 
 
 def buffers(folder: Path, **properties: str) -> list[int]:
@@ -34,3 +45,143 @@ def test_buffers_are_the_systems_unless_they_are_set(tmp_path: Path) -> None:
     given = buffers(tmp_path / "b", **asked)
     assert given == [60_000, 80_000]  # Linux doubles what is asked for
     assert given[0] != default[0] and given[1] != default[1]
+
+
+async def closed(connection: Connection) -> bool:
+    """True when the broker closed it; a request it still serves is answered."""
+    try:
+        await connection.call(MetadataRequest(topics=()), MetadataResponse)
+    except ConnectionError:
+        return True
+    return False
+
+
+async def connect_from(port: int, host: str) -> bool:
+    """One connection from a loopback address of its own; False when the broker refused it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+    body = encode_request(ApiVersionsRequest(), 0, 1, None)
+    try:
+        writer.write(len(body).to_bytes(4, "big") + body)
+        served = bool(await reader.read(4))
+    except ConnectionError:
+        served = False
+    KEPT.append(writer)
+    return served
+
+
+KEPT: list[asyncio.StreamWriter] = []
+
+
+def test_connections_per_address_are_bounded_with_exceptions(tmp_path: Path) -> None:
+    async def run() -> None:
+        limits = {
+            "max_connections_per_ip": "1",
+            "max_connections_per_ip_overrides": "127.0.0.3:2,127.0.0.4:0",
+        }
+        async with SoloBroker(tmp_path, **limits) as broker:
+            assert [await connect_from(broker.port, "127.0.0.1") for _ in range(2)] == [True, False]
+            assert await connect_from(broker.port, "127.0.0.2")
+            of_three = [await connect_from(broker.port, "127.0.0.3") for _ in range(3)]
+            assert of_three == [True, True, False]
+            assert not await connect_from(broker.port, "127.0.0.4")
+            KEPT[0].close()
+            while broker.listener._hosts["127.0.0.1"]:
+                await asyncio.sleep(0)
+            assert await connect_from(broker.port, "127.0.0.1"), "the place is free again"
+        for writer in KEPT:
+            writer.close()
+        KEPT.clear()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("row", ["127.0.0.1", "127.0.0.1:many", ":3", "127.0.0.1:-1"])
+def test_a_bad_exception_is_told_at_the_start(row: str) -> None:
+    with pytest.raises(UsageError, match="address:count"):
+        connection_overrides((row,))
+
+
+def test_connections_of_the_broker_are_bounded_over_all_listeners(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with SoloBroker(tmp_path, max_connections="2") as broker:
+            second = build_listener(broker.dynamic, broker.services, "OTHER")
+            port = await second.start("127.0.0.1", 0)
+            ports = (broker.port, port, port)
+            assert [await connect_from(p, "127.0.0.1") for p in ports] == [True, True, False]
+            await second.close()
+        KEPT.clear()
+
+    asyncio.run(run())
+
+
+def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with SoloBroker(tmp_path) as broker:
+            broker.create_topic("t")
+            idle, waiting, active = [
+                await open_connection("127.0.0.1", broker.port) for _ in range(3)
+            ]
+            parked = asyncio.create_task(fetch(waiting, "t", 0, max_wait_ms=2**31 - 1))
+            while not broker.services.purgatories.fetch.parked:
+                await asyncio.sleep(0)
+            for _ in range(broker.listener._idle_ticks + 1):
+                assert not await closed(active)
+                broker.listener._sweep()
+            assert await closed(idle)
+            assert not await closed(active)
+            await produce(active, "t", batch())
+            assert (await parked).high_watermark == 1
+            for connection in (waiting, active):
+                connection.close()
+
+    asyncio.run(run())
+
+
+def test_no_more_is_read_while_too_many_requests_are_in_flight(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        other = await open_connection("127.0.0.1", broker.port)
+        size, purgatory = len(batch()), broker.services.purgatories.fetch
+
+        def ask(batches: int) -> asyncio.Task[PartitionData]:
+            wanted = fetch(c, "t", 0, max_wait_ms=2**31 - 1, min_bytes=batches * size)
+            return asyncio.create_task(wanted)
+
+        asks = [ask(1), ask(2)]
+        while purgatory.parked < 2:
+            await asyncio.sleep(0)
+        (served,) = [x for x in broker.listener._connections if x.in_flight]
+        assert not served._transport.is_reading()
+        asks += [ask(3), ask(4)]
+        for _ in range(3):
+            assert not await closed(other), "others are served meanwhile"
+        assert purgatory.parked == served.in_flight == 2
+        for done in range(4):
+            await produce(other, "t", batch())
+            assert (await asks[done]).high_watermark == done + 1
+        assert served._transport.is_reading()
+        other.close()
+
+    serve(tmp_path, scenario, queued_max_requests="2")
+
+
+def test_an_error_nobody_foresaw_closes_only_its_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*_: object) -> MetadataResponse:
+        raise RuntimeError("a defect")
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path) as broker:
+            broker.create_topic("t")
+            row = broker.listener.rows[MetadataRequest.api_key]
+            hit = await open_connection("127.0.0.1", broker.port)
+            other = await open_connection("127.0.0.1", broker.port)
+            broker.listener.rows[row.key] = dataclasses.replace(row, handler=breaks)
+            assert await closed(hit)
+            broker.listener.rows[row.key] = row
+            assert not await closed(other)
+            other.close()
+
+    asyncio.run(run())
+    assert "a defect" in caplog.text

@@ -1,0 +1,109 @@
+"""What clients are told of dead replicas, of internal topics, and of where a group lives."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headwater.client.connection import Connection, open_connection
+from headwater.errors import ErrorCode
+from headwater.wire.apis.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+from headwater.wire.apis.k10_find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, creatable
+from solo_broker import SoloBroker
+from unit.server.test_data_plane import Scenario
+
+
+def serve(folder: Path, scenario: Scenario) -> None:
+    async def run() -> None:
+        broker = SoloBroker(folder, offsets_topic_num_partitions="3")
+        broker.racks = {2: "x"}  # brokers 1 and 2 live, 3 does not
+        async with broker:
+            connection = await open_connection("127.0.0.1", broker.port)
+            await asyncio.wait_for(scenario(broker, connection), 30)
+            connection.close()
+
+    asyncio.run(run())
+
+
+async def row(c: Connection, version: int) -> MetadataResponsePartition:
+    request = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
+    (topic,) = (await c.call(request, MetadataResponse, version=version)).topics
+    assert topic.error_code == 0, "a partition's error is not its topic's"
+    (partition,) = topic.partitions
+    return partition
+
+
+@pytest.mark.parametrize("version", [0, 1, 5, 12])
+def test_dead_replicas_are_named_beside_a_live_leader(tmp_path: Path, version: int) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2, 3), isr=(1, 3))
+        told = await row(c, version)
+        assert told.leader_id == 1
+        if version == 0:
+            assert told.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+            assert (told.replica_nodes, told.isr_nodes) == ((1, 2), (1,))
+        else:
+            assert told.error_code == 0
+            assert (told.replica_nodes, told.isr_nodes) == ((1, 2, 3), (1, 3))
+        assert told.offline_replicas == ((3,) if version >= 5 else ())
+
+    serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [0, 12])
+def test_a_dead_leader_is_none(tmp_path: Path, version: int) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2, 3), leader=3)
+        told = await row(c, version)
+        assert (told.error_code, told.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+
+    serve(tmp_path, scenario)
+
+
+async def coordinator(c: Connection) -> FindCoordinatorResponse:
+    return await c.call(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, version=1)
+
+
+def test_the_first_look_for_a_coordinator_makes_its_topic(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        found = await coordinator(c)
+        assert (found.error_code, found.node_id, found.port) == (0, 1, broker.port)
+        assert (await coordinator(c)).node_id == 1
+        assert broker.forwarded == [19], "once"
+        assert len(broker.view.topics[OFFSETS_TOPIC].partitions) == 3
+
+    serve(tmp_path, scenario)
+
+
+def test_a_coordinator_that_is_dead_is_not_available(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic(OFFSETS_TOPIC, 3, replicas=(1, 3), leader=3)
+        told = await coordinator(c)
+        assert told.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (told.node_id, told.host, told.port) == (-1, "", -1)
+
+    serve(tmp_path, scenario)
+
+
+def test_the_offsets_topic_has_settings_of_its_own(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        made = creatable(broker.services, OFFSETS_TOPIC)
+        assert (made.num_partitions, made.replication_factor) == (3, 2), "no more than live"
+        configs = {row.name: row.value for row in made.configs}
+        assert configs["cleanup.policy"] == "compact"
+        assert configs["segment.bytes"] == str(100 << 20)
+        plain = creatable(broker.services, "t")
+        assert (plain.num_partitions, plain.replication_factor, plain.configs) == (1, 1, ())
+
+    serve(tmp_path, scenario)

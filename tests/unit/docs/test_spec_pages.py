@@ -1,0 +1,62 @@
+"""The pages docs/spec-*.md name tests that exist, and together tell of every statement."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted((ROOT / "docs").glob("spec-*.md"))
+_NAMED = re.compile(r"`([\w/]+\.py)?(?:::(\w+))?`")
+_DEFAULT = re.compile(r"Tests are in\s+`([\w/]+)`")
+_ROW = re.compile(r"^\| B1-([\d, to]+) \|", re.MULTILINE)
+FIRST, LAST = 68, 477
+"""The statements about the broker (B1-068 to 477): start, requests, log, replication, offsets."""
+
+
+def files(page: str, path: str) -> list[Path]:
+    """What a page may mean by `path`: from the root, from its folder of tests, or by its name."""
+    folder = _DEFAULT.search(page)
+    roots = [ROOT, *([ROOT / folder[1]] if folder else [])]
+    found = [root / path for root in roots if (root / path).is_file()]
+    if found or "/" in path:
+        return found
+    return [p for p in (ROOT / "tests").rglob(path) if p.name == path]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_test_it_names_is_there(path: Path) -> None:
+    page = path.read_text()
+    file, missing, count = "", [], 0
+    for named, test in _NAMED.findall(page):
+        if not (named or test):
+            continue
+        if named:
+            file = named
+            if not Path(named).name.startswith("test_"):
+                continue  # a module of the project
+        count += 1
+        texts = [p.read_text() for p in files(page, file)]
+        if not texts or (test and not any(f"def {test}(" in text for text in texts)):
+            missing.append(f"{file}::{test}")
+    assert missing == []
+    assert count > 10
+
+
+def told() -> dict[int, int]:
+    """How often the pages tell of each statement."""
+    found: dict[int, int] = {}
+    for path in PAGES:
+        for cell in _ROW.findall(path.read_text()):
+            for part in cell.split(","):
+                first, _, last = part.strip().partition(" to ")
+                for number in range(int(first), int(last or first) + 1):
+                    found[number] = found.get(number, 0) + 1
+    return found
+
+
+def test_every_statement_about_the_broker_is_told_of() -> None:
+    numbers = told()
+    assert [n for n in range(FIRST, LAST + 1) if n not in numbers] == []

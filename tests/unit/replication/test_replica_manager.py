@@ -1,0 +1,237 @@
+"""What LeaderAndIsr and StopReplica do to the replicas of a broker and to their logs on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from headwater.errors import ErrorCode
+from headwater.records.builder import build_batch
+from headwater.wire.control import (
+    LeaderAndIsrReply,
+    LeaderAndIsrRequest,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaReply,
+    StopReplicaRequest,
+)
+from solo_broker import BROKER_EPOCH, SoloBroker
+
+A, B = UUID(int=1), UUID(int=2)
+NAMES = {A: "a", B: "b"}
+Story = Callable[[SoloBroker], Awaitable[None]]
+
+
+def play(folder: Path, story: Story) -> None:
+    async def run() -> None:
+        async with SoloBroker(folder) as broker:
+            await story(broker)
+
+    asyncio.run(run())
+
+
+def state(topic_id: UUID = A, partition: int = 0, **more: Any) -> PartitionState:
+    defaults = {"leader_id": 1, "leader_epoch": 1, "partition_epoch": 1, "is_new": True}
+    values = {"isr": (1, 2), "replicas": (1, 2), **defaults, **more}
+    return PartitionState(topic=NAMES[topic_id], topic_id=topic_id, partition=partition, **values)
+
+
+def tell(
+    broker: SoloBroker, *states: PartitionState, controller_epoch: int = 5, full: bool = False
+) -> LeaderAndIsrReply:
+    return broker.replicas.apply_leader_and_isr(
+        LeaderAndIsrRequest(
+            controller_id=1,
+            controller_epoch=controller_epoch,
+            broker_epoch=BROKER_EPOCH,
+            full=full,
+            partitions=states,
+        )
+    )
+
+
+def codes(reply: LeaderAndIsrReply | StopReplicaReply) -> list[ErrorCode]:
+    return [ErrorCode(row.error_code) for row in reply.partitions]
+
+
+def stop(
+    broker: SoloBroker,
+    topic_id: UUID = A,
+    *,
+    delete: bool,
+    leader_epoch: int = -1,
+    controller_epoch: int = 5,
+) -> StopReplicaReply:
+    row = StopReplicaPartition(
+        topic=NAMES[topic_id],
+        topic_id=topic_id,
+        partition=0,
+        leader_epoch=leader_epoch,
+        delete=delete,
+    )
+    return broker.replicas.stop_replica(
+        StopReplicaRequest(
+            controller_id=1,
+            controller_epoch=controller_epoch,
+            broker_epoch=BROKER_EPOCH,
+            partitions=(row,),
+        )
+    )
+
+
+def fill(broker: SoloBroker, topic: str = "a") -> None:
+    data = memoryview(bytearray(build_batch([(1, None, b"x", ())])))
+    broker.replicas.lookup(topic, 0).append(data, 1, 0)
+
+
+def on_disk(broker: SoloBroker, topic: str = "a") -> bool:
+    return broker.logs.get(topic, 0) is not None
+
+
+def test_a_deposed_controller_is_told_so_and_nothing_else(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state())
+        late = tell(broker, state(B), controller_epoch=4)
+        assert (late.error_code, late.partitions) == (ErrorCode.STALE_CONTROLLER_EPOCH, ())
+        stale = stop(broker, delete=True, controller_epoch=4)
+        assert (stale.error_code, stale.partitions) == (ErrorCode.STALE_CONTROLLER_EPOCH, ())
+        assert on_disk(broker) and not on_disk(broker, "b")
+        tell(broker, controller_epoch=9)
+        assert tell(broker, state(B), controller_epoch=8).error_code != 0, "the newer is adopted"
+
+    play(tmp_path, story)
+
+
+def test_an_older_leader_epoch_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state(leader_epoch=3))
+        reply = tell(broker, state(leader_epoch=2, leader_id=2), state(B))
+        assert codes(reply) == [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE]
+        assert broker.replicas.lookup("a", 0).is_leader
+        assert broker.replicas.lookup("b", 0).is_leader
+
+    play(tmp_path, story)
+
+
+def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state())
+        fill(broker)
+        told: list[str] = []
+        broker.replicas.leadership_listeners.append(lambda p: told.append(p.topic))
+        assert codes(tell(broker, state())) == [ErrorCode.NONE]
+        partition = broker.replicas.lookup("a", 0)
+        assert (told, partition.log.log_end_offset, partition.leader_epoch) == ([], 1, 1)
+
+    play(tmp_path, story)
+
+
+def test_a_partition_that_is_not_assigned_here_is_left_alone(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        assert codes(tell(broker, state(replicas=(2, 3), isr=(2, 3), leader_id=2))) == [0]
+        assert ("a", 0) not in broker.replicas.partitions and not on_disk(broker)
+
+    play(tmp_path, story)
+
+
+def test_only_a_new_leader_moves_the_fetching_and_the_log_stays_whole(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state(leader_epoch=1))
+        fill(broker)
+        told: list[int] = []
+        broker.replicas.leadership_listeners.append(lambda p: told.append(p.leader_id))
+        tell(broker, state(leader_epoch=2, leader_id=2, is_new=False))
+        partition = broker.replicas.lookup("a", 0)
+        assert (partition.is_leader, partition.leader_id, told) == (False, 2, [2])
+        assert partition.log.log_end_offset == 1, "only the new leader says where logs part"
+        (row,) = broker.replicas.describe_fetching()["fetchers"]
+        assert (row["leader"], row["partitions"]) == (2, 1)
+        tell(broker, state(leader_epoch=2, leader_id=2, partition_epoch=7, isr=(2,), is_new=False))
+        assert (told, partition.partition_epoch, partition.isr) == ([2], 7, (2,))
+        tell(broker, state(leader_epoch=3, leader_id=1, partition_epoch=8, is_new=False))
+        assert partition.is_leader
+        assert broker.replicas.describe_fetching()["fetchers"] == [], "nothing to follow"
+
+    play(tmp_path, story)
+
+
+def test_stopping_keeps_the_data_and_deleting_takes_it(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state())
+        fill(broker)
+        assert codes(stop(broker, delete=False)) == [ErrorCode.NONE]
+        partition = broker.replicas.lookup("a", 0)
+        assert not partition.is_leader and partition.offline_reason
+        assert on_disk(broker)
+        tell(broker, state(leader_epoch=2, is_new=False))
+        assert broker.replicas.lookup("a", 0).log.log_end_offset == 1
+        assert codes(stop(broker, delete=True, leader_epoch=1)) == [ErrorCode.FENCED_LEADER_EPOCH]
+        assert on_disk(broker)
+        assert codes(stop(broker, delete=True, leader_epoch=2)) == [ErrorCode.NONE]
+        assert ("a", 0) not in broker.replicas.partitions and not on_disk(broker)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(("topic_id", "is_gone"), [(A, True), (B, False)])
+def test_what_is_only_on_disk_is_deleted_by_its_topic_id(
+    tmp_path: Path, topic_id: UUID, is_gone: bool
+) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state())
+
+    async def later(broker: SoloBroker) -> None:
+        assert on_disk(broker) and not broker.replicas.partitions
+        row = StopReplicaPartition(
+            topic="a", topic_id=topic_id, partition=0, leader_epoch=-1, delete=True
+        )
+        reply = broker.replicas.stop_replica(
+            StopReplicaRequest(
+                controller_id=1, controller_epoch=5, broker_epoch=BROKER_EPOCH, partitions=(row,)
+            )
+        )
+        assert codes(reply) == [ErrorCode.NONE]
+        assert on_disk(broker) is not is_gone
+
+    play(tmp_path, story)
+    play(tmp_path, later)
+
+
+def test_a_full_request_stops_what_it_does_not_name_but_keeps_its_data(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state(), state(B))
+        tell(broker, state(), full=True)
+        assert broker.replicas.lookup("a", 0).is_leader
+        assert broker.replicas.lookup("b", 0).offline_reason
+        assert on_disk(broker, "b")
+
+    play(tmp_path, story)
+
+
+def test_a_replica_without_its_log_never_leads(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        reply = tell(broker, state(leader_epoch=4, is_new=False))
+        assert codes(reply) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert not broker.replicas.partitions
+
+    play(tmp_path, story)
+
+
+def test_the_high_watermark_is_kept_over_a_restart(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state(isr=(1,), replicas=(1,)))
+        for _ in range(3):
+            fill(broker)
+        broker.logs.checkpoint_high_watermarks()
+
+    async def later(broker: SoloBroker) -> None:
+        tell(broker, state(leader_epoch=2, leader_id=2, is_new=False))
+        assert broker.replicas.lookup("a", 0).high_watermark == 3
+
+    play(tmp_path, story)
+    play(tmp_path, later)

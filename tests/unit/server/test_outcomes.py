@@ -1,0 +1,98 @@
+"""What each partition of one request is answered: its own outcome, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.client.connection import Connection
+from headwater.errors import ErrorCode
+from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse, TopicProduceData
+from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
+from headwater.wire.apis.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from solo_broker import SoloBroker
+from unit.server.test_data_plane import (
+    batch,
+    fetch,
+    fetch_request,
+    produce,
+    produce_request,
+    serve,
+)
+
+
+def test_the_end_of_an_older_segment_does_not_wait_for_min_bytes(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        size = len(batch(1, 500))
+        broker.create_topic("t", configs={"segment.bytes": str(2 * size)})
+        for _ in range(3):
+            await produce(c, "t", batch(1, 500))
+        read = await fetch(c, "t", 1, max_wait_ms=2**31 - 1, min_bytes=2 * size)
+        assert len(read.records or b"") == size, "one segment's batches, at once"
+
+    serve(tmp_path, scenario)
+
+
+def test_a_time_out_names_only_the_partitions_that_wait(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("waits", replicas=(1, 2))
+        broker.create_topic("alone")
+        topics = tuple(
+            produce_request(name, batch()).topic_data[0] for name in ("waits", "alone", "nope")
+        )
+
+        async def codes(*wanted: TopicProduceData, timeout_ms: int) -> dict[str, int]:
+            request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=wanted)
+            reply = await c.call(request, ProduceResponse, version=9)
+            return {t.name: t.partition_responses[0].error_code for t in reply.responses}
+
+        unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        told = await codes(*topics, timeout_ms=30)
+        assert told == {"waits": ErrorCode.REQUEST_TIMED_OUT, "alone": 0, "nope": unknown}
+        assert await codes(topics[2], timeout_ms=2**31 - 1) == {"nope": unknown}, "at once"
+
+    serve(tmp_path, scenario)
+
+
+def test_latest_is_the_bound_of_who_asks(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        async def latest(topic: str, replica: int = -1) -> tuple[int, int]:
+            part = ListOffsetsPartition(partition_index=0, timestamp=-1)
+            rows = tuple(ListOffsetsTopic(name=n, partitions=(part,)) for n in (topic, "alone"))
+            request = ListOffsetsRequest(replica_id=replica, topics=rows)
+            first, other = (await c.call(request, ListOffsetsResponse, version=9)).topics
+            assert other.partitions[0].error_code == 0, "an error is its partition's alone"
+            return first.partitions[0].error_code, first.partitions[0].offset
+
+        broker.create_topic("alone")
+        broker.create_topic("t", replicas=(1, 2))
+        await produce(c, "t", batch())
+        assert await latest("t") == (0, 0)
+        assert await latest("t", replica=2) == (0, 1)
+        assert await latest("nope") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        broker.create_topic("t", replicas=(1, 2), epoch=1)
+        assert await latest("t") == (ErrorCode.OFFSET_NOT_AVAILABLE, -1), "0 may be too old"
+        broker.create_topic("t", replicas=(1, 2), leader=2, epoch=2)
+        assert await latest("t") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert await latest("t", replica=-2) == (0, 0), "a debugging reader may ask any replica"
+
+    serve(tmp_path, scenario)
+
+
+def test_an_error_of_one_partition_is_told_at_once_beside_the_others(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        await produce(c, "t", batch())
+        topics = tuple(fetch_request(name, 0).topics[0] for name in ("t", "nope"))
+        request = FetchRequest(max_wait_ms=2**31 - 1, min_bytes=1 << 20, topics=topics)
+        good, bad = (await c.call(request, FetchResponse, version=11)).responses
+        assert len(good.partitions[0].records or b"") == len(batch())
+        told = (bad.partitions[0].error_code, bad.partitions[0].high_watermark)
+        assert told == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert not bad.partitions[0].records
+
+    serve(tmp_path, scenario)

@@ -34,6 +34,8 @@ CLUSTER_ID = "hwTestClusterAAAAAAAAAA"
 WAIT_S = 30.0
 POLL_S = 0.02
 DRAIN_GRACE_S = 8.0
+KEEPS = {"log.retention.ms": "-1"}
+"""Records of tests carry times of years ago: Kafka's seven days would take them at any moment."""
 
 
 class LocalCluster:
@@ -50,7 +52,7 @@ class LocalCluster:
         """`kind` decides on hosts, ports and folders."""
         self.directory = directory
         self.spec = kind(directory, CLUSTER_ID, brokers, base_port)
-        self.properties = dict(properties or {})
+        self.properties = {**KEEPS, **(properties or {})}
         self.supervisor: Supervisor | None = None
 
     @property

@@ -87,8 +87,9 @@ def test_the_whole_path_of_every_kind_of_record(cluster: LocalCluster) -> None:
     print(f"local bytes gone after {took:.1f} s")
     cluster.wait_until(lambda: local_bytes(cluster, topic) == 0, "segment files gone")
     assert consume(cluster, topic, ends) == before
-    assert consume(cluster, topic, ends, dict.fromkeys(ends, 777)) == [
-        row for row in before if row.offset >= 777
+    inside = min(ends.values()) // 3  # partitions are not of one size
+    assert consume(cluster, topic, ends, dict.fromkeys(ends, inside)) == [
+        row for row in before if row.offset >= inside
     ]
     for partition in ends:
         lows = {r["log_start_offset"] for r in replicas(cluster, topic, partition)}

@@ -14,7 +14,7 @@ from headwater.errors import UsageError
 from headwater.wire.apis.k01_fetch import PartitionData
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
-from headwater.wire.catalog import encode_request
+from headwater.wire.framing import encode_request
 from headwater_broker.node.data_plane import build_listener
 from headwater_broker.server.listener import connection_overrides
 from solo_broker import SoloBroker

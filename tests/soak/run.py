@@ -97,6 +97,7 @@ class Schedule:
         for one in running:
             if one is not None:
                 self._heal(one)
+        self.world.wait_ready()
         if left := self.load.silent(RECOVER_ACKS, range(self.world.partitions), RECOVER_S):
             raise Stuck(f"no writes to partitions {left} within {RECOVER_S:.0f} s of healing")
 

@@ -157,10 +157,16 @@ class World:
             raise RuntimeError(f"broker {broker_id} survived SIGKILL")
 
     def start(self, *broker_ids: int) -> None:
-        """Start brokers that are held down; returns when they are ready."""
+        """Start brokers that are held down: `wait_ready` waits for them.
+
+        Not here: another fault may last, and a broker without ZooKeeper does not become ready.
+        """
         for broker_id in broker_ids:
             self.cluster.keeper(broker_id).release()
-        for broker_id in broker_ids:
+
+    def wait_ready(self) -> None:
+        """Until every broker is up. Raises ChildFailedError, with its last words."""
+        for broker_id in self.brokers:
             self.cluster.keeper(broker_id).wait_ready()
 
     def wipe(self, broker_id: int) -> None:

@@ -9,9 +9,7 @@ Exit 1 when a bar is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -19,12 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from measures import create_topic
+from measures import Bar, Figure, compare, create_topic, show
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from rich.console import Console
-from rich.table import Table
 
 from headwater import Producer
 from headwater.system import SystemClock
@@ -38,6 +34,7 @@ CHUNK_ROWS = 500_000
 SOURCE_BAR = 2.0
 SOURCE_VALUE_ONLY_BAR = 2.5
 TIER_BAR = 5.0
+TITLE = "Spark on Headwater against Spark's Kafka connector, rows of 100 B, medians"
 Peer = KafkaPeer | HeadwaterPeer
 Pair = tuple[float, float]
 
@@ -159,36 +156,9 @@ def bench_tier(
 
 
 def summary(name: str, pairs: list[Pair], rows: int, bar: float) -> dict[str, object]:
-    """Medians in rows/s, and the median of the pairwise ratios."""
-    ratio = statistics.median(theirs / ours for theirs, ours in pairs)
-    return {
-        "work": name,
-        "spark_kafka_rows_per_s": rows / statistics.median(t for t, _ in pairs),
-        "headwater_rows_per_s": rows / statistics.median(o for _, o in pairs),
-        "ratio": ratio,
-        "bar": bar,
-        "holds": ratio >= bar,
-    }
-
-
-def show(rows: list[dict[str, object]], *, as_json: bool) -> None:
-    """The table for people, or JSON."""
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return
-    table = Table(title="Spark on Headwater against Spark's Kafka connector, 100 B, medians")
-    for column in ("work", "spark-sql-kafka rows/s", "Headwater rows/s", "ratio", "bar", ""):
-        table.add_column(column, justify="left" if column in ("work", "") else "right")
-    for row in rows:
-        table.add_row(
-            str(row["work"]),
-            f"{row['spark_kafka_rows_per_s']:,.0f}",
-            f"{row['headwater_rows_per_s']:,.0f}",
-            f"{row['ratio']:.2f}x",
-            f"{row['bar']}x",
-            "holds" if row["holds"] else "MISSED",
-        )
-    Console().print(table)
+    """Seconds of both, pair by pair, as rows per second."""
+    rates = [(Figure(rows / theirs), Figure(rows / ours)) for theirs, ours in pairs]
+    return compare(name, rates, Bar(bar))
 
 
 def main() -> int:
@@ -218,7 +188,7 @@ def main() -> int:
             if peer.pids:
                 peer.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    show(rows, as_json=options.json)
+    show(rows, {}, as_json=options.json, title=TITLE)
     return 0 if all(row["holds"] for row in rows) else 1
 
 

@@ -93,12 +93,18 @@ def compare(name: str, pairs: list[tuple[Figure, Figure]], bar: Bar) -> dict[str
     }
 
 
-def show(rows: list[dict[str, object]], memory: dict[str, float], *, as_json: bool) -> None:
+def show(
+    rows: list[dict[str, object]],
+    memory: dict[str, float],
+    *,
+    as_json: bool,
+    title: str = "Headwater against Apache Kafka 4.3, same box, alternating, medians",
+) -> None:
     """The table for people, or JSON."""
     if as_json:
         print(json.dumps({"rows": rows, "rss_mb": memory}, indent=2))
         return
-    table = Table(title="Headwater against Apache Kafka 4.3, same box, alternating, medians")
+    table = Table(title=title)
     for column in ("work", "Kafka /s", "Headwater /s", "ratio", "bar", "CPU per unit, ratio", ""):
         table.add_column(column, justify="left" if column in ("work", "") else "right")
     for row in rows:
@@ -115,4 +121,5 @@ def show(rows: list[dict[str, object]], memory: dict[str, float], *, as_json: bo
         )
     console = Console()
     console.print(table)
-    console.print("RSS, MB: " + ", ".join(f"{n} {m:.0f}" for n, m in memory.items()))
+    if memory:
+        console.print("RSS, MB: " + ", ".join(f"{n} {m:.0f}" for n, m in memory.items()))

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import FrameType
 from typing import Any
 
 import click
+from pyspark.sql import SparkSession
 
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.clock import Clock
@@ -75,8 +78,7 @@ def run(
     """
     servers = bootstrap_servers(bootstrap_server, directory)
     clock = SystemClock()
-    spark = session(master, delta=False, app_name="headwater tier")
-    try:
+    with _spark_log() as log, _session(master, log) as spark:
         tiers = [
             TopicTier(
                 spark,
@@ -99,6 +101,26 @@ def run(
         for topic_tier in tiers:
             drain(topic_tier, tell)
         return 0
+
+
+@contextmanager
+def _spark_log() -> Iterator[Path]:
+    """A file for Spark's own lines; it stays, and is named, when something went wrong."""
+    with NamedTemporaryFile(prefix="headwater-tier-", suffix=".log", delete=False) as file:
+        path = Path(file.name)
+    try:
+        yield path
+    except Exception:
+        click.echo(f"what Spark said is in {path}", err=True)
+        raise
+    path.unlink()
+
+
+@contextmanager
+def _session(master: str, log: Path) -> Iterator[SparkSession]:
+    spark = session(master, delta=False, app_name="headwater tier", log=log)
+    try:
+        yield spark
     finally:
         spark.stop()
 

@@ -30,7 +30,9 @@ from headwater.ports.metadata_store import (
 from headwater.testing.memory_store import MemoryTree
 from headwater_broker.cluster.store_zk import ZooKeeperStore, split_chroot
 
-SESSION_TIMEOUT_MS = 4000
+SESSION_TIMEOUT_MS = 60_000
+"""No test waits for a session's time; a machine that is busy for seconds must not end one."""
+CONNECT_MS = 120_000
 
 
 @dataclass
@@ -80,7 +82,7 @@ def ensemble(request: pytest.FixtureRequest) -> Ensemble:
 
     async def over_zookeeper() -> MetadataStore:
         store = ZooKeeperStore(servers + chroot, SESSION_TIMEOUT_MS)
-        await store.start()
+        await store.start(CONNECT_MS)
         return store
 
     return Ensemble(over_zookeeper)

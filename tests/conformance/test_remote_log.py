@@ -15,11 +15,14 @@ from headwater.ports.remote_log import RemoteLog, RemoteLogError, TieredRange, T
 from headwater.records.batch import compute_crc, iter_headers
 from headwater.records.record import read_records
 from headwater.testing.memory_remote_log import MemoryRemoteLog
+from headwater_tier import remote_log
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.files import tier_range
 from headwater_tier.plan import plan_ranges
 from headwater_tier.remote_log import DeltaRemoteLog
 from tier_log import TOPIC_ID, CountingEntropy, FixedClock, MemoryLog, location_at
+
+ANSWER_S = 600.0
 
 Use = Callable[[RemoteLog, TieredTopic], Awaitable[None]]
 
@@ -40,8 +43,12 @@ def store(path: str, data: bytes) -> None:
 
 
 @pytest.fixture(params=["memory", "delta"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[MemoryLog, Use], None]:
+def run(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[MemoryLog, Use], None]:
     """Runs a test's coroutine with the log tiered."""
+    # The first answer of a worker may have to wait until its kernels are compiled.
+    monkeypatch.setattr(remote_log, "CALL_TIMEOUT_S", ANSWER_S)
 
     def runner(log: MemoryLog, use: Use) -> None:
         async def body() -> None:

@@ -34,6 +34,7 @@ def _log_in_a_process(seed: int, hash_seed: str) -> str:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert not done.stderr, "a world ends without a word"
     return done.stdout
 
 

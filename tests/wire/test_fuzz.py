@@ -1,6 +1,6 @@
 """Frames that went wrong in every way chance finds: no crash, no hang, nobody else harmed.
 
-A fixed seed and a small count here; HEADWATER_FUZZ_FRAMES makes the count large (`make fuzz`).
+A fixed seed and small counts here; `make fuzz` feeds millions (`tests/fuzz`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import struct
 import time
@@ -17,90 +16,27 @@ from pathlib import Path
 
 import pytest
 
+from fuzz import batches
+from fuzz.batches import fuzz_batches
+from fuzz.frames import complaints, fuzz_frames
+from fuzz.spoiling import fetch, framed, produce, seeds, spoil
 from headwater.client.connection import Connection, open_connection
-from headwater.records.builder import build_batch
-from headwater.wire.apis.k00_produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from headwater.wire.apis.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
+from headwater_broker.api import k00_produce
 from headwater_broker.api.fetch_frames import parse_fetch
 from headwater_broker.api.produce_frames import parse_flexible, parse_plain
-from headwater_broker.api.registry import load_handlers
 from headwater_broker.server.kafka_tcp import MALFORMED
 from solo_broker import SoloBroker
 
 SEED = 20260101
-FRAMES = int(os.environ.get("HEADWATER_FUZZ_FRAMES", "1500"))
+FRAMES = 1500
+BATCHES = 300
 PER_CONNECTION = 10
 PARSE_MAX_S = 1.0
 CANARY_EVERY = 250
 CANARY_MAX_S = 10.0
-# What would change the broker for good, or wait for a controller, is left to its own tests.
-LEFT_OUT = frozenset({19, 20, 22, 33, 37, 43, 44, 45, 46, 47})
-INTERESTING = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff")
-
-
-def produce(version: int, name: str = "t") -> ProduceRequest:
-    records = build_batch([(1_700_000_000_000, None, b"v" * 20, ())])
-    data = (PartitionProduceData(index=0, records=records),) * 2
-    by_id = version >= 13
-    return ProduceRequest(
-        acks=1,
-        timeout_ms=100,
-        topic_data=(TopicProduceData(name="" if by_id else name, partition_data=data),),
-    )
-
-
-def fetch(version: int, name: str = "t") -> FetchRequest:
-    row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topic = FetchTopic(topic="" if version >= 13 else name, partitions=(row, row))
-    return FetchRequest(max_wait_ms=5, min_bytes=0, topics=(topic,))
-
-
-def seeds() -> list[bytes]:
-    """Good frames, without their length: every version of the raw paths, one per other API."""
-    found = [encode_request(produce(v), v, 7, "me") for v in range(3, 14)]
-    found += [encode_request(fetch(v), v, 7, "me") for v in range(4, 18)]
-    for row in load_handlers().values():
-        if row.handler is None or row.key in LEFT_OUT:
-            continue
-        for version in {row.low, row.high}:
-            with contextlib.suppress(TypeError, ValueError, AttributeError):
-                found.append(encode_request(row.request(), version, 7, "me"))
-    return found
-
-
-def spoil(good: bytes, chance: random.Random) -> bytes:
-    """Some bytes changed, cut, repeated or inserted; the API key and version mostly left alone."""
-    data = bytearray(good)
-    for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
-        low = 8 if chance.random() < 0.9 and len(data) > 9 else 0
-        at = chance.randrange(low, max(len(data), low + 1))
-        kind = chance.randrange(5)
-        if kind == 0 and data:
-            data[min(at, len(data) - 1)] = chance.randrange(256)
-        elif kind == 1:
-            value = chance.choice(INTERESTING)
-            data[at : at + len(value)] = value
-        elif kind == 2:
-            del data[at : at + chance.randrange(1, 9)]
-        elif kind == 3:
-            data[at:at] = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 9)))
-        else:
-            del data[max(at, 10) :]
-    return bytes(data)
-
-
-def framed(body: bytes, chance: random.Random) -> bytes:
-    """With its length, which is sometimes a lie."""
-    size = len(body)
-    if chance.random() < 0.03:
-        size += chance.choice((-5, -1, 1, 100, 1 << 20, 1 << 30, -(1 << 31) - size))
-    return struct.pack(">i", max(min(size, 2**31 - 1), -(2**31))) + body
 
 
 @pytest.mark.parametrize(
@@ -156,7 +92,6 @@ async def throw(port: int, frames: list[bytes]) -> None:
         await writer.wait_closed()
 
 
-@pytest.mark.timeout(3600)
 def test_a_broker_under_spoiled_frames(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     chance = random.Random(SEED + 1)
     good = seeds()
@@ -184,3 +119,31 @@ def test_a_broker_under_spoiled_frames(tmp_path: Path, caplog: pytest.LogCapture
         asyncio.run(scenario())
     unforeseen = [r for r in caplog.records if r.exc_info or "internal error" in r.getMessage()]
     assert not unforeseen, unforeseen[0].exc_text or unforeseen[0].getMessage()
+
+
+def test_frames_are_judged_one_by_one() -> None:
+    with complaints() as found:
+        counts = asyncio.run(fuzz_frames(FRAMES, SEED, found))
+    assert counts["frames"] == FRAMES
+    assert 0 < counts["closed their connection"] < FRAMES
+
+
+def test_a_handler_that_fails_is_told_with_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> bytes:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(k00_produce, "parse_plain", break_down)
+    with complaints() as found, pytest.raises(AssertionError, match="planted"):
+        asyncio.run(fuzz_frames(FRAMES, SEED, found))
+
+
+def test_spoiled_batches_are_refused_or_read_alike() -> None:
+    counts = fuzz_batches(BATCHES, SEED)
+    assert counts["batches"] == BATCHES
+    assert min(counts.values()) >= 0 < counts["read"] <= counts["appended"] < BATCHES
+
+
+def test_readers_that_differ_are_told_with_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_by_arrow", lambda data: [(0, b"planted", None)])
+    with pytest.raises(AssertionError, match="the decoder"):
+        fuzz_batches(BATCHES, SEED)

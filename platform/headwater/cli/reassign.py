@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -115,16 +115,11 @@ def execute(
         if not as_json:
             click.echo(f"Current partition replica assignment\n{json.dumps(plan_document(before))}")
             click.echo("\nSave this: executed, it is the way back.")
-        failed = _refusals(outcomes)
-        if wait and not failed:
+        if wait and not _refusals(outcomes):
             _follow(admin, plan, quiet=as_json)
-    if as_json:
-        echo_json({"current": plan_document(before), "results": _results(outcomes)})
-    elif not failed:
-        started = "Reassigned" if wait else "Started to reassign"
-        click.echo(f"{started}: {', '.join(map(_name, plan))}")
-    _tell_refusals(failed, as_json)
-    return EXIT_FAILED if failed else 0
+    started = "Reassigned" if wait else "Started to reassign"
+    done = f"{started}: {', '.join(map(_name, plan))}"
+    return _end(outcomes, done, as_json, current=plan_document(before))
 
 
 @reassign.command("verify")
@@ -137,16 +132,10 @@ def verify(plan_file: str, bootstrap_server: str | None, directory: str, as_json
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         found = _status(admin, plan)
     if as_json:
-        rows = [
-            {"topic": tp.topic, "partition": tp.partition, "status": status}
-            for tp, status in sorted(found.items())
-        ]
+        rows = [{**tp._asdict(), "status": status} for tp, status in sorted(found.items())]
         echo_json({"partitions": rows, "done": all(s == COMPLETE for s in found.values())})
     else:
-        shown = table(None, "partition, status")
-        for tp, status in sorted(found.items()):
-            shown.add_row(_name(tp), status)
-        console().print(shown)
+        _print_table("partition, status", {tp: (status,) for tp, status in found.items()})
     return EXIT_FAILED if FAILED in found.values() else 0
 
 
@@ -158,25 +147,12 @@ def list_moves(bootstrap_server: str | None, directory: str, as_json: bool) -> i
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         found = admin.list_partition_reassignments()
     if as_json:
-        echo_json(
-            [
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "replicas": list(move.replicas),
-                    "adding_replicas": list(move.adding_replicas),
-                    "removing_replicas": list(move.removing_replicas),
-                }
-                for tp, move in sorted(found.items())
-            ]
-        )
+        echo_json([{**tp._asdict(), **move._asdict()} for tp, move in sorted(found.items())])
     elif not found:
         click.echo("no moves are under way")
     else:
-        shown = table(None, "partition, replicas, adding, removing")
-        for tp, move in sorted(found.items()):
-            shown.add_row(_name(tp), *(",".join(map(str, ids)) for ids in move))
-        console().print(shown)
+        rows = {tp: [",".join(map(str, ids)) for ids in move] for tp, move in found.items()}
+        _print_table("partition, replicas, adding, removing", rows)
     return 0
 
 
@@ -190,15 +166,10 @@ def cancel(plan_file: str, bootstrap_server: str | None, directory: str, as_json
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         moving = [tp for tp in admin.list_partition_reassignments() if tp in plan]
         outcomes = admin.alter_partition_reassignments(dict.fromkeys(moving)) if moving else {}
-    failed = _refusals(outcomes)
-    if as_json:
-        echo_json({"results": _results(outcomes)})
-    elif not moving:
-        click.echo("none of the plan's moves is under way")
-    elif not failed:
-        click.echo(f"Cancelled: {', '.join(map(_name, moving))}")
-    _tell_refusals(failed, as_json)
-    return EXIT_FAILED if failed else 0
+    none = "none of the plan's moves is under way"
+    return _end(
+        outcomes, f"Cancelled: {', '.join(map(_name, moving))}" if moving else none, as_json
+    )
 
 
 def _topics_of(admin: Admin, plan: Plan) -> list[TopicDescription]:
@@ -236,19 +207,29 @@ def _refusals(outcomes: Outcomes) -> dict[str, str]:
     return {_name(tp): str(error) for tp, error in outcomes.items() if error is not None}
 
 
-def _tell_refusals(failed: Mapping[str, str], as_json: bool) -> None:
-    if not as_json:
-        for name, error in failed.items():
-            click.echo(f"{name}: {error}", err=True)
+def _print_table(columns: str, rows: Mapping[TopicPartition, Sequence[str]]) -> None:
+    shown = table(None, columns)
+    for tp, cells in sorted(rows.items()):
+        shown.add_row(_name(tp), *cells)
+    console().print(shown)
 
 
-def _results(outcomes: Outcomes) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "error": None if error is None else error.code.name,
-            "message": None if error is None else error.detail,
-        }
-        for tp, error in sorted(outcomes.items(), key=itemgetter(0))
-    ]
+def _end(outcomes: Outcomes, done: str, as_json: bool, **told: Any) -> int:
+    """What a change of moves ends with: JSON, or `done` or the refusals; and the exit code."""
+    failed = _refusals(outcomes)
+    if as_json:
+        results = [
+            {
+                **tp._asdict(),
+                "error": None if error is None else error.code.name,
+                "message": None if error is None else error.detail,
+            }
+            for tp, error in sorted(outcomes.items(), key=itemgetter(0))
+        ]
+        echo_json({**told, "results": results})
+        return EXIT_FAILED if failed else 0
+    if not failed:
+        click.echo(done)
+    for name, error in failed.items():
+        click.echo(f"{name}: {error}", err=True)
+    return EXIT_FAILED if failed else 0

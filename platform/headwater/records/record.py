@@ -72,7 +72,7 @@ def _read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]],
         size, at = read_varint(data, at)
         if size < 0 or at + size > len(data):
             raise ValueError(f"header key of {size} bytes")
-        name = data[at : at + size].decode()
+        name = data[at : at + size].decode(errors="replace")  # as Java's clients read them
         at += size
         size, at = read_varint(data, at)
         if at + size > len(data):
@@ -110,8 +110,9 @@ def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> l
             at += 1
         else:
             size, at = read_varint(data, at)
-            key = data[at : at + size]
-            at += size
+            if size >= 0:
+                key = data[at : at + size]
+                at += size
         value: bytes | None = None
         size, at = read_varint(data, at)
         if size >= 0:
@@ -128,6 +129,8 @@ def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> l
         if offset >= start_offset:
             timestamp = base_timestamp + delta if append_time is None else append_time
             append(make(offset, timestamp, key, value, headers))
+    if at != end_of_data:
+        raise ValueError(f"{end_of_data - at} bytes behind the last record")
     return out
 
 

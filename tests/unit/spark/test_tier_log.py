@@ -1,0 +1,67 @@
+"""`headwater tier run`: Spark's own lines are not the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.errors import UsageError
+from headwater_spark import tier_command
+
+
+class NoSpark:
+    """A session that does nothing."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+class Tier:
+    """A topic's tier whose first round fails, when it shall."""
+
+    fails = False
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        if self.fails:
+            raise UsageError("no such topic")
+
+    def enable(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that sessions were given; Spark has written to each."""
+    found: list[Path] = []
+
+    def session(_master: str, *, log: Path, **_: Any) -> NoSpark:
+        log.write_text("WARN NativeCodeLoader")
+        found.append(log)
+        return NoSpark()
+
+    monkeypatch.setattr(tier_command, "session", session)
+    monkeypatch.setattr(tier_command, "TopicTier", Tier)
+    monkeypatch.setattr(tier_command, "drain", lambda *_: None)
+    return found
+
+
+def run() -> Any:
+    return CliRunner().invoke(tier_command.run, ["t", "--bootstrap-server", "h:1"])
+
+
+def test_sparks_lines_go_into_a_file_that_is_gone_when_all_went_well(logs: list[Path]) -> None:
+    result = run()
+    assert (result.exception, result.output) == (None, "")
+    assert [log.exists() for log in logs] == [False]
+
+
+def test_what_went_wrong_names_the_file(logs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tier, "fails", True)
+    result = run()
+    assert isinstance(result.exception, UsageError)
+    assert f"what Spark said is in {logs[0]}" in result.output
+    assert "NativeCodeLoader" in logs[0].read_text()
+    logs[0].unlink()

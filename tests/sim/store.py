@@ -16,12 +16,11 @@ from headwater.ports.metadata_store import (
     ConnectionLostError,
     Node,
     Operation,
-    SessionCredentials,
     SessionExpiredError,
     SessionState,
     StoreError,
 )
-from headwater.testing.memory_store import MemoryTree
+from headwater.testing.memory_store import MemoryTree, StoreClient
 from sim.loop import ProcessLoop
 from sim.network import RETRANSMIT_S, Network, fail, settle
 from sim.releases import Release
@@ -122,12 +121,13 @@ class _Way:
             scheduler.at(on_way[0][0], self._arrive)
 
 
-class StoreDouble:
+class StoreDouble(StoreClient):
     """`headwater_broker.node.outside.Store` of one process."""
 
     def __init__(
         self, ensemble: Ensemble, loop: ProcessLoop, session_timeout_s: float, release: Release
     ) -> None:
+        super().__init__()
         self.loop = loop
         self.release = release
         self.session_timeout_s = session_timeout_s
@@ -137,12 +137,9 @@ class StoreDouble:
         self.network = ensemble.network
         self._ensemble = ensemble
         self._tree = ensemble.tree
-        self.session_id = self._tree.join(self)  # type: ignore[arg-type] # what it calls is here
-        self._state = SessionState.CONNECTED
+        self.session_id = self._tree.join(self)
         self.connections = 0
         """Counts connections: what was sent over an older one is lost."""
-        self._watches: dict[str, list[Callable[[str], None]]] = {}
-        self._listeners: list[Callable[[SessionState], None]] = []
         self._waiting: list[asyncio.Future[Any]] = []
         self._there = _Way(self, loop.host, HOST)
         self._back = _Way(self, HOST, loop.host)
@@ -151,8 +148,7 @@ class StoreDouble:
 
     async def close(self) -> None:
         """End the session."""
-        self._watches.clear()
-        self._listeners.clear()
+        self._forget_all()
         if self._state is SessionState.CONNECTED:
             await self._ask(lambda: self._ensemble.end_session(self.session_id))
         self.is_over = True
@@ -170,24 +166,6 @@ class StoreDouble:
 
     async def ensure_path(self, path: str) -> None:
         await self._ask(lambda: self._tree.ensure_path(path, self.session_id))
-
-    def watch(self, path: str, notify: Callable[[str], None]) -> Callable[[], None]:
-        rows = self._watches.setdefault(path, [])
-        rows.append(notify)
-
-        def end() -> None:
-            if notify in rows:
-                rows.remove(notify)
-
-        return end
-
-    def session(self) -> SessionCredentials:
-        if self._state is SessionState.EXPIRED:
-            raise SessionExpiredError("there is no session")
-        return SessionCredentials(self.session_id, b"simulated")
-
-    def on_session(self, notify: Callable[[SessionState], None]) -> None:
-        self._listeners.append(notify)
 
     # -- requests, there and back in order
 
@@ -226,10 +204,6 @@ class StoreDouble:
         for path in sorted(paths & self._watches.keys()):
             self._return(lambda path=path: self._fire(path))
 
-    def _fire(self, path: str) -> None:
-        for notify in list(self._watches.get(path, ())):
-            notify(path)
-
     # -- the session's fate
 
     def can_talk(self) -> bool:
@@ -256,7 +230,7 @@ class StoreDouble:
         """The server can be reached: is the session still there?"""
         if not self._ensemble.is_alive(self.session_id):
             self.connections += 1
-            self.session_id = self._tree.join(self)  # type: ignore[arg-type]
+            self.session_id = self._tree.join(self)
             self.loop.call_soon(self._renewed)
         elif self._state is SessionState.SUSPENDED:
             self.connections += 1
@@ -271,12 +245,4 @@ class StoreDouble:
 
     def _resumed(self) -> None:
         self._tell(SessionState.CONNECTED)
-        for path in list(self._watches):
-            self._fire(path)
-
-    def _tell(self, state: SessionState) -> None:
-        if state is self._state:
-            return
-        self._state = state
-        for notify in list(self._listeners):
-            notify(state)
+        self._fire_all()

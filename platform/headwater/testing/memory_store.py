@@ -49,7 +49,7 @@ class MemoryTree:
         self._entries: dict[str, _Entry] = {"": _Entry(Node(b"", 0, 0, 0), set())}
         self._zxid = 0
         self._next_session = 1
-        self._sessions: dict[int, MemoryStore] = {}
+        self._sessions: dict[int, StoreClient] = {}
 
     def connect(self) -> MemoryStore:
         """A new client session."""
@@ -59,7 +59,7 @@ class MemoryTree:
         """All paths, sorted: for assertions."""
         return sorted(path for path in self._entries if path)
 
-    def join(self, store: MemoryStore) -> int:
+    def join(self, store: StoreClient) -> int:
         """Give a session its id."""
         session_id = self._next_session
         self._next_session += 1
@@ -79,7 +79,7 @@ class MemoryTree:
     def close_session(self, credentials: SessionCredentials) -> None:
         """What a supervisor does after its broker's death: close that session, by its id."""
         store = self._sessions.get(credentials.session_id)
-        if store is not None:
+        if isinstance(store, MemoryStore):
             store.expire()
 
     def get(self, path: str) -> Node:
@@ -173,54 +173,14 @@ class MemoryTree:
             store.changed(changed)
 
 
-class MemoryStore:
-    """`headwater.ports.metadata_store.MetadataStore`: one session on a tree."""
+class StoreClient:
+    """What every double of a client keeps: its session's id and state, who watches, who listens."""
 
-    def __init__(self, tree: MemoryTree) -> None:
-        self._tree = tree
-        self._session_id = tree.join(self)
+    def __init__(self) -> None:
+        self.session_id = 0
         self._state = SessionState.CONNECTED
         self._watches: dict[str, list[Callable[[str], None]]] = {}
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._resumed = asyncio.Event()
-        self._resumed.set()
-        self._replies_to_lose = 0
-        self.multis = 0
-        """How many multis were sent: tests assert on batching."""
-
-    async def start(self) -> None:
-        """As the real store's; connected already."""
-
-    async def close(self) -> None:
-        """End the session."""
-        self._tree.end_session(self._session_id)
-        self._watches.clear()
-        self._listeners.clear()
-
-    async def get(self, path: str) -> Node:
-        """The node at `path`. Raises NoNodeError."""
-        await self._reach()
-        return self._tree.get(path)
-
-    async def children(self, path: str) -> list[str]:
-        """Sorted child names. Raises NoNodeError."""
-        await self._reach()
-        return self._tree.children(path)
-
-    async def multi(self, operations: Sequence[Operation]) -> list[str | Node | None]:
-        """All or nothing; raises the error of the operation that failed."""
-        await self._reach()
-        self.multis += 1
-        results = self._tree.apply(operations, self._session_id)
-        if self._replies_to_lose:
-            self._replies_to_lose -= 1
-            raise ConnectionLostError("the reply was lost")
-        return results
-
-    async def ensure_path(self, path: str) -> None:
-        """Create `path` and its parents where absent."""
-        await self._reach()
-        self._tree.ensure_path(path, self._session_id)
 
     def watch(self, path: str, notify: Callable[[str], None]) -> Callable[[], None]:
         """Call `notify(path)` after any change of the node or its children."""
@@ -237,11 +197,81 @@ class MemoryStore:
         """The current session. Raises SessionExpiredError."""
         if self._state is SessionState.EXPIRED:
             raise SessionExpiredError("there is no session")
-        return SessionCredentials(self._session_id, b"memory")
+        return SessionCredentials(self.session_id, b"double")
 
     def on_session(self, notify: Callable[[SessionState], None]) -> None:
         """Call `notify` at every change of the session's state."""
         self._listeners.append(notify)
+
+    def changed(self, paths: set[str]) -> None:
+        """From the tree: somebody changed these."""
+        raise NotImplementedError
+
+    def _tell(self, state: SessionState) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        for notify in list(self._listeners):
+            notify(state)
+
+    def _fire(self, path: str) -> None:
+        for notify in list(self._watches.get(path, ())):
+            notify(path)
+
+    def _fire_all(self) -> None:
+        for path in list(self._watches):
+            self._fire(path)
+
+    def _forget_all(self) -> None:
+        self._watches.clear()
+        self._listeners.clear()
+
+
+class MemoryStore(StoreClient):
+    """`headwater.ports.metadata_store.MetadataStore`: one session on a tree."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__()
+        self._tree = tree
+        self.session_id = tree.join(self)
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._replies_to_lose = 0
+        self.multis = 0
+        """How many multis were sent: tests assert on batching."""
+
+    async def start(self) -> None:
+        """As the real store's; connected already."""
+
+    async def close(self) -> None:
+        """End the session."""
+        self._tree.end_session(self.session_id)
+        self._forget_all()
+
+    async def get(self, path: str) -> Node:
+        """The node at `path`. Raises NoNodeError."""
+        await self._reach()
+        return self._tree.get(path)
+
+    async def children(self, path: str) -> list[str]:
+        """Sorted child names. Raises NoNodeError."""
+        await self._reach()
+        return self._tree.children(path)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[str | Node | None]:
+        """All or nothing; raises the error of the operation that failed."""
+        await self._reach()
+        self.multis += 1
+        results = self._tree.apply(operations, self.session_id)
+        if self._replies_to_lose:
+            self._replies_to_lose -= 1
+            raise ConnectionLostError("the reply was lost")
+        return results
+
+    async def ensure_path(self, path: str) -> None:
+        """Create `path` and its parents where absent."""
+        await self._reach()
+        self._tree.ensure_path(path, self.session_id)
 
     def lose_next_reply(self) -> None:
         """The next multi is applied, and its caller gets ConnectionLostError."""
@@ -249,9 +279,9 @@ class MemoryStore:
 
     def expire(self) -> None:
         """The ensemble ends the session; the client gets a new one, as kazoo does."""
-        self._tree.end_session(self._session_id)
+        self._tree.end_session(self.session_id)
         self._tell(SessionState.EXPIRED)
-        self._session_id = self._tree.join(self)
+        self.session_id = self._tree.join(self)
         self._resumed.set()
         self._tell(SessionState.CONNECTED)
         self._fire_all()
@@ -278,15 +308,6 @@ class MemoryStore:
         await asyncio.sleep(0)
         if not self._resumed.is_set():
             raise ConnectionLostError("not connected")
-
-    def _tell(self, state: SessionState) -> None:
-        self._state = state
-        for notify in list(self._listeners):
-            notify(state)
-
-    def _fire_all(self) -> None:
-        for path in list(self._watches):
-            self._fire(path)
 
     def _fire(self, path: str) -> None:
         loop = asyncio.get_running_loop()

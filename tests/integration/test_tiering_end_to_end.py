@@ -77,8 +77,9 @@ def test_the_whole_path_of_every_kind_of_record(cluster: LocalCluster) -> None:
     assert len(before) == 6_000
 
     assert "6000 rows" in tier(cluster, topic).stdout
-    again = tier(cluster, topic).stdout
-    assert again == f"{topic}: up to date\n"
+    again = tier(cluster, topic)
+    assert again.stdout == f"{topic}: up to date\n"
+    assert again.stderr == "", "Spark's own lines are in its log"
     found = verify(cluster, topic)
     assert sum(p["table_digest"]["rows"] for p in found["partitions"]) == 6_000
     assert found["hot_offsets"] == 0

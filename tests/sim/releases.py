@@ -63,11 +63,15 @@ class Release:
         return node
 
 
+PLANTED_TAG = 1000
+"""Far from the tags of real fields."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextPartitionState(PartitionState):
-    """With a tagged field."""
+    """With a tagged field more."""
 
-    wave: int = wire("int32", tag=0, tagged="0+", default=-1)
+    wave: int = wire("int32", tag=PLANTED_TAG, tagged="0+", default=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

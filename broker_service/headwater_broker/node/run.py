@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from headwater.errors import HeadwaterError, KafkaError
@@ -240,30 +241,54 @@ class Life:
         node.lag.stop()
         if self._refreshing is not None:
             self._refreshing.cancel()
-        for listener in node.listeners:
-            await listener.close()
-        if node.status_server is not None:
-            await node.status_server.close()
-        await node.services.groups.close()
-        await node.services.background.close()
-        await node.tiered.close()
-        await node.remote_log.close()
-        await node.cleaner.close()
-        await node.cleaners.close()
-        await node.replicas.close()
-        await node.dead_peers.close()
-        await node.controller.stop()
-        await node.control.stop_async()
-        node.controller_calls.close()
-        await node.control_calls.close()
-        await node.membership.stop()
-        node.files.settle()
+        failed = [what for what, step in self._last_steps() if not await self._went(what, step)]
         if self._is_loaded:  # a start that failed before must not mark an unclean folder clean
-            await node.loop.run_in_executor(None, node.logs.close, broker_epoch)
-        await node.store.close()
+            close = partial(node.logs.close, broker_epoch)
+            in_thread = partial(node.loop.run_in_executor, None, close)
+            failed += [] if await self._went("logs", in_thread) else ["logs"]
+        failed += [] if await self._went("store", node.store.close) else ["store"]
         node.outside.log_disk.shutdown(wait=True)
         node.outside.pool.shutdown(wait=True)
-        logger.info("stopped cleanly")
+        logger.info("stopped %s", f"without {', '.join(failed)}" if failed else "cleanly")
+
+    def _last_steps(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
+        """What is stopped before the logs are closed, in order."""
+        node = self._node
+
+        async def close_controller_calls() -> None:
+            node.controller_calls.close()
+
+        async def settle_files() -> None:
+            node.files.settle()
+
+        for listener in node.listeners:
+            yield f"listener {listener.name}", listener.close
+        if node.status_server is not None:
+            yield "status", node.status_server.close
+        yield "groups", node.services.groups.close
+        yield "background", node.services.background.close
+        yield "tiered", node.tiered.close
+        yield "remote log", node.remote_log.close
+        yield "cleaner", node.cleaner.close
+        yield "cleaners", node.cleaners.close
+        yield "replicas", node.replicas.close
+        yield "dead peers", node.dead_peers.close
+        yield "controller", node.controller.stop
+        yield "control port", node.control.stop_async
+        yield "controller calls", close_controller_calls
+        yield "control calls", node.control_calls.close
+        yield "membership", node.membership.stop
+        yield "files", settle_files
+
+    @staticmethod
+    async def _went(what: str, step: Callable[[], Awaitable[object]]) -> bool:
+        """Do one step of the stop. One that fails is told, and keeps no log from being closed."""
+        try:
+            await step()
+        except Exception:
+            logger.exception("stopping: %s failed", what)
+            return False
+        return True
 
 
 def announce_on_stdout(told: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ class PartitionState(Struct):
     offline_replicas: tuple[int, ...] = wire("int32", array=True)
     is_new: bool = wire("bool")
     offline_reason: str = wire("string")
-    eligible_leader_replicas: tuple[int, ...] = wire("int32", array=True)
+    eligible_leader_replicas: tuple[int, ...] = wire("int32", array=True, tag=0, tagged="0+")
     """Not in sync, yet they hold all that is committed (KIP-966)."""
 
 

@@ -230,6 +230,7 @@ def test_the_high_watermark_is_kept_over_a_restart(tmp_path: Path) -> None:
         broker.logs.checkpoint_high_watermarks()
 
     async def later(broker: SoloBroker) -> None:
+        broker.logs.checkpoint_high_watermarks()  # before the controller's first word
         tell(broker, state(leader_epoch=2, leader_id=2, is_new=False))
         assert broker.replicas.lookup("a", 0).high_watermark == 3
 

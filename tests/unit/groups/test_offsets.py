@@ -75,6 +75,18 @@ def test_offsets_of_a_simple_group_expire_and_take_the_group_along() -> None:
     assert m.shard.groups == {}
 
 
+def test_an_expiry_that_cannot_be_written_comes_again() -> None:
+    m = Machine()
+    m.restart()
+    m.commit(1)
+    m.refuse_appends = True
+    m.pass_ms(7 * DAY_MS + 2 * m.config.offsets_check_interval_ms)
+    assert m.committed() == 1, "memory follows the log"
+    m.refuse_appends = False
+    m.pass_ms(2 * m.config.offsets_check_interval_ms)
+    assert m.committed() == -1
+
+
 def test_an_own_retention_time_counts_first() -> None:
     m = Machine()
     m.restart()

@@ -13,10 +13,21 @@ from headwater.client.machines.assignors import (
     assign_sticky,
     assignors_named,
 )
-from headwater.client.machines.grouping import GroupMachine, Step, decode_subscription
+from headwater.client.machines.grouping import (
+    GroupMachine,
+    Step,
+    decode_assignment,
+    decode_subscription,
+)
 from headwater.client.values import TopicPartition
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
+from headwater.wire.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from headwater.wire.consumer_protocol import TopicPartition as AssignedPartitions
+from headwater.wire.schema import encode
 
 COUNTS = st.dictionaries(st.sampled_from("tuv"), st.integers(0, 9), min_size=1)
 TOPICS = st.sets(st.sampled_from("tuv"), min_size=1).map(lambda s: tuple(sorted(s)))
@@ -129,3 +140,13 @@ def test_errors_of_the_group_lead_to_the_right_step() -> None:
     assert group.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID) is Step.JOIN_AGAIN
     assert group.member_id == ""
     assert group.on_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED) is Step.FAIL
+
+
+def test_metadata_of_a_newer_client_is_read_as_the_newest_known() -> None:
+    fields = encode(ConsumerProtocolSubscription(topics=("t",), generation_id=4), 3)
+    of_the_next = b"and what version 9 adds"
+    found = decode_subscription(b"\0\x09" + fields + of_the_next, None)
+    assert (found.topics, found.generation) == (("t",), 4)
+    row = AssignedPartitions(topic="t", partitions=(2,))
+    fields = encode(ConsumerProtocolAssignment(assigned_partitions=(row,)), 3)
+    assert decode_assignment(b"\0\x09" + fields + of_the_next) == [TopicPartition("t", 2)]

@@ -25,6 +25,9 @@ from headwater.records.compression import Compression, compress, decompress
 from headwater.records.record import decode_batch
 from headwater_broker.log.config import LogConfig
 
+UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+"""A client's batch that must be unpacked here (compacted topics, another codec) may be so large."""
+
 
 def corrupt(where: str, what: str) -> KafkaError:
     """CORRUPT_MESSAGE with its story."""
@@ -99,7 +102,7 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where:
 
 def check_keys(view: memoryview, header: BatchHeader, where: str) -> None:
     """A compacted topic needs a key in every record. Raises KafkaError(INVALID_RECORD)."""
-    for record in decode_batch(view, 0, header):
+    for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
         if record.key is None:
             raise invalid(where, f"record {record.offset} has no key, the topic is compacted")
 
@@ -114,7 +117,8 @@ def recompress(view: memoryview, header: BatchHeader, config: LogConfig) -> memo
     )
     if header.compression == wanted:
         return None
-    payload = compress(wanted, decompress(header.compression, view[HEADER_BYTES:]))
+    plain = decompress(header.compression, view[HEADER_BYTES:], UNPACKED_BYTES_MAX)
+    payload = compress(wanted, plain)
     batch = bytearray(view[:HEADER_BYTES])
     batch += payload
     struct.pack_into(">i", batch, AT_BATCH_LENGTH, len(batch) - LOG_OVERHEAD_BYTES)

@@ -7,6 +7,7 @@ length-prefixed raw blocks); raw snappy is read too. lz4: the standard frame wit
 
 from __future__ import annotations
 
+import mmap
 import struct
 from enum import IntEnum
 
@@ -23,6 +24,7 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _LZ4_HEADER = bytes.fromhex("04224d18604082")
 _LZ4_END = bytes(4)
 _LZ4_STORED = 0x80000000
+_NO_ROOM = "failed to write whole buffer"
 _INT32 = struct.Struct(">i")
 _UINT32_LE = struct.Struct("<I")
 
@@ -102,20 +104,29 @@ def compress(
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec}")
 
 
-def decompress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """The plain bytes. Raises KafkaError: CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE."""
+def decompress(
+    codec: int, data: bytes | bytearray | memoryview, size_max: int | None = None
+) -> bytes:
+    """The plain bytes. Raises KafkaError: CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE.
+
+    With `size_max`, MESSAGE_TOO_LARGE for more than that, before it takes the memory: 32 KB of zstd
+    can be a gigabyte.
+    """
     if codec == Compression.NONE:
         return bytes(data)
     if codec > Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec}")
+    name = Compression(codec).name.lower()
     try:
-        if codec == Compression.GZIP:
-            return bytes(cramjam.gzip.decompress(data))
         if codec == Compression.SNAPPY:
-            return _decompress_snappy(memoryview(data))
-        if codec == Compression.LZ4:
-            return bytes(cramjam.lz4.decompress(data))
-        return bytes(cramjam.zstd.decompress(data))
+            return _decompress_snappy(memoryview(data))  # which grows 22 times at most
+        library = getattr(cramjam, name)
+        if size_max is None:
+            return bytes(library.decompress(data))
+        with mmap.mmap(-1, size_max) as room:  # pages come as they are written
+            return room[: library.decompress_into(data, room)]
     except (cramjam.DecompressionError, ValueError, struct.error) as e:
-        name = Compression(codec).name.lower()
+        if size_max is not None and _NO_ROOM in str(e):
+            text = f"{name}: a batch of more than {size_max} bytes unpacked: send smaller ones"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text) from e
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name}: {e}") from e

@@ -150,10 +150,15 @@ def check_batch(view: memoryview, at: int, header: BatchHeader) -> None:
 
 
 def decode_batch(
-    view: memoryview, at: int, header: BatchHeader, start_offset: int = 0
+    view: memoryview,
+    at: int,
+    header: BatchHeader,
+    start_offset: int = 0,
+    unpacked_bytes_max: int | None = None,
 ) -> list[Record]:
     """The records of the batch at byte `at`, from `start_offset` on. Raises KafkaError."""
-    payload = decompress(header.compression, view[at + HEADER_BYTES : at + header.size_bytes])
+    packed = view[at + HEADER_BYTES : at + header.size_bytes]
+    payload = decompress(header.compression, packed, unpacked_bytes_max)
     try:
         return decode_payload(payload, header, start_offset)
     except (ValueError, IndexError) as e:

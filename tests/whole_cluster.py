@@ -219,7 +219,9 @@ class WholeCluster:
     async def start(self, broker_id: int) -> WholeBroker:
         rows = {
             "broker.id": str(broker_id),
-            "log.dirs": str(self.folder / f"broker-{broker_id}"),
+            "log.dirs": ",".join(
+                str(self.folder / f"broker-{broker_id}{disk}") for disk in ("", "b")
+            ),
             **{k: v.replace("{id}", str(broker_id)) for k, v in self._properties.items()},
         }
         broker = WholeBroker(from_properties(rows), self.tree, self.network, self.cut_off)

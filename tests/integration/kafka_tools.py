@@ -15,9 +15,11 @@ from typing import NamedTuple
 from peers import kafka_tool
 
 from headwater import Consumer, Producer
+from headwater.client.throttles import LEADER_LIST, LEADER_RATE
 from integration import clients
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster
+from integration.conftest import next_base_port
 
 TOOLS = "org.apache.kafka.tools"
 PERF_RECORDS = 20_000
@@ -185,7 +187,7 @@ def group_changes(b: Bench) -> None:
     assert "moved" not in b.tool(name, "--list").split()
 
 
-@use("kafka-reassign-partitions.sh", "generate, execute, verify, list", tested=True)
+@use("kafka-reassign-partitions.sh", "generate, execute with a throttle, verify, list", tested=True)
 def reassignment(b: Bench) -> None:
     name = f"{TOOLS}.reassign.ReassignPartitionsCommand"
     b.tool(f"{TOOLS}.TopicCommand", "--create", "--topic", "moves", "--replica-assignment", "0:1")
@@ -197,12 +199,48 @@ def reassignment(b: Bench) -> None:
     assert sorted(proposed["partitions"][0]["replicas"]) == [1, 2]
     plan = b.file("plan.json", proposed)
     asked = ("--reassignment-json-file", plan)
-    assert "Successfully started" in b.tool(name, *asked, "--execute")
+    told = b.tool(name, *asked, "--execute", "--throttle", "100000000")
+    assert "throttle limit was set to 100000000 B/s" in told, told
+    assert "Successfully started" in told, told
     wanted = tuple(proposed["partitions"][0]["replicas"])
     b.cluster.wait_until(lambda: b.cluster.describe("moves").replicas == wanted, "moved")
     told = b.tool(name, *asked, "--verify")
     assert "Reassignment of partition moves-0 is completed" in told, told
+    assert "Clearing topic-level throttles on topic moves" in told, told
+    with b.cluster.admin() as admin:
+        assert not admin.describe_configs("topic", "moves")[LEADER_LIST].value
+        rates = [admin.describe_configs("broker", str(i))[LEADER_RATE] for i in range(3)]
+    assert all(rate.is_default for rate in rates), rates
     assert "No partition reassignments found" in b.tool(name, "--list")
+
+
+@use("kafka-reassign-partitions.sh", "log_dirs: a replica moves to another folder of its broker")
+def reassignment_of_folders(b: Bench) -> None:
+    name = f"{TOOLS}.reassign.ReassignPartitionsCommand"
+    disks = [str(b.folder / disk) for disk in ("disk-1", "disk-2")]
+    with LocalCluster(
+        b.folder / "two-folders", next_base_port(b.folder), 1, {"log.dirs": ",".join(disks)}
+    ) as own:
+        two = Bench(own, b.folder)
+        two.topic("between")
+
+        def held() -> list[tuple[str, bool]]:
+            told = two.tool(f"{TOOLS}.LogDirsCommand", "--describe", "--topic-list", "between")
+            (broker,) = json.loads(told.strip().splitlines()[-1])["brokers"]
+            assert [row["logDir"] for row in broker["logDirs"]] == disks
+            return [(d["logDir"], p["isFuture"]) for d in broker["logDirs"]
+                    for p in d["partitions"]]  # fmt: skip
+
+        ((here, _),) = held()
+        there = next(disk for disk in disks if disk != here)
+        row = {"topic": "between", "partition": 0, "replicas": [0], "log_dirs": [there]}
+        plan = b.file("folders.json", {"version": 1, "partitions": [row]})
+        asked = ("--reassignment-json-file", plan)
+        told = two.tool(name, *asked, "--execute")
+        assert "Successfully started log directory move for: between-0-0" in told, told
+        own.wait_until(lambda: held() == [(there, False)], "moved")
+        told = two.tool(name, *asked, "--verify")
+        assert "Reassignment of replica between-0-0 completed successfully" in told, told
 
 
 @use("kafka-leader-election.sh", "preferred leaders of all partitions")

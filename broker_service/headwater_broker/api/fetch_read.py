@@ -173,6 +173,8 @@ def read_one(
                 detail = f"{partition.topic}-{partition.partition}: offset {offset} is tiered"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, detail)
             read.is_remote = True
+        elif replica is not None and is_held_back(services, partition, replica):
+            read.slice = EMPTY
         elif budget > 0 or min_one:
             size = min(item.max_bytes, budget) if budget > 0 else 0
             read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
@@ -181,6 +183,11 @@ def read_one(
         is_empty = read.slice.size_bytes == 0
         stable = read.last_stable_offset
         read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
+
+
+def is_held_back(services: Services, partition: Partition, replica: int) -> bool:
+    """A follower out of sync gets no records while the leader's quota is exceeded (KIP-73)."""
+    return replica not in partition.isr and services.replicas.quotas.leader.holds_back(partition)
 
 
 def _is_sent_away(

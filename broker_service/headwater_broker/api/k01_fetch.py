@@ -266,6 +266,8 @@ class FetchJob(Waiter):
             size = read.slice.size_bytes
             if size:
                 services.meters.topic(read.name).bytes_out += size
+                if self._frame.replica_id >= 0 and read.partition is not None:
+                    services.replicas.quotas.leader.passed(read.partition, size)
         reply = FetchReply(
             services, self._version, self._correlation_id, self._session_id, self._peer.listener
         )

@@ -66,11 +66,17 @@ def _folder(services: Services, path: str, logs: Iterable[PartitionLog]) -> Desc
 
 
 def _partition(services: Services, log: PartitionLog) -> DescribeLogDirsPartition:
-    """The lag is what a follower knows to be committed and does not have yet."""
-    high_watermark = services.replicas.high_watermark_of(log)
+    """The lag is what a follower knows to be committed and does not have yet; of a copy under way
+    to another folder, what it does not have of its log."""
+    current = services.logs.get(log.topic, log.partition)
+    is_future = current is not None and current is not log
+    if current is not None and is_future:
+        end = current.log_end_offset
+    else:
+        end = services.replicas.high_watermark_of(log)
     return DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=log.size_bytes,
-        offset_lag=max(high_watermark - log.log_end_offset, 0),
-        is_future_key=False,
+        offset_lag=max(end - log.log_end_offset, 0),
+        is_future_key=is_future,
     )

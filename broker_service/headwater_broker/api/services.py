@@ -23,6 +23,7 @@ from headwater_broker.cluster.view import ClusterView
 from headwater_broker.groups.service import GroupService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.manager import LogManager
+from headwater_broker.replication.directory_moves import DirectoryMoves
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.waiting.purgatory import Purgatory
 
@@ -49,6 +50,7 @@ class Services:
     entropy: Entropy
     replicas: ReplicaManager
     logs: LogManager
+    moves: DirectoryMoves
     view: ClusterView
     controller: ControllerCalls
     groups: GroupService

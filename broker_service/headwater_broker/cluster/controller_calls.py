@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
@@ -27,6 +28,8 @@ from headwater.wire.control import (
     AllocateProducerIdsRequest,
     AlterPartitionReply,
     AlterPartitionRequest,
+    AssignReplicasToDirsReply,
+    AssignReplicasToDirsRequest,
     Control,
     ControlledShutdownReply,
     ControlledShutdownRequest,
@@ -44,7 +47,12 @@ RETRY_DELAY_S = 0.02
 RETRY_DELAY_MAX_S = 0.5
 
 R = TypeVar(
-    "R", AlterPartitionReply, AllocateProducerIdsReply, ControlledShutdownReply, ForwardReply
+    "R",
+    AlterPartitionReply,
+    AllocateProducerIdsReply,
+    AssignReplicasToDirsReply,
+    ControlledShutdownReply,
+    ForwardReply,
 )
 
 
@@ -100,6 +108,23 @@ class ControllerCalls:
     ) -> AlterPartitionReply:
         """Propose ISRs (KIP-497). Raises KafkaError(REQUEST_TIMED_OUT): the outcome is unknown."""
         return await self._call(request, AlterPartitionReply, timeout_ms)
+
+    async def assign_directory(
+        self, topic_id: UUID, partition: int, directory_id: UUID, timeout_ms: int
+    ) -> ErrorCode:
+        """Tell where a replica of this broker is about to live (KIP-858); NONE: it is durable.
+
+        Raises KafkaError(REQUEST_TIMED_OUT): the outcome is unknown.
+        """
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            topic_id=topic_id,
+            partition=partition,
+            directory_id=directory_id,
+        )
+        reply = await self._call(request, AssignReplicasToDirsReply, timeout_ms)
+        return ErrorCode(reply.error_code)
 
     async def forward(
         self,

@@ -146,7 +146,7 @@ class LogCleaner:
         self.meter.max_dirty_ratio = 0.0
         now_ms = self._clock.now_ms()
         for log in self._logs.logs.values():
-            if not _is_compactable(log) or log in self._busy:
+            if not _is_compactable(log) or log in self._busy or self._is_moving(log):
                 continue
             part = self._judge(log, now_ms)
             ratio = part.dirty_ratio
@@ -156,6 +156,10 @@ class LogCleaner:
             if best is None or ratio > best[1].dirty_ratio:
                 best = log, part
         return best
+
+    def _is_moving(self, log: PartitionLog) -> bool:
+        """A copy is made of it: a tombstone may not go before the copy has it (as in Kafka)."""
+        return (log.topic, log.partition) in self._logs.futures.logs
 
     def _judge(self, log: PartitionLog, now_ms: int) -> Cleanable:
         spans = [
@@ -232,7 +236,7 @@ class LogCleaner:
         for new in segments:
             if under.log.is_closed:
                 return False  # its folder was renamed or is closed: leftovers go with it
-            if _is_as_it_was(under, new):
+            if _is_as_it_was(under, new) and not self._is_moving(under.log):
                 replace(under.log, new, self._clock.now_ms())
             else:
                 is_whole = False

@@ -41,6 +41,9 @@ class LogConfig:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
+    leader_throttled: frozenset[str] = frozenset()
+    """`*` or `partition:broker` each (KIP-73), as is the next."""
+    follower_throttled: frozenset[str] = frozenset()
 
     @staticmethod
     def from_overrides(
@@ -74,6 +77,8 @@ class LogConfig:
             min_cleanable_dirty_ratio=v.number("min.cleanable.dirty.ratio"),
             min_compaction_lag_ms=v.integer("min.compaction.lag.ms"),
             max_compaction_lag_ms=v.integer("max.compaction.lag.ms"),
+            leader_throttled=frozenset(v.strings("leader.replication.throttled.replicas")),
+            follower_throttled=frozenset(v.strings("follower.replication.throttled.replicas")),
         )
 
     @property

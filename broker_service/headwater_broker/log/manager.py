@@ -35,45 +35,20 @@ from headwater_broker.log.context import (
     LogContext,
     Offload,
 )
+from headwater_broker.log.creation import Creation, Key
 from headwater_broker.log.directory import MARK_VERSION, DataDirectory, parse_folder_name
+from headwater_broker.log.futures import (
+    DELETE_SUFFIX,
+    FutureLogs,
+    FutureParts,
+    parse_future_name,
+    settle_futures,
+)
 from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.upkeep import forget_untiered
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[str, int]
-
-
-class Creation:
-    """The files of a new log, made by `run`: in any thread, as it touches nothing else."""
-
-    def __init__(
-        self,
-        files: Files,
-        directory: DataDirectory,
-        key: Key,
-        topic_id: UUID,
-        metadata: bytes,
-        request: LoadRequest,
-    ) -> None:
-        self.directory = directory
-        self.key = key
-        self.topic_id = topic_id
-        self.request = request
-        self.loaded: LoadedLog | None = None
-        self.error: OSError | None = None
-        self._files = files
-        self._metadata = metadata
-
-    def run(self) -> None:
-        """Make the folder, its identity, its first segment; `error` holds what failed."""
-        try:
-            path = f"{self.request.folder}/{PARTITION_METADATA}"
-            self._files.write_atomic(path, self._metadata)
-            self.loaded = Loader(self._files, self.request).load()
-        except OSError as e:
-            self.error = e
 
 
 class LogManager:
@@ -123,6 +98,12 @@ class LogManager:
         ]
         if not any(directory.is_online for directory in self._directories):
             raise UsageError(f"log.dirs: none of {dirs} can be used; see the errors above")
+        self.futures = FutureLogs(
+            FutureParts(
+                files, entropy, self._directories, self.logs, self._future_request, self._adopted,
+                self._arrived.append, self._failed,
+            )
+        )  # fmt: skip
 
     @property
     def directory_ids(self) -> list[UUID]:
@@ -145,9 +126,9 @@ class LogManager:
         return LogConfig.from_overrides(overrides, self._broker_properties)
 
     def by_folder(self) -> list[tuple[str, bool, list[PartitionLog]]]:
-        """(folder, is it online, its logs) of every data folder, as configured."""
+        """(folder, is it online, its logs and future logs) of every data folder, as configured."""
         rows: dict[str, list[PartitionLog]] = {d.path: [] for d in self._directories}
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self.futures.logs.values()):
             rows[self._directory_of(log).path].append(log)
         return [(d.path, d.is_online, rows[d.path]) for d in self._directories]
 
@@ -162,18 +143,59 @@ class LogManager:
     ) -> list[PartitionLog]:
         """Open every log on disk, recovering what an unclean stop left. Call once, at start.
 
-        Topics are opened with `topic_config(topic)`; a replica's own config follows when the
-        controller announces it.
+        Topics are opened with `topic_config(topic)` until the controller announces a config.
         """
-        for directory in self._directories:
-            if not directory.is_online:
-                continue
+        futures = self._settle_futures()
+        for directory in self._online():
             try:
                 self._load_directory(directory, topic_config or (lambda topic: {}))
+            except OSError as e:
+                self._failed(directory.path + "/", e)
+        for directory in self._online():
+            try:
+                self._load_futures(directory, futures.get(directory.path, []))
                 directory.forget_clean_stop()
             except OSError as e:
                 self._failed(directory.path + "/", e)
         return list(self.logs.values())
+
+    def _online(self) -> list[DataDirectory]:
+        return [d for d in self._directories if d.is_online]
+
+    def _settle_futures(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for directory in self._online():
+            try:
+                names[directory.path] = directory.folder_names()
+            except OSError as e:
+                self._failed(directory.path + "/", e)
+        return settle_futures(
+            self._files, names, all_online=not self.offline_directories,
+            set_aside=self._set_aside, failed=self._failed,
+        )  # fmt: skip
+
+    def _load_futures(self, directory: DataDirectory, names: list[str]) -> None:
+        for name in names:
+            parsed, topic_id = parse_future_name(name), self._identity(directory, name)
+            if parsed is None or topic_id is None or parsed[0] not in self.logs:
+                continue  # its log's folder has just failed
+            request = self._future_request(directory, parsed[0], f"{directory.path}/{name}")
+            loaded = Loader(self._files, request).load()
+            future = self._made(directory, parsed[0], topic_id, request, loaded)
+            if not directory.is_clean:  # it may have a hole
+                future.truncate_to(request.recovery_point)
+            self.futures.take_up(parsed[0], future)
+
+    def _identity(self, directory: DataDirectory, name: str) -> UUID | None:
+        """The topic id of a log's folder; one that does not tell is set aside."""
+        try:
+            path = f"{directory.path}/{name}/{PARTITION_METADATA}"
+            return decode_partition_metadata(self._files.read(path), path)
+        except FileNotFoundError:
+            self._set_aside(directory.path, name, "it has no partition.metadata")
+        except CheckpointError as e:
+            self._set_aside(directory.path, name, str(e))
+        return None
 
     def _load_directory(
         self, directory: DataDirectory, topic_config: Callable[[str], Mapping[str, str]]
@@ -181,21 +203,15 @@ class LogManager:
         for name in directory.folder_names():
             path = f"{directory.path}/{name}"
             key = parse_folder_name(name)
-            if name.endswith("-delete"):
+            if name.endswith(DELETE_SUFFIX):
                 self._files.remove(path)
             if key is None:
                 continue
-            try:
-                metadata = f"{path}/{PARTITION_METADATA}"
-                topic_id = decode_partition_metadata(self._files.read(metadata), metadata)
-            except FileNotFoundError:
-                self._set_aside(directory, name, "it has no partition.metadata")
-                continue
-            except CheckpointError as e:
-                self._set_aside(directory, name, str(e))
+            topic_id = self._identity(directory, name)
+            if topic_id is None:
                 continue
             if key in self.logs:
-                self._set_aside(directory, name, f"{self.logs[key].path} holds this replica too")
+                self._set_aside(directory.path, name, f"{self.logs[key].path} holds it, too")
                 continue
             config = self.log_config(topic_config(key[0]))
             self.logs[key] = self._open(directory, key, topic_id, config)
@@ -203,13 +219,19 @@ class LogManager:
     def _open(
         self, directory: DataDirectory, key: Key, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
-        request = self._request(directory, key, config)
+        folder = f"{directory.path}/{key[0]}-{key[1]}"
+        request = self._request(directory, key, config, folder)
         loaded = Loader(self._files, request).load()
         return self._made(directory, key, topic_id, request, loaded)
 
-    def _request(self, directory: DataDirectory, key: Key, config: LogConfig) -> LoadRequest:
+    def _future_request(self, directory: DataDirectory, key: Key, folder: str) -> LoadRequest:
+        return self._request(directory, key, self.logs[key].config, folder)
+
+    def _request(
+        self, directory: DataDirectory, key: Key, config: LogConfig, folder: str
+    ) -> LoadRequest:
         return LoadRequest(
-            f"{directory.path}/{key[0]}-{key[1]}",
+            folder,
             config,
             directory.recovery_points.get(key, 0),
             directory.log_starts.get(key, 0),
@@ -234,11 +256,11 @@ class LogManager:
         log.first_dirty_offset = min(directory.first_dirty.get(key, 0), log.log_end_offset)
         return log
 
-    def _set_aside(self, directory: DataDirectory, name: str, reason: str) -> None:
+    def _set_aside(self, folder: str, name: str, reason: str) -> None:
         """Rename a folder that must not be used, so that nothing is lost (`-stray`)."""
         target = f"{name}.{self._entropy.uuid().hex}-stray"
-        logger.warning("%s/%s set aside as %s: %s", directory.path, name, target, reason)
-        self._files.rename(f"{directory.path}/{name}", f"{directory.path}/{target}")
+        logger.warning("%s/%s set aside as %s: %s", folder, name, target, reason)
+        self._files.rename(f"{folder}/{name}", f"{folder}/{target}")
 
     # -- one log
 
@@ -276,37 +298,41 @@ class LogManager:
             self._drop(log)
             directory = self._directory_of(log)
             self._set_aside(
-                directory, f"{topic}-{partition}", f"topic id {log.topic_id}, wanted {topic_id}"
+                directory.path,
+                f"{topic}-{partition}",
+                f"topic id {log.topic_id}, wanted {topic_id}",
             )
         if not is_new and log is None and self.offline_directories:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{topic}-{partition}: not found, and {self.offline_directories} are offline",
             )
-        directory = self._emptiest()
+        directory = self.futures.preferred(key) or self._emptiest()
         directory.forget(key)
         metadata = encode_partition_metadata(topic_id)
-        request = self._request(directory, key, config)
+        request = self._request(directory, key, config, f"{directory.path}/{topic}-{partition}")
         return Creation(self._files, directory, key, topic_id, metadata, request)
 
     def adopt(self, creation: Creation) -> PartitionLog:
         """The log whose files `creation` has made. Raises KAFKA_STORAGE_ERROR when it could not."""
+        log = self.logs[creation.key] = self._adopted(creation)
+        return log
+
+    def _adopted(self, creation: Creation) -> PartitionLog:
         if creation.error is not None or creation.loaded is None:
             error = creation.error or OSError("not made")
             path = creation.request.folder
             self._failed(path, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
-        log = self._made(creation.directory, creation.key, creation.topic_id, creation.request,
-                         creation.loaded)  # fmt: skip
-        self.logs[creation.key] = log
-        return log
+        return self._made(creation.directory, creation.key, creation.topic_id, creation.request,
+                          creation.loaded)  # fmt: skip
 
     def _emptiest(self) -> DataDirectory:
         """The folder with the fewest logs (B1-186)."""
         counts = {d.path: 0 for d in self._directories if d.is_online}
         for log in self.logs.values():
             counts[self._directory_of(log).path] += 1
-        online = [d for d in self._directories if d.is_online]
+        online = self._online()
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every data folder is offline")
         return min(online, key=lambda d: counts[d.path])
@@ -320,7 +346,7 @@ class LogManager:
         if log is None:
             return
         self._drop(log)
-        target = f"{log.path}.{self._entropy.uuid().hex}-delete"
+        target = f"{log.path}.{self._entropy.uuid().hex}{DELETE_SUFFIX}"
         try:
             self._files.rename(log.path, target)
         except OSError as e:
@@ -330,14 +356,14 @@ class LogManager:
         self._arrived.append(Disposal((target,), files, log.config.file_delete_delay_ms))
 
     def _drop(self, log: PartitionLog) -> None:
+        self.futures.drop((log.topic, log.partition))
         del self.logs[log.topic, log.partition]
         log.delete()
         self._directory_of(log).forget((log.topic, log.partition))
 
     def high_watermark_checkpoint(self, topic: str, partition: int) -> int:
         """The high watermark as last written; 0 when unknown."""
-        key = (topic, partition)
-        return max((d.high_watermarks.get(key, 0) for d in self._directories), default=0)
+        return max(d.high_watermarks.get((topic, partition), 0) for d in self._directories)
 
     # -- ticks
 
@@ -428,11 +454,9 @@ class LogManager:
         self._checkpoint(CLEANER_OFFSETS, lambda log: log.first_dirty_offset or None)
 
     def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
-        for directory in self._directories:
-            if not directory.is_online:
-                continue
+        for directory in self._online():
             offsets: Offsets = {}
-            for key, log in self.logs.items():
+            for key, log in (*self.logs.items(), *self.futures.logs.items()):
                 offset = value(log)
                 if offset is not None and log.directory_id == directory.directory_id:
                     offsets[key] = offset
@@ -446,7 +470,7 @@ class LogManager:
 
     def close(self, broker_epoch: int = -1) -> None:
         """A clean stop: every log closed and durable, checkpoints, then the mark. Blocks."""
-        for log in list(self.logs.values()):
+        for log in (*self.logs.values(), *self.futures.logs.values()):
             try:
                 log.close()
             except (OSError, KafkaError) as e:
@@ -472,4 +496,5 @@ class LogManager:
         for log in lost:
             log.delete()
             del self.logs[log.topic, log.partition]
+        self.futures.directory_failed(directory.path, [(log.topic, log.partition) for log in lost])
         self.on_offline(directory.path, lost)

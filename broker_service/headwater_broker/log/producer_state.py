@@ -95,6 +95,10 @@ class SnapshotFiles:
         """The file of one snapshot."""
         return f"{self._folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
 
+    def relocate(self, folder: str) -> None:
+        """The log's folder was renamed."""
+        self._folder = folder
+
     def write(self, offset: int, producers: Producers) -> None:
         """Write a snapshot of everything below `offset`, durable on return."""
         self._files.write_atomic(self.path(offset), encode_snapshot(producers.entries.values()))

@@ -99,6 +99,14 @@ class Segment:
         self.hint_offset = -1
         self.hint_position = 0
 
+    def relocate(self, folder: str) -> None:
+        """The log's folder was renamed: files that are opened later are found there."""
+        stem = f"{folder}/{self.base_offset:020d}"
+        self.folder = folder
+        self.offset_index.path = stem + INDEX_SUFFIX
+        self.time_index.path = stem + TIME_INDEX_SUFFIX
+        self.txn_index.path = stem + TXN_INDEX_SUFFIX
+
     def create_indexes(self) -> None:
         """A new segment: both index files exist from the start, so that a missing one is news."""
         self.offset_index.create()

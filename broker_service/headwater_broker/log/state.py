@@ -98,6 +98,13 @@ class LogState:
         since = segment.first_timestamp if segment.first_timestamp >= 0 else segment.created_ms
         segment.roll_at_ms = since + config.effective_segment_ms - int(jitter)
 
+    def relocate(self, path: str) -> None:
+        """The folder was renamed; nothing that an earlier call handed elsewhere may be left."""
+        self.path = path
+        self.snapshots.relocate(path)
+        for segment in self.segments:
+            segment.relocate(path)
+
     def save_epochs(self) -> None:
         """Write leader-epoch-checkpoint."""
         write = self.epochs_writer()

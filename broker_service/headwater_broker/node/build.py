@@ -39,6 +39,7 @@ from headwater_broker.node.tiering import TieredEnds
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.replica_manager import ReplicaManager
+from headwater_broker.replication.windows import Windows
 from headwater_broker.server.http_status import HttpStatusServer
 from headwater_broker.server.page_cache import PageCache
 from headwater_broker.transactions.producer_ids import ProducerIds
@@ -145,6 +146,7 @@ class Node:
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,
                 cleaner=self.cleaner.meter,
+                off_loop=self._off_loop,
             ),
         )
 
@@ -198,6 +200,8 @@ class Node:
             fetch_response_max_bytes=v.integer("replica.fetch.response.max.bytes"),
             socket_timeout_ms=v.integer("replica.socket.timeout.ms"),
             fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
+            quota_windows=_windows(v, ""),
+            log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
             listener=inter_broker,
         )
         ports = ReplicationPorts(
@@ -296,6 +300,13 @@ def controller_config(v: Values, file: Values | None = None) -> ControllerConfig
         leader_imbalance_per_broker_percentage=v.integer("leader.imbalance.per.broker.percentage"),
         leader_imbalance_check_interval_ms=1000
         * v.integer("leader.imbalance.check.interval.seconds"),
+    )
+
+
+def _windows(v: Values, prefix: str) -> Windows:
+    return Windows(
+        v.integer(f"{prefix}replication.quota.window.num"),
+        v.integer(f"{prefix}replication.quota.window.size.seconds"),
     )
 
 

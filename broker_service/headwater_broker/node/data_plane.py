@@ -29,6 +29,8 @@ from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.coordinators import build_groups
 from headwater_broker.node.dynamic import DynamicConfigs
+from headwater_broker.replication.directory_moves import DirectoryMoves, OffLoop
+from headwater_broker.replication.ports import at_once
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.server.listener import Listener, connection_overrides
 from headwater_broker.waiting.purgatory import Purgatory
@@ -53,6 +55,7 @@ class Parts:
     tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
+    off_loop: OffLoop = at_once
 
 
 def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Services:
@@ -63,6 +66,16 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
     parts.replicas.set_wakers(on_hw=None, on_append=None, on_leadership=watches.leadership_moved)
     config = dynamic.config
     api = CurrentApiConfig(dynamic)
+
+    def limit_replication(config: NodeConfig) -> None:
+        parts.replicas.quotas.set_rates(
+            config.values.integer("leader.replication.throttled.rate"),
+            config.values.integer("follower.replication.throttled.rate"),
+            config.values.integer("replica.alter.log.dirs.io.max.bytes.per.second"),
+        )
+
+    limit_replication(config)
+    dynamic.on_change.append(limit_replication)
 
     def reconfigure_logs(config: NodeConfig) -> None:
         parts.logs.set_broker_properties(config.properties)
@@ -76,6 +89,13 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         entropy=parts.entropy,
         replicas=parts.replicas,
         logs=parts.logs,
+        moves=DirectoryMoves(
+            parts.logs,
+            parts.replicas,
+            parts.clock,
+            off_loop=parts.off_loop,
+            assign=lambda *told: parts.controller.assign_directory(*told),
+        ),
         view=parts.view,
         controller=parts.controller,
         groups=build_groups(

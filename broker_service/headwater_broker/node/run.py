@@ -161,6 +161,7 @@ class Life:
             node.replicas.isr_tick,
         )
         every("files", FILES_REMOVED_EVERY_S, node.logs.remove_due_files)
+        node.services.moves.tick()
         self._start_log_ticks()
         every("garbage", COLLECT_EVERY_S, node.outside.process.tick)
         node.status.look()  # a broker that dies within the first interval is missed otherwise
@@ -269,6 +270,7 @@ class Life:
         yield "background", node.services.background.close
         yield "tiered", node.tiered.close
         yield "remote log", node.remote_log.close
+        yield "moves", node.services.moves.close
         yield "cleaner", node.cleaner.close
         yield "cleaners", node.cleaners.close
         yield "replicas", node.replicas.close

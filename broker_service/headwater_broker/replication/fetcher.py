@@ -33,6 +33,7 @@ from headwater_broker.replication.fetch_wire import (
 from headwater_broker.replication.follower import FetchSession, Key, Reaction, pause_ms, reaction
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Partition
+from headwater_broker.replication.quota import ReplicationQuota
 from headwater_broker.replication.truncation import truncation
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ BATCHES_PER_TURN = 128
 REPLY_BYTES_MAX = 2 * 1024 * 1024
 """What one fetch asks for at most, whatever replica.fetch.response.max.bytes allows beyond it: a
 larger reply costs the loop milliseconds for its memory alone, and brings nothing per byte."""
+THROTTLE_PAUSE_S = 0.1
+"""A partition that was left out for its quota is looked at again after so long."""
 ANSWER_GRACE_S = 10.0
 """How much longer than the parking time a reply may take before the connection is given up."""
 
@@ -63,12 +66,14 @@ class FetcherPorts:
     on_peer_gone: Callable[[int], None]
     recover: Callable[[Partition, PeerConnection, Reaction, int], Awaitable[None]]
     """(partition, connection, FIND_RANGE or START_AT_LOCAL, leader id): find where to go on."""
+    quota: ReplicationQuota
+    """How fast partitions that are behind may be fetched (KIP-73)."""
 
 
 class Following:
     """One partition that follows this leader, at the leader epoch the controller gave."""
 
-    __slots__ = ("failures", "key", "leader_epoch", "partition", "ready_at")
+    __slots__ = ("failures", "is_behind", "key", "leader_epoch", "partition", "ready_at")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -76,6 +81,8 @@ class Following:
         self.key: Key = (partition.topic_id.bytes, partition.partition)
         self.ready_at = 0.0
         self.failures = 0
+        self.is_behind = True
+        """As far as the last answer told: the high watermark lay beyond what is here."""
 
     @property
     def is_current(self) -> bool:
@@ -173,7 +180,10 @@ class Fetcher:
         for key, row in list(self._following.items()):
             if not row.is_current:
                 del self._following[key]
-            elif row.ready_at > now:
+                continue
+            if row.is_behind and self._ports.quota.holds_back(row.partition):
+                row.ready_at = max(row.ready_at, now + THROTTLE_PAUSE_S)
+            if row.ready_at > now:
                 due = row.ready_at if due is None else min(due, row.ready_at)
             else:
                 wanted[key] = self._ask(row)
@@ -323,11 +333,13 @@ class Fetcher:
     async def _append(self, following: Following, row: Fetched) -> None:
         """A megabyte may hold thousands of batches: the loop has its turn between some of them."""
         partition, records = following.partition, row.records
+        self._ports.quota.passed(partition, len(records))
         while following.is_current and self._following.get(following.key) is following:
             taken = partition.append_as_follower(
                 records, row.high_watermark, row.log_start_offset, BATCHES_PER_TURN
             )
             records = records[taken:]
+            following.is_behind = row.high_watermark > partition.log.log_end_offset
             if not taken or not len(records):
                 following.failures = 0
                 return

@@ -11,6 +11,7 @@ from headwater_broker.replication.fetcher import Fetcher, FetcherPorts
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import NO_LEADER, Partition
 from headwater_broker.replication.ports import ReplicationPorts
+from headwater_broker.replication.quota import ReplicationQuota
 from headwater_broker.replication.recovery import Recovery
 
 
@@ -23,6 +24,7 @@ class Fetchers:
         limits: ReplicationLimits,
         ports: ReplicationPorts,
         live_broker: Callable[[int], LiveBroker | None],
+        quota: ReplicationQuota,
     ) -> None:
         self._limits = limits
         self._live_broker = live_broker
@@ -40,6 +42,7 @@ class Fetchers:
             endpoint=self._endpoint,
             on_peer_gone=ports.on_peer_gone,
             recover=recovery.run,
+            quota=quota,
         )
 
     def follow(self, partitions: list[Partition]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headwater_broker.replication.windows import Windows
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationLimits:
@@ -29,3 +31,5 @@ class ReplicationLimits:
     """How long a leader waits for the controller's answer to an ISR change."""
     listener: str = "PLAINTEXT"
     """inter.broker.listener.name: the listener of a leader that followers connect to."""
+    quota_windows: Windows = Windows()
+    log_dirs_quota_windows: Windows = Windows()

@@ -23,13 +23,15 @@ from headwater.wire.control import (
     TopicState,
 )
 from headwater_broker.log.config import LogConfig
-from headwater_broker.log.manager import Creation, LogManager
+from headwater_broker.log.creation import Creation
+from headwater_broker.log.manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.replication.alter_partition import IsrChanges
 from headwater_broker.replication.fetchers import Fetchers
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Notify, Partition
 from headwater_broker.replication.ports import ReplicationPorts
+from headwater_broker.replication.quota import ReplicationQuotas
 from headwater_broker.replication.recovery import replica_state
 from headwater_broker.replication.steps import Steps, begin_epoch, run_in_turns, run_now
 from headwater_broker.replication.transitions import Decision, Hosted, decide
@@ -72,7 +74,10 @@ class ReplicaManager:
         self._isr_changes = IsrChanges(
             broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition
         )
-        self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker)
+        self.quotas = ReplicationQuotas(
+            broker_id, ports.clock, limits.quota_windows, limits.log_dirs_quota_windows
+        )
+        self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker, self.quotas.follower)
         self._in_order = asyncio.Lock()
         self._taking: set[asyncio.Task[LeaderAndIsrReply]] = set()
 

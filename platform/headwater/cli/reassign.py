@@ -6,29 +6,35 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from headwater.cli.folders import folder_status, move_folders, move_folders_when_there
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.cli.partitions import parse_ids, read_text
 from headwater.cli.tables import console, table
+from headwater.cli.throttles import apply_throttles, remove_throttles
 from headwater.client.admin import Admin
 from headwater.client.admin_replicas import Outcomes
 from headwater.client.plans import (
     COMPLETE,
     FAILED,
     IN_PROGRESS,
+    Folders,
     Plan,
     current_plan,
     judge,
     plan_document,
     propose,
+    read_folders,
     read_plan,
     read_topics,
 )
+from headwater.client.throttles import throttles
 from headwater.client.values import TopicDescription, TopicPartition
 from headwater.errors import HeadwaterError, UsageError
 from headwater.system import SystemEntropy
@@ -86,6 +92,11 @@ def generate(
     "--disallow-replication-factor-change", is_flag=True, help="Refuse to change replica counts."
 )
 @click.option("--wait", is_flag=True, help="Return when every move is done.")
+@click.option("--throttle", type=click.IntRange(1), metavar="BYTES", help="Per second and broker.")
+@click.option(
+    "--replica-alter-log-dirs-throttle", "folders_rate", type=click.IntRange(1), metavar="BYTES",
+    help="Of copies between data folders, per second and broker.",
+)  # fmt: skip
 @bootstrap_options
 @json_option
 def execute(
@@ -93,12 +104,15 @@ def execute(
     additional: bool,
     disallow_replication_factor_change: bool,
     wait: bool,
+    throttle: int | None,
+    folders_rate: int | None,
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
 ) -> int:
     """Begin the moves of a plan; tells the present assignment first, which is the way back."""
-    plan = read_plan(read_text(plan_file), plan_file)
+    text = read_text(plan_file)
+    plan, folders = read_plan(text, plan_file), read_folders(text, plan_file)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         before = current_plan(_topics_of(admin, plan))
         unknown = [_name(tp) for tp in plan if tp not in before]
@@ -108,6 +122,9 @@ def execute(
         if moving and not additional:
             names = ", ".join(map(_name, moving))
             raise HeadwaterError(f"moves are under way ({names}): wait, or give --additional")
+        slowed = throttles(plan, before, folders, rate=throttle, folders_rate=folders_rate)
+        apply_throttles(admin, slowed)
+        move_folders(admin, folders)  # replicas to come are made there
         outcomes = admin.alter_partition_reassignments(
             {tp: list(replicas) for tp, replicas in plan.items()},
             allow_replication_factor_change=not disallow_replication_factor_change,
@@ -115,28 +132,50 @@ def execute(
         if not as_json:
             click.echo(f"Current partition replica assignment\n{json.dumps(plan_document(before))}")
             click.echo("\nSave this: executed, it is the way back.")
-        if wait and not _refusals(outcomes):
-            _follow(admin, plan, quiet=as_json)
+        refused = move_folders_when_there(admin, folders)
+        if wait and not refused and not _refusals(outcomes):
+            _follow(admin, plan, folders, quiet=as_json)
+            if throttle or folders_rate:
+                remove_throttles(admin, plan)
     started = "Reassigned" if wait else "Started to reassign"
     done = f"{started}: {', '.join(map(_name, plan))}"
-    return _end(outcomes, done, as_json, current=plan_document(before))
+    return _end(outcomes, done, as_json, refused, current=plan_document(before))
 
 
 @reassign.command("verify")
 @click.argument("plan_file", metavar="PLAN.json")
+@click.option("--preserve-throttles", is_flag=True, help="Leave them, also when all is done.")
 @bootstrap_options
 @json_option
-def verify(plan_file: str, bootstrap_server: str | None, directory: str, as_json: bool) -> int:
-    """Say how far each move of a plan is. Exit code 1 when one has failed."""
-    plan = read_plan(read_text(plan_file), plan_file)
+def verify(
+    plan_file: str,
+    preserve_throttles: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Say how far each move of a plan is. Exit code 1 when one has failed. When no move of the
+    plan is under way any more, throttles are removed."""
+    text = read_text(plan_file)
+    plan, folders = read_plan(text, plan_file), read_folders(text, plan_file)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         found = _status(admin, plan)
+        open_folders = folder_status(admin, folders)
+        is_under_way = IN_PROGRESS in found.values() or any(
+            IN_PROGRESS in row for row in open_folders
+        )
+        if not preserve_throttles and not is_under_way:
+            remove_throttles(admin, plan)
+    done = all(s == COMPLETE for s in found.values()) and not open_folders
     if as_json:
         rows = [{**tp._asdict(), "status": status} for tp, status in sorted(found.items())]
-        echo_json({"partitions": rows, "done": all(s == COMPLETE for s in found.values())})
+        echo_json({"partitions": rows, "folders": open_folders, "done": done})
     else:
         _print_table("partition, status", {tp: (status,) for tp, status in found.items()})
-    return EXIT_FAILED if FAILED in found.values() else 0
+        for line in open_folders:
+            click.echo(line)
+    has_failed = FAILED in found.values() or any(f": {FAILED}" in line for line in open_folders)
+    return EXIT_FAILED if has_failed else 0
 
 
 @reassign.command("list")
@@ -184,7 +223,7 @@ def _status(admin: Admin, plan: Plan) -> dict[TopicPartition, str]:
     return judge(plan, current_plan(_topics_of(admin, plan)), moving)
 
 
-def _follow(admin: Admin, plan: Plan, *, quiet: bool) -> None:
+def _follow(admin: Admin, plan: Plan, folders: Folders, *, quiet: bool) -> None:
     """A bar until no move of the plan is under way."""
     output = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -194,7 +233,7 @@ def _follow(admin: Admin, plan: Plan, *, quiet: bool) -> None:
         while True:
             left = sum(s == IN_PROGRESS for s in _status(admin, plan).values())
             shown.update(task, completed=len(plan) - left)
-            if not left:
+            if not left and not folder_status(admin, folders):
                 return
             time.sleep(POLL_S)
 
@@ -214,9 +253,16 @@ def _print_table(columns: str, rows: Mapping[TopicPartition, Sequence[str]]) -> 
     console().print(shown)
 
 
-def _end(outcomes: Outcomes, done: str, as_json: bool, **told: Any) -> int:
-    """What a change of moves ends with: JSON, or `done` or the refusals; and the exit code."""
-    failed = _refusals(outcomes)
+def _end(
+    outcomes: Outcomes,
+    done: str,
+    as_json: bool,
+    others: Mapping[str, str] = MappingProxyType({}),
+    **told: Any,
+) -> int:
+    """What a change of moves ends with: JSON, or `done` or the refusals (`others`: of moves
+    between folders); and the exit code."""
+    failed = {**_refusals(outcomes), **others}
     if as_json:
         results = [
             {
@@ -226,7 +272,8 @@ def _end(outcomes: Outcomes, done: str, as_json: bool, **told: Any) -> int:
             }
             for tp, error in sorted(outcomes.items(), key=itemgetter(0))
         ]
-        echo_json({**told, "results": results})
+        folders = {"folders": dict(others)} if others else {}
+        echo_json({**told, "results": results, **folders})
         return EXIT_FAILED if failed else 0
     if not failed:
         click.echo(done)

@@ -262,6 +262,17 @@ class Admin:
         """The data folders of these brokers, or of all, with the replicas in them."""
         return self._call(self._replicas.describe_log_dirs(brokers))
 
+    def alter_replica_log_dirs(
+        self, broker: int, targets: Mapping[TopicPartition | tuple[str, int], str]
+    ) -> Outcomes:
+        """Begin to move replicas of a broker to other data folders of its (KIP-113).
+
+        Per partition None, or why not; REPLICA_NOT_AVAILABLE: it will be made there when it comes.
+        `describe_log_dirs` tells how far they are.
+        """
+        rows = {TopicPartition(*tp): path for tp, path in targets.items()}
+        return self._call(self._replicas.alter_log_dirs(broker, rows))
+
     def describe_producers(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> dict[TopicPartition, list[ProducerDescription]]:

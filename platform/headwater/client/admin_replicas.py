@@ -15,6 +15,12 @@ from headwater.client.values import (
     TopicPartition,
 )
 from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.wire.apis.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from headwater.wire.apis.k35_describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -167,6 +173,34 @@ class ReplicaCalls:
         nodes = sorted(self._cluster.cache.brokers if brokers is None else set(brokers))
         answers = await asyncio.gather(*(one(node) for node in nodes))
         return dict(zip(nodes, answers, strict=True))
+
+    async def alter_log_dirs(self, node: int, targets: Mapping[TopicPartition, str]) -> Outcomes:
+        """AlterReplicaLogDirs at one broker."""
+        by_path: dict[str, list[TopicPartition]] = {}
+        for tp, path in targets.items():
+            by_path.setdefault(path, []).append(tp)
+        request = AlterReplicaLogDirsRequest(
+            dirs=tuple(
+                AlterReplicaLogDir(
+                    path=path,
+                    topics=tuple(
+                        AlterReplicaLogDirTopic(name=topic, partitions=tuple(indexes))
+                        for topic, indexes in _by_topic(partitions).items()
+                    ),
+                )
+                for path, partitions in by_path.items()
+            )
+        )
+
+        async def attempt() -> Outcomes:
+            reply = await self._cluster.call(node, request, AlterReplicaLogDirsResponse)
+            return {
+                TopicPartition(t.topic_name, p.partition_index): _outcome(p.error_code, None)
+                for t in reply.results
+                for p in t.partitions
+            }
+
+        return await self._cluster.retrying(f"move between folders of broker {node}", attempt)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]

@@ -1,6 +1,7 @@
 """Reassignment plans in the JSON of Kafka's own tool: read, checked, proposed, judged. Pure.
 
-{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
+{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2],
+                               "log_dirs": ["/disk1", "any"]}]}
 """
 
 from __future__ import annotations
@@ -10,14 +11,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from headwater.client.values import Broker, TopicDescription, TopicPartition
+from headwater.client.values import (
+    Broker,
+    LogDirDescription,
+    TopicDescription,
+    TopicPartition,
+)
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
 from headwater.placement import assign, assign_by_rack
 
 Plan = dict[TopicPartition, tuple[int, ...]]
+Folders = dict[tuple[int, TopicPartition], str]
+"""(broker, partition) -> the data folder that its replica shall be in."""
 
 PLAN_VERSION = 1
+ANY_FOLDER = "any"
 COMPLETE = "complete"
 IN_PROGRESS = "in progress"
 FAILED = "failed"
@@ -43,6 +52,37 @@ def read_plan(text: str, origin: str) -> Plan:
     if not plan:
         raise UsageError(f"{origin}: it holds no partitions to move")
     return plan
+
+
+def read_folders(text: str, origin: str) -> Folders:
+    """The "log_dirs" of a plan that `read_plan` takes: one per replica, or "any" (KIP-113)."""
+    found: Folders = {}
+    for row in _rows(text, origin, "partitions"):
+        replicas, folders = row["replicas"], row.get("log_dirs")
+        if folders is None:
+            continue
+        tp = TopicPartition(str(row["topic"]), int(row["partition"]))
+        if not isinstance(folders, list) or len(folders) != len(replicas):
+            where = f"{tp.topic}-{tp.partition}"
+            raise UsageError(f"{origin}: {where}: log_dirs must name a folder, or any, per replica")
+        for broker_id, folder in zip(replicas, folders, strict=True):
+            if folder != ANY_FOLDER:
+                found[int(broker_id), tp] = str(folder)
+    return found
+
+
+def judge_folders(wanted: Folders, folders: Mapping[int, Sequence[LogDirDescription]]) -> list[str]:
+    """What is still to be said of replicas that are not in the folder wanted, one line each."""
+    told = []
+    for (broker_id, tp), path in sorted(wanted.items()):
+        here = {row.path: row.replicas[tp].is_future for row in folders.get(broker_id, ())
+                if tp in row.replicas}  # fmt: skip
+        name = f"{tp.topic}-{tp.partition} on broker {broker_id}"
+        if here.get(path) is True:
+            told.append(f"{name}: {IN_PROGRESS}, to {path}")
+        elif path not in here:
+            told.append(f"{name}: {FAILED}, not in {path} and not on its way")
+    return told
 
 
 def read_topics(text: str, origin: str) -> list[str]:

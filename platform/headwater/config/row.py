@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -11,6 +12,7 @@ Value = int | float | bool | str | tuple[str, ...] | None
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+EVERY = "*"
 
 
 class Kind(Enum):
@@ -51,6 +53,8 @@ class ConfigKey:
     is_sensitive: bool = False
     is_dynamic: bool = True
     """False when a change needs a restart of the broker."""
+    items: str = ""
+    """Of a list: the regular expression of each of its items, beside a lone `*`."""
 
     def parse(self, text: str) -> Value:
         """The value of `text`. Raises UsageError that names key, value and remedy."""
@@ -87,6 +91,9 @@ class ConfigKey:
             values = value if isinstance(value, tuple) else (value,)
             if not values or any(v not in self.choices for v in values):
                 raise self._refusal(text, "use " + " or ".join(self.choices))
+        listed = value if isinstance(value, tuple) and value != (EVERY,) else ()
+        if self.items and not all(re.fullmatch(self.items, item) for item in listed):
+            raise self._refusal(text, f"use {EVERY}, or items of the form {self.items}")
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.bounds()
             if value != value or (low is not None and value < low):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from headwater.config.row import ConfigKey, Kind, Scope, Value
+from headwater.config.row import LONG_MAX, ConfigKey, Kind, Scope, Value
 
 HOUR_MS = 3600 * 1000
 MINUTE_MS = 60 * 1000
@@ -135,6 +135,25 @@ _TOPICS = (
          minimum=0),
 )  # fmt: skip
 
+_QUOTAS = (
+    _row("leader.replication.throttled.rate", Kind.LONG, LONG_MAX, "bytes",
+         "Per second: what leaders give to listed followers that are not in sync (KIP-73).",
+         minimum=0, dynamic=True),
+    _row("follower.replication.throttled.rate", Kind.LONG, LONG_MAX, "bytes",
+         "Per second: what listed followers here fetch while they are behind (KIP-73).",
+         minimum=0, dynamic=True),
+    _row("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, LONG_MAX, "bytes",
+         "Replicas that move between data folders are copied no faster.", minimum=0, dynamic=True),
+    _row("replication.quota.window.num", Kind.INT, 11, "",
+         "Windows over which replication rates are measured.", minimum=1),
+    _row("replication.quota.window.size.seconds", Kind.INT, 1, "s",
+         "Length of such a window.", minimum=1),
+    _row("alter.log.dirs.replication.quota.window.num", Kind.INT, 11, "",
+         "Windows over which the rate of copies between data folders is measured.", minimum=1),
+    _row("alter.log.dirs.replication.quota.window.size.seconds", Kind.INT, 1, "s",
+         "Length of such a window.", minimum=1),
+)  # fmt: skip
+
 _REPLICATION = (
     _row("replica.lag.time.max.ms", Kind.LONG, 30_000, "ms",
          "A follower that was not caught up for this time leaves the ISR.", minimum=1),
@@ -215,4 +234,13 @@ _NETWORK = (
          "How long this broker waits for another one.", minimum=1),
 )  # fmt: skip
 
-BROKER_ROWS = (*_IDENTITY, *_LOGS, *_CLEANER, *_TOPICS, *_REPLICATION, *_GROUPS, *_NETWORK)
+BROKER_ROWS = (
+    *_IDENTITY,
+    *_LOGS,
+    *_CLEANER,
+    *_TOPICS,
+    *_REPLICATION,
+    *_QUOTAS,
+    *_GROUPS,
+    *_NETWORK,
+)

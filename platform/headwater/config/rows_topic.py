@@ -18,10 +18,16 @@ def _row(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    items: str = "",
 ) -> ConfigKey:
     return ConfigKey(
-        name, kind, default, Scope.TOPIC, unit, doc, minimum, maximum, choices, broker_name
-    )
+        name, kind, default, Scope.TOPIC, unit, doc, minimum, maximum, choices, broker_name,
+        items=items,
+    )  # fmt: skip
+
+
+PARTITION_AND_BROKER = "[0-9]+:[0-9]+"
+"""An item of the lists of throttled replicas (KIP-73)."""
 
 
 TOPIC_ROWS = (
@@ -282,6 +288,7 @@ TOPIC_ROWS = (
         "",
         "",
         "partition:broker pairs (or *) whose leader side replication quotas slow (KIP-73).",
+        items=PARTITION_AND_BROKER,
     ),
     _row(
         "follower.replication.throttled.replicas",
@@ -290,6 +297,7 @@ TOPIC_ROWS = (
         "",
         "",
         "partition:broker pairs (or *) whose follower side replication quotas slow (KIP-73).",
+        items=PARTITION_AND_BROKER,
     ),
 )
 

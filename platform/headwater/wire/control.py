@@ -230,6 +230,24 @@ class AlterPartitionReply(Control):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirsRequest(Control):
+    """Broker -> controller (KIP-858): a replica of mine is about to live in this data folder."""
+
+    broker_id: int = wire("int32")
+    broker_epoch: int = wire("int64")
+    topic_id: UUID = wire("uuid")
+    partition: int = wire("int32")
+    directory_id: UUID = wire("uuid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirsReply(Control):
+    """The outcome; NONE: durable."""
+
+    error_code: int = wire("int16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownRequest(Control):
     """Broker -> controller: move my leaderships away."""
 

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from headwater import Consumer, Producer
+from headwater import Admin, Consumer, Producer
 from headwater.cli.configs import configs
 from headwater.cli.elect import elect
 from headwater.cli.groups import groups
 from headwater.cli.main import run_command
 from headwater.cli.reassign import reassign
 from headwater.cli.topics import topics
+from headwater_broker.replication.quota import UNLIMITED
 from whole_cluster import ServedCluster
 
 COMMANDS: dict[str, click.Command] = {
@@ -32,17 +33,17 @@ class Ran(NamedTuple):
     stderr: str
 
 
-def run(cluster: ServedCluster, name: str, *arguments: str, code: int = 0) -> Ran:
+def run(cluster: ServedCluster, name: str, *arguments: str, code: int | None = 0) -> Ran:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         given = [*arguments, "--bootstrap-server", cluster.bootstrap]
         found = run_command(COMMANDS[name], given)
     told = f"{name} {arguments}: {found}\n{out.getvalue()}\n{err.getvalue()}"
-    assert found == code, told
+    assert code is None or found == code, told
     return Ran(out.getvalue(), err.getvalue())
 
 
-def told(cluster: ServedCluster, name: str, *arguments: str, code: int = 0) -> Any:
+def told(cluster: ServedCluster, name: str, *arguments: str, code: int | None = 0) -> Any:
     return json.loads(run(cluster, name, *arguments, "--json", code=code).stdout)
 
 
@@ -167,6 +168,41 @@ def test_groups_are_listed_described_moved_and_forgotten(c: ServedCluster) -> No
     run(c, "groups", "describe", "readers", code=1)
 
 
+def test_a_plan_moves_a_replica_between_the_folders_of_its_broker(
+    c: ServedCluster, tmp_path: Path
+) -> None:
+    run(c, "topics", "create", "between", "--replica-assignment", "1")
+    fill(c, "between")
+    broker, plan = c.cluster.brokers[1], tmp_path / "plan.json"
+
+    def folder() -> str:
+        return broker.logs.logs["between", 0].path.rpartition("/")[0]
+
+    before = folder()
+    there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
+    row = {"topic": "between", "partition": 0, "replicas": [1], "log_dirs": [there]}
+    plan.write_text(json.dumps({"partitions": [row]}))
+    early = told(c, "reassign", "verify", str(plan), code=1)
+    assert (early["done"], len(early["folders"])) == (False, 1)
+    run(c, "reassign", "execute", str(plan), "--wait")
+    assert told(c, "reassign", "verify", str(plan)) == {
+        "partitions": [{"topic": "between", "partition": 0, "status": "complete"}],
+        "folders": [],
+        "done": True,
+    }
+    assert folder() == there
+    assert read(c, "between") == WRITTEN
+    terms = [b.controller.term for b in c.cluster.brokers.values() if b.controller.is_active]
+    known = terms[0].machine.state.partition("between", 0)
+    assert known.directories[1] == broker.logs.logs["between", 0].directory_id
+    plan.write_text(json.dumps({"partitions": [{**row, "log_dirs": ["/not/there"]}]}))
+    assert "LOG_DIR_NOT_FOUND" in run(c, "reassign", "execute", str(plan), code=1).stderr
+
+
+def rate(broker: Any, side: str) -> int:
+    return int(getattr(broker.replicas.quotas, side).bytes_per_s)
+
+
 def test_partitions_move_by_a_plan_and_keep_every_record(c: ServedCluster, tmp_path: Path) -> None:
     run(c, "topics", "create", "moved", "--replica-assignment", "0:1")
     fill(c, "moved")
@@ -177,9 +213,23 @@ def test_partitions_move_by_a_plan_and_keep_every_record(c: ServedCluster, tmp_p
     plan, back = tmp_path / "plan.json", tmp_path / "back.json"
     plan.write_text(json.dumps(proposed))
     assert told(c, "reassign", "verify", str(plan), code=1)["done"] is False
-    done = told(c, "reassign", "execute", str(plan), "--wait")
+    done = told(c, "reassign", "execute", str(plan), "--throttle", "123456789")
     assert done["results"][0]["error"] is None
-    assert told(c, "reassign", "verify", str(plan))["done"] is True
+    throttled = {"leader": "0:0,0:1", "follower": "0:2"}
+    for side, replicas in throttled.items():
+        name = f"{side}.replication.throttled.replicas"
+        with Admin(c.bootstrap) as admin:
+            assert admin.describe_configs("topic", "moved")[name].value == replicas
+        c.until(lambda s=side: [rate(b, s) for b in c.cluster.brokers.values()] == [123456789] * 3,
+                "every broker slows its moves")  # fmt: skip
+    while not told(c, "reassign", "verify", str(plan), code=None)["done"]:
+        assert c.state("moved").leader_id >= 0
+    for side in throttled:
+        name = f"{side}.replication.throttled.replicas"
+        with Admin(c.bootstrap) as admin:
+            assert admin.describe_configs("topic", "moved")[name].value == ""
+        c.until(lambda s=side: {rate(b, s) for b in c.cluster.brokers.values()} == {UNLIMITED},
+                "verify has removed the throttles")  # fmt: skip
     partition = c.state("moved")
     assert list(partition.replicas) == proposed["partitions"][0]["replicas"]
     assert sorted(partition.isr) == [1, 2]

@@ -13,14 +13,18 @@ from headwater.client.plans import (
     IN_PROGRESS,
     current_plan,
     judge,
+    judge_folders,
     plan_document,
     propose,
+    read_folders,
     read_plan,
     read_topics,
 )
 from headwater.client.values import (
     Broker,
+    LogDirDescription,
     PartitionDescription,
+    ReplicaInfo,
     TopicDescription,
     TopicPartition,
 )
@@ -113,3 +117,24 @@ def test_a_plan_is_judged_by_what_moves_and_what_is() -> None:
 def test_a_plan_of_another_version_is_refused() -> None:
     with pytest.raises(UsageError, match=r"plan\.json: version 2, known is 1"):
         read_plan('{"version": 2, "partitions": []}', "plan.json")
+
+
+def test_folders_of_a_plan_are_read_and_judged() -> None:
+    row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "log_dirs": ["/a", "any", "/b"]}
+    more = {"topic": "t", "partition": 1, "replicas": [1]}
+    folders = read_folders(json.dumps({"partitions": [row, more]}), "plan.json")
+    tp = TopicPartition("t", 0)
+    assert folders == {(1, tp): "/a", (3, tp): "/b"}
+    short = json.dumps({"partitions": [{**row, "log_dirs": ["/a"]}]})
+    with pytest.raises(UsageError, match=r"plan.json: t-0: log_dirs must name"):
+        read_folders(short, "plan.json")
+
+    def held(path: str, *, is_future: bool) -> LogDirDescription:
+        return LogDirDescription(path, None, 0, 0, {tp: ReplicaInfo(1, 0, is_future)})
+
+    assert judge_folders(folders, {1: [held("/a", is_future=False)], 3: []}) == [
+        "t-0 on broker 3: failed, not in /b and not on its way"
+    ]
+    both = {1: [held("/x", is_future=False), held("/a", is_future=True)],
+            3: [held("/b", is_future=False)]}  # fmt: skip
+    assert judge_folders(folders, both) == ["t-0 on broker 1: in progress, to /a"]

@@ -26,6 +26,8 @@ from headwater_broker.replication.fetcher import Fetcher, FetcherPorts
 from headwater_broker.replication.follower import FetchSession, Reaction, pause_ms, reaction
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Partition
+from headwater_broker.replication.quota import ReplicationQuotas
+from headwater_broker.replication.windows import Windows
 from unit.replication.fake_log import TOPIC_ID, FakeLog, make_batch
 
 LIMITS = ReplicationLimits(fetch_wait_max_ms=200, fetch_backoff_ms=100)
@@ -191,6 +193,7 @@ class Rig:
             endpoint=lambda broker_id: ("h", 1),
             on_peer_gone=self.gone.append,
             recover=recover,
+            quota=ReplicationQuotas(2, SystemClock(), Windows(), Windows()).follower,
         )
 
     def follow(self, partition: int = 0, **kw: Any) -> Partition:

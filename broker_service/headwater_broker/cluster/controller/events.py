@@ -15,6 +15,7 @@ from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Operation
 from headwater.wire.control import (
     AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
     BrokerConfigs,
     LeaderAndIsrReply,
     LiveBroker,
@@ -158,6 +159,14 @@ class AlterPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class AssignReplicaToDir:
+    """Reply: AssignReplicasToDirsReply."""
+
+    token: int
+    request: AssignReplicasToDirsRequest
+
+
+@dataclass(frozen=True, slots=True)
 class ControlledShutdown:
     """Reply: ControlledShutdownReply."""
 
@@ -239,6 +248,7 @@ Event = (
     | CreatePartitions
     | AlterConfigs
     | AlterPartition
+    | AssignReplicaToDir
     | ControlledShutdown
     | ElectLeaders
     | Reassign

@@ -7,12 +7,14 @@ from headwater.wire.control import (
     AlterPartitionItem,
     AlterPartitionReply,
     AlterPartitionResult,
+    AssignReplicasToDirsReply,
     PartitionError,
 )
 from headwater_broker.cluster.controller import elections, reassignments
 from headwater_broker.cluster.controller.changes import Changes
 from headwater_broker.cluster.controller.events import (
     AlterPartition,
+    AssignReplicaToDir,
     LeaderAndIsrAnswered,
     Reply,
 )
@@ -108,6 +110,27 @@ def on_leader_and_isr_answered(
             _learn_directory(state, changes, partition, event.broker_id, row)
         elif row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             _storage_failed(state, changes, partition, event.broker_id)
+
+
+def on_assign_replica_to_dir(
+    state: ControllerState, changes: Changes, event: AssignReplicaToDir
+) -> None:
+    """A broker moves a replica to another of its folders: durable before it does (KIP-858)."""
+    request = event.request
+    broker = state.brokers.get(request.broker_id)
+    hosted = state.hosted.get(request.broker_id, {})
+    partition = hosted.get((request.topic_id, request.partition))
+    code = ErrorCode.NONE
+    if broker is None or broker.epoch != request.broker_epoch or broker.registration is None:
+        code = ErrorCode.STALE_BROKER_EPOCH
+    elif partition is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif request.directory_id not in broker.registration.directory_ids:
+        code = ErrorCode.LOG_DIR_NOT_FOUND
+    elif partition.directories.get(request.broker_id) != request.directory_id:
+        partition.directories[request.broker_id] = request.directory_id
+        changes.touch(partition)
+    changes.reply(Reply(event.token, AssignReplicasToDirsReply(error_code=code)))
 
 
 def _learn_directory(

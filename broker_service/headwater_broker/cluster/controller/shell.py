@@ -25,6 +25,8 @@ from headwater.wire.control import (
     AllocateProducerIdsRequest,
     AlterPartitionReply,
     AlterPartitionRequest,
+    AssignReplicasToDirsReply,
+    AssignReplicasToDirsRequest,
     Control,
     ControlledShutdownReply,
     ControlledShutdownRequest,
@@ -37,6 +39,7 @@ from headwater_broker.cluster.controller.admin import AdminExecutor
 from headwater_broker.cluster.controller.events import (
     AllocateProducerIds,
     AlterPartition,
+    AssignReplicaToDir,
     ControlledShutdown,
 )
 from headwater_broker.cluster.controller.state import ControllerConfig
@@ -133,6 +136,7 @@ class ControllerService:
         """The control requests that only the controller answers."""
         return {
             AlterPartitionRequest: cast(ControlHandler, self._alter_partition),
+            AssignReplicasToDirsRequest: cast(ControlHandler, self._assign_replica_to_dir),
             ControlledShutdownRequest: cast(ControlHandler, self._controlled_shutdown),
             AllocateProducerIdsRequest: cast(ControlHandler, self._allocate_producer_ids),
             ForwardRequest: cast(ControlHandler, self._forward),
@@ -211,6 +215,15 @@ class ControllerService:
         except KafkaError as e:
             return AlterPartitionReply(error_code=e.code)
         return cast(AlterPartitionReply, reply)
+
+    async def _assign_replica_to_dir(
+        self, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsReply:
+        try:
+            reply = await self._active().ask(lambda token: AssignReplicaToDir(token, request))
+        except KafkaError as e:
+            return AssignReplicasToDirsReply(error_code=e.code)
+        return cast(AssignReplicasToDirsReply, reply)
 
     async def _controlled_shutdown(
         self, request: ControlledShutdownRequest

@@ -1,0 +1,53 @@
+"""AlterReplicaLogDirs: this broker's replicas move between its data folders (KIP-113)."""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation
+from headwater.wire.apis.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from headwater_broker.api.forwarding import may_on_cluster
+from headwater_broker.api.registry import handles
+from headwater_broker.api.services import RequestContext
+
+
+@handles(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse)
+async def alter_replica_log_dirs(
+    ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Answered when each copy has begun; DescribeLogDirs tells how far it is."""
+    is_allowed = may_on_cluster(ctx, Operation.ALTER)
+    found: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for asked in request.dirs:
+        for topic in asked.topics:
+            rows = found.setdefault(topic.name, [])
+            for partition in topic.partitions:
+                code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                if is_allowed:
+                    code = await _alter(ctx, topic.name, partition, asked.path)
+                rows.append(
+                    AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
+                )
+    return AlterReplicaLogDirsResponse(
+        results=tuple(
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(rows))
+            for name, rows in found.items()
+        )
+    )
+
+
+async def _alter(ctx: RequestContext, topic: str, partition: int, path: str) -> ErrorCode:
+    """Kafka tells of a partition that the cluster does not know in other words than of one that
+    this broker does not have (yet)."""
+    try:
+        await ctx.broker.moves.alter(topic, partition, path)
+    except KafkaError as error:
+        is_known = ctx.broker.view.partition(topic, partition) is not None
+        if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and not is_known:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return error.code
+    return ErrorCode.NONE

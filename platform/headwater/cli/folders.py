@@ -1,0 +1,55 @@
+"""The `log_dirs` of a reassignment plan: replicas move between data folders (KIP-113)."""
+
+from __future__ import annotations
+
+import time
+
+from headwater.client.admin import Admin
+from headwater.client.plans import Folders, judge_folders
+from headwater.client.values import TopicPartition
+from headwater.errors import ErrorCode
+from headwater.system import SystemClock
+
+COME_S = 10.0
+"""How long replicas that are to come may take to be there, as in Kafka's tool."""
+POLL_S = 0.1
+
+
+def move_folders(admin: Admin, folders: Folders) -> dict[str, str]:
+    """Ask each broker once; why not, by replica."""
+    refused: dict[str, str] = {}
+    for broker_id, targets in _by_broker(folders).items():
+        for tp, error in admin.alter_replica_log_dirs(broker_id, targets).items():
+            if error is not None:
+                refused[_name(broker_id, tp)] = f"{error.code.name}: {error}"
+    return refused
+
+
+def move_folders_when_there(admin: Admin, folders: Folders) -> dict[str, str]:
+    """Ask until every replica is where it can be moved, or told where it shall be made."""
+    clock = SystemClock()
+    until = clock.monotonic() + COME_S
+    while True:
+        refused = move_folders(admin, folders)
+        waits = [why for why in refused.values() if ErrorCode.REPLICA_NOT_AVAILABLE.name in why]
+        if not waits or clock.monotonic() > until:
+            return refused
+        time.sleep(POLL_S)
+
+
+def folder_status(admin: Admin, folders: Folders) -> list[str]:
+    """A line for each replica that is not in its folder yet."""
+    if not folders:
+        return []
+    return judge_folders(folders, admin.describe_log_dirs({broker for broker, _ in folders}))
+
+
+def _by_broker(folders: Folders) -> dict[int, dict[TopicPartition | tuple[str, int], str]]:
+    found: dict[int, dict[TopicPartition | tuple[str, int], str]] = {}
+    for (broker_id, tp), path in folders.items():
+        found.setdefault(broker_id, {})[tp] = path
+    return found
+
+
+def _name(broker_id: int, tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition} on broker {broker_id}"

@@ -237,10 +237,10 @@ def reassignment_of_folders(b: Bench) -> None:
         plan = b.file("folders.json", {"version": 1, "partitions": [row]})
         asked = ("--reassignment-json-file", plan)
         told = two.tool(name, *asked, "--execute")
-        assert re.search("started log directory moves? for: between-0-0", told), told
+        assert f"Successfully started moving log directory to {there} for replica between-0" in told
         own.wait_until(lambda: held() == [(there, False)], "moved")
         told = two.tool(name, *asked, "--verify")
-        assert "Reassignment of replica between-0-0 completed successfully" in told, told
+        assert re.search("Reassignment of replica between-0-0 completed successfully", told), told
 
 
 @use("kafka-leader-election.sh", "preferred leaders of all partitions")

@@ -7,12 +7,20 @@ read these topics, and a log written by Kafka loads here.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 from uuid import UUID
 
 from headwater.errors import HeadwaterError
-from headwater.wire.schema import VERSION_MAX, Message, SchemaError, Struct, decoder, encoder, wire
+from headwater.wire.schema import (
+    VERSION_MAX,
+    Message,
+    SchemaError,
+    Struct,
+    decoder,
+    encoder,
+    wire,
+    wire_schema,
+)
 from headwater_broker.coordination.decision import StoredRecord
 
 _VERSION = struct.Struct(">h")
@@ -30,7 +38,7 @@ class NewerRecordError(HeadwaterError):
     """A record that a newer broker wrote: to go on without it would lose a group's offsets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitKey(Message):
     """Key versions 0 and 1: which offset."""
 
@@ -42,7 +50,7 @@ class OffsetCommitKey(Message):
     partition: int = wire("int32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitValue(Message):
     """A committed offset."""
 
@@ -57,7 +65,7 @@ class OffsetCommitValue(Message):
     topic_id: UUID = wire("uuid", "4+", tag=0, tagged="4+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class GroupMetadataKey(Message):
     """Key version 2: which group."""
 
@@ -67,7 +75,7 @@ class GroupMetadataKey(Message):
     group: str = wire("string")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MemberMetadata(Struct):
     """A member of a stable generation."""
 
@@ -83,7 +91,7 @@ class MemberMetadata(Struct):
     assignment: bytes | memoryview = wire("bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class GroupMetadataValue(Message):
     """A group's last complete generation; no members: it is empty."""
 

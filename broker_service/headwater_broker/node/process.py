@@ -126,12 +126,11 @@ class Care:
     def loaded(self) -> None:
         """What lives now lives for ever, collections need not look at it.
 
-        The one full collection takes some 50 ms, so it comes before registration; `started` after
-        it costs nothing.
+        A full collection here would take some 50 ms and find nothing worth it.
         """
-        gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        gc.enable()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import VERSION_MAX, Message, Struct, wire
+from headwater.wire.schema import VERSION_MAX, Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicPartition(Struct):
     """The partitions that the member owns."""
 
@@ -16,7 +15,7 @@ class TopicPartition(Struct):
     partitions: tuple[int, ...] = wire("int32", "1+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ConsumerProtocolSubscription(Message):
     """versions 0 to 3, never flexible."""
 
@@ -33,7 +32,7 @@ class ConsumerProtocolSubscription(Message):
     rack_id: str | None = wire("string", "3+", nullable="3+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ConsumerProtocolAssignment(Message):
     """versions 0 to 3, never flexible."""
 

@@ -9,11 +9,10 @@ and topic id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 FORMAT_VERSION = 0
 
@@ -26,7 +25,7 @@ class Control(Message):
     flexible: ClassVar[int] = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ConfigEntry(Struct):
     """One config override of a topic or broker."""
 
@@ -34,7 +33,7 @@ class ConfigEntry(Struct):
     value: str | None = wire("string", nullable="0+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class PartitionState(Struct):
     """One partition as the controller wants it. `leader_id` -1: offline."""
 
@@ -55,7 +54,7 @@ class PartitionState(Struct):
     """Not in sync, yet they hold all that is committed (KIP-966)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicState(Struct):
     """What brokers know of a topic beside its partitions: configs (overrides only)."""
 
@@ -65,7 +64,7 @@ class TopicState(Struct):
     deleted: bool = wire("bool")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class BrokerEndpoint(Struct):
     """One listener of a live broker."""
 
@@ -74,7 +73,7 @@ class BrokerEndpoint(Struct):
     port: int = wire("int32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class LiveBroker(Struct):
     """A registered broker. `broker_epoch` is the czxid of its registration."""
 
@@ -85,7 +84,7 @@ class LiveBroker(Struct):
     control_address: str = wire("string")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class PartitionError(Struct):
     """The outcome for one partition (Kafka error code)."""
 
@@ -95,7 +94,7 @@ class PartitionError(Struct):
     directory_id: UUID = wire("uuid")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class LeaderAndIsrRequest(Control):
     """Controller -> broker: become leader or follower of these partitions."""
 
@@ -108,7 +107,7 @@ class LeaderAndIsrRequest(Control):
     live_leaders: tuple[LiveBroker, ...] = wire(LiveBroker, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class LeaderAndIsrReply(Control):
     """Per partition: the outcome and the directory that holds the replica."""
 
@@ -116,7 +115,7 @@ class LeaderAndIsrReply(Control):
     partitions: tuple[PartitionError, ...] = wire(PartitionError, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class StopReplicaPartition(Struct):
     """Stop one replica; `delete` removes its log too."""
 
@@ -127,7 +126,7 @@ class StopReplicaPartition(Struct):
     delete: bool = wire("bool")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class StopReplicaRequest(Control):
     """Controller -> broker."""
 
@@ -137,7 +136,7 @@ class StopReplicaRequest(Control):
     partitions: tuple[StopReplicaPartition, ...] = wire(StopReplicaPartition, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class StopReplicaReply(Control):
     """Per partition: the outcome."""
 
@@ -145,7 +144,7 @@ class StopReplicaReply(Control):
     partitions: tuple[PartitionError, ...] = wire(PartitionError, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class BrokerConfigs(Struct):
     """The dynamic configs of one broker, or with an empty name of all brokers (KIP-226)."""
 
@@ -153,7 +152,7 @@ class BrokerConfigs(Struct):
     configs: tuple[ConfigEntry, ...] = wire(ConfigEntry, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class UpdateMetadataRequest(Control):
     """Controller -> broker: the cluster as clients shall see it; `full` replaces everything."""
 
@@ -171,14 +170,14 @@ class UpdateMetadataRequest(Control):
     """All of them; null: as they were."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class UpdateMetadataReply(Control):
     """The outcome."""
 
     error_code: int = wire("int16")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class IsrMember(Struct):
     """A proposed ISR member with the broker epoch it fetched under (KIP-903)."""
 
@@ -186,7 +185,7 @@ class IsrMember(Struct):
     broker_epoch: int = wire("int64", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterPartitionItem(Struct):
     """A leader's proposed ISR of one partition."""
 
@@ -199,7 +198,7 @@ class AlterPartitionItem(Struct):
     """As the leader knows it: with fewer in sync it commits nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterPartitionRequest(Control):
     """Leader -> controller (KIP-497): ISR changes, fenced by all three epochs."""
 
@@ -208,7 +207,7 @@ class AlterPartitionRequest(Control):
     partitions: tuple[AlterPartitionItem, ...] = wire(AlterPartitionItem, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterPartitionResult(Struct):
     """The partition as it now stands, or an error."""
 
@@ -221,7 +220,7 @@ class AlterPartitionResult(Struct):
     isr: tuple[int, ...] = wire("int32", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterPartitionReply(Control):
     """Per partition: the outcome."""
 
@@ -229,7 +228,7 @@ class AlterPartitionReply(Control):
     partitions: tuple[AlterPartitionResult, ...] = wire(AlterPartitionResult, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AssignReplicasToDirsRequest(Control):
     """Broker -> controller (KIP-858): a replica of mine is about to live in this data folder."""
 
@@ -240,14 +239,14 @@ class AssignReplicasToDirsRequest(Control):
     directory_id: UUID = wire("uuid")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AssignReplicasToDirsReply(Control):
     """The outcome; NONE: durable."""
 
     error_code: int = wire("int16")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ControlledShutdownRequest(Control):
     """Broker -> controller: move my leaderships away."""
 
@@ -255,7 +254,7 @@ class ControlledShutdownRequest(Control):
     broker_epoch: int = wire("int64")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ControlledShutdownReply(Control):
     """How many partitions this broker still leads."""
 
@@ -263,7 +262,7 @@ class ControlledShutdownReply(Control):
     remaining: int = wire("int32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AllocateProducerIdsRequest(Control):
     """Broker -> controller: a block of producer ids."""
 
@@ -271,7 +270,7 @@ class AllocateProducerIdsRequest(Control):
     broker_epoch: int = wire("int64")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AllocateProducerIdsReply(Control):
     """Ids [start, start + length), never given out again."""
 
@@ -280,7 +279,7 @@ class AllocateProducerIdsReply(Control):
     length: int = wire("int32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ForwardRequest(Control):
     """Broker -> controller: an admin request of a client, as its encoded body (KIP-590)."""
 
@@ -290,7 +289,7 @@ class ForwardRequest(Control):
     body: bytes | memoryview = wire("bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ForwardReply(Control):
     """The encoded response body; `error_code` NOT_CONTROLLER sends the broker to look again."""
 
@@ -298,7 +297,7 @@ class ForwardReply(Control):
     body: bytes | memoryview = wire("bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReplicaStateRequest(Control):
     """Follower -> leader: producer state and epochs up to `offset` (a tiered hot tail)."""
 
@@ -307,7 +306,7 @@ class ReplicaStateRequest(Control):
     offset: int = wire("int64")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReplicaStateReply(Control):
     """The two files as bytes, in their on-disk formats."""
 
@@ -316,21 +315,21 @@ class ReplicaStateReply(Control):
     epoch_checkpoint: bytes | memoryview = wire("bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TierHintRequest(Control):
     """Tierer -> leader: the table moved; verify it in Delta now."""
 
     topic_id: UUID = wire("uuid")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TierHintReply(Control):
     """The outcome."""
 
     error_code: int = wire("int16")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetAtBytesItem(Struct):
     """Where does `max_bytes` of log from `start_offset` end?"""
 
@@ -341,14 +340,14 @@ class OffsetAtBytesItem(Struct):
     end_offset: int = wire("int64", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetAtBytesRequest(Control):
     """Spark planner -> leader: byte limits (`maxBytesPerTrigger`)."""
 
     items: tuple[OffsetAtBytesItem, ...] = wire(OffsetAtBytesItem, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetAtBytesReply(Control):
     """The items with `end_offset` filled in."""
 
@@ -356,12 +355,12 @@ class OffsetAtBytesReply(Control):
     items: tuple[OffsetAtBytesItem, ...] = wire(OffsetAtBytesItem, array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class StatusRequest(Control):
     """Manager, CLI or page -> broker: is it ready, and what does it see?"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class StatusReply(Control):
     """`ready` once registered and serving; `document` is the status page's JSON (format 1)."""
 
@@ -370,14 +369,14 @@ class StatusReply(Control):
     document: str = wire("string")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DrainRequest(Control):
     """Manager -> broker: controlled shutdown, then exit within `grace_ms`."""
 
     grace_ms: int = wire("int32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DrainReply(Control):
     """The outcome."""
 

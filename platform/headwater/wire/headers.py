@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, wire
+from headwater.wire.schema import Message, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class RequestHeader(Message):
     """versions 1 to 2, flexible from 2."""
 
@@ -22,7 +21,7 @@ class RequestHeader(Message):
     client_id: str | None = wire("string", "1+", nullable="1+", flexible=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ResponseHeader(Message):
     """versions 0 to 1, flexible from 1."""
 

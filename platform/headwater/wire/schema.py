@@ -13,11 +13,13 @@ import dataclasses
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from headwater.wire import primitives as p
 
 VERSION_MAX = 32767
+S = TypeVar("S", bound="Struct")
 
 
 class SchemaError(ValueError):
@@ -34,15 +36,16 @@ class Span:
     def __contains__(self, version: int) -> bool:
         return self.low <= version <= self.high
 
-    @classmethod
-    def parse(cls, text: str | None) -> Span:
+    @staticmethod
+    @cache
+    def parse(text: str | None) -> Span:
         """`"3+"`, `"3-5"`, `"3"`, or None for never."""
         if text is None or text == "none":
-            return cls(1, 0)
+            return Span(1, 0)
         if text.endswith("+"):
-            return cls(int(text[:-1]), VERSION_MAX)
+            return Span(int(text[:-1]), VERSION_MAX)
         low, _, high = text.partition("-")
-        return cls(int(low), int(high or low))
+        return Span(int(low), int(high or low))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,69 @@ class FieldSpec:
 
 
 class Struct:
-    """Base of nested structures. Subclasses are frozen, slotted, keyword-only dataclasses."""
+    """Base of nested structures. Subclasses are frozen, slotted, keyword-only dataclasses.
 
-    __slots__ = ()
+    What `dataclass` would compile for each class stands here once; `__init__` is compiled when the
+    first value is made. A process imports hundreds of these classes and uses some dozens, and
+    their methods were a third of a broker's start.
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    def __init__(self, **values: Any) -> None:
+        cls = type(self)
+        cls.__init__ = _compile_init(cls)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __repr__(self) -> str:
+        names = [f.name for f in dataclasses.fields(cast(Any, self))]
+        rows = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__qualname__}({rows})"
+
+    def __eq__(self, other: object) -> bool:
+        return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_values(self))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), _values(self))
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def wire_schema(cls: type[S]) -> type[S]:
+    """Make a subclass of `Struct` the frozen, slotted, keyword-only dataclass of its fields."""
+    make = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)
+    made = make(cls)
+    made.__init__ = Struct.__init__  # type: ignore[method-assign]
+    return made
+
+
+def _compile_init(cls: type[Struct]) -> Callable[..., None]:
+    """As `dataclass` does it, but straight into the slots."""
+    names, scope = [f.name for f in dataclasses.fields(cast(Any, cls))], {}
+    for field in dataclasses.fields(cast(Any, cls)):
+        scope[f"default_{field.name}"] = field.default
+        scope[f"set_{field.name}"] = getattr(cls, field.name).__set__
+    heads = "".join(f", {name}=default_{name}" for name in names)
+    rows = [f"    set_{name}(self, {name})" for name in names]
+    source = "\n".join((f"def __init__(self{', *' if names else ''}{heads}):", *rows, "    return"))
+    exec(source, scope)
+    return cast(Callable[..., None], scope["__init__"])
+
+
+def _values(value: object) -> tuple[Any, ...]:
+    return tuple([getattr(value, name) for name in cast(type[Struct], type(value)).__slots__])
+
+
+def _restore(cls: type[Struct], values: tuple[Any, ...]) -> Struct:
+    return cls(**dict(zip(cls.__slots__, values, strict=True)))
 
 
 class Message(Struct):

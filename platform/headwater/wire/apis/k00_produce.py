@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class PartitionProduceData(Struct):
     """Each partition to produce to."""
 
@@ -17,7 +16,7 @@ class PartitionProduceData(Struct):
     records: bytes | memoryview | None = wire("records", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicProduceData(Struct):
     """Each topic to produce to."""
 
@@ -26,7 +25,7 @@ class TopicProduceData(Struct):
     partition_data: tuple[PartitionProduceData, ...] = wire(PartitionProduceData, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ProduceRequest(Message):
     """API key 0, versions 3 to 13, flexible from 9."""
 
@@ -40,7 +39,7 @@ class ProduceRequest(Message):
     topic_data: tuple[TopicProduceData, ...] = wire(TopicProduceData, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class BatchIndexAndErrorMessage(Struct):
     """The batch indices of records that caused the batch to be dropped."""
 
@@ -48,7 +47,7 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: str | None = wire("string", "8+", nullable="8+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class LeaderIdAndEpoch(Struct):
     """The leader broker that the producer should use for future requests."""
 
@@ -56,7 +55,7 @@ class LeaderIdAndEpoch(Struct):
     leader_epoch: int = wire("int32", "10+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class PartitionProduceResponse(Struct):
     """Each partition that we produced to within the topic."""
 
@@ -72,7 +71,7 @@ class PartitionProduceResponse(Struct):
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, "10+", tag=0, tagged="10+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicProduceResponse(Struct):
     """Each produce response."""
 
@@ -83,7 +82,7 @@ class TopicProduceResponse(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class NodeEndpoint(Struct):
     """Endpoints for all current-leaders enumerated in PartitionProduceResponses, with errors
     NOT_LEADER_OR_FOLLOWER.
@@ -95,7 +94,7 @@ class NodeEndpoint(Struct):
     rack: str | None = wire("string", "10+", nullable="10+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ProduceResponse(Message):
     """API key 0, versions 3 to 13, flexible from 9."""
 

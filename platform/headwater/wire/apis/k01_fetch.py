@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReplicaState(Struct):
     """The state of the replica in the follower."""
 
@@ -17,7 +16,7 @@ class ReplicaState(Struct):
     replica_epoch: int = wire("int64", "15+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FetchPartition(Struct):
     """The partitions to fetch."""
 
@@ -33,7 +32,7 @@ class FetchPartition(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FetchTopic(Struct):
     """The topics to fetch."""
 
@@ -42,7 +41,7 @@ class FetchTopic(Struct):
     partitions: tuple[FetchPartition, ...] = wire(FetchPartition, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ForgottenTopic(Struct):
     """In an incremental fetch request, the partitions to remove."""
 
@@ -51,7 +50,7 @@ class ForgottenTopic(Struct):
     partitions: tuple[int, ...] = wire("int32", "7+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FetchRequest(Message):
     """API key 1, versions 4 to 18, flexible from 12."""
 
@@ -75,7 +74,7 @@ class FetchRequest(Message):
     rack_id: str = wire("string", "11+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class EpochEndOffset(Struct):
     """In case divergence is detected based on the `LastFetchedEpoch` and `FetchOffset` in the
     request, this field indicates the largest epoch and its end offset such that subsequent
@@ -86,7 +85,7 @@ class EpochEndOffset(Struct):
     end_offset: int = wire("int64", "12+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class LeaderIdAndEpoch(Struct):
     """The current leader of the partition."""
 
@@ -94,7 +93,7 @@ class LeaderIdAndEpoch(Struct):
     leader_epoch: int = wire("int32", "12+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class SnapshotId(Struct):
     """In the case of fetching an offset less than the LogStartOffset, this is the end offset
     and epoch that should be used in the FetchSnapshot request.
@@ -104,7 +103,7 @@ class SnapshotId(Struct):
     epoch: int = wire("int32", "0+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AbortedTransaction(Struct):
     """The aborted transactions."""
 
@@ -112,7 +111,7 @@ class AbortedTransaction(Struct):
     first_offset: int = wire("int64", "4+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class PartitionData(Struct):
     """The topic partitions."""
 
@@ -131,7 +130,7 @@ class PartitionData(Struct):
     records: bytes | memoryview | None = wire("records", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FetchableTopicResponse(Struct):
     """The response topics."""
 
@@ -140,7 +139,7 @@ class FetchableTopicResponse(Struct):
     partitions: tuple[PartitionData, ...] = wire(PartitionData, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class NodeEndpoint(Struct):
     """Endpoints for all current-leaders enumerated in PartitionData, with errors
     NOT_LEADER_OR_FOLLOWER & FENCED_LEADER_EPOCH.
@@ -152,7 +151,7 @@ class NodeEndpoint(Struct):
     rack: str | None = wire("string", "16+", nullable="16+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FetchResponse(Message):
     """API key 1, versions 4 to 18, flexible from 12."""
 

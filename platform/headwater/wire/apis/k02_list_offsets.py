@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListOffsetsPartition(Struct):
     """Each partition in the request."""
 
@@ -17,7 +16,7 @@ class ListOffsetsPartition(Struct):
     timestamp: int = wire("int64", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListOffsetsTopic(Struct):
     """Each topic in the request."""
 
@@ -25,7 +24,7 @@ class ListOffsetsTopic(Struct):
     partitions: tuple[ListOffsetsPartition, ...] = wire(ListOffsetsPartition, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListOffsetsRequest(Message):
     """API key 2, versions 1 to 11, flexible from 6."""
 
@@ -39,7 +38,7 @@ class ListOffsetsRequest(Message):
     timeout_ms: int = wire("int32", "10+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListOffsetsPartitionResponse(Struct):
     """Each partition in the response."""
 
@@ -50,7 +49,7 @@ class ListOffsetsPartitionResponse(Struct):
     leader_epoch: int = wire("int32", "4+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListOffsetsTopicResponse(Struct):
     """Each topic in the response."""
 
@@ -60,7 +59,7 @@ class ListOffsetsTopicResponse(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListOffsetsResponse(Message):
     """API key 2, versions 1 to 11, flexible from 6."""
 

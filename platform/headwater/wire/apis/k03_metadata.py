@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MetadataRequestTopic(Struct):
     """The topics to fetch metadata for."""
 
@@ -17,7 +16,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = wire("string", "0+", nullable="10+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MetadataRequest(Message):
     """API key 3, versions 0 to 13, flexible from 9."""
 
@@ -33,7 +32,7 @@ class MetadataRequest(Message):
     include_topic_authorized_operations: bool = wire("bool", "8+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MetadataResponseBroker(Struct):
     """A list of brokers present in the cluster."""
 
@@ -43,7 +42,7 @@ class MetadataResponseBroker(Struct):
     rack: str | None = wire("string", "1+", nullable="1+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MetadataResponsePartition(Struct):
     """Each partition in the topic."""
 
@@ -56,7 +55,7 @@ class MetadataResponsePartition(Struct):
     offline_replicas: tuple[int, ...] = wire("int32", "5+", array=True, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MetadataResponseTopic(Struct):
     """Each topic in the response."""
 
@@ -70,7 +69,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = wire("int32", "8+", default=-2147483648)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MetadataResponse(Message):
     """API key 3, versions 0 to 13, flexible from 9."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitRequestPartition(Struct):
     """Each partition to commit offsets for."""
 
@@ -19,7 +18,7 @@ class OffsetCommitRequestPartition(Struct):
     committed_metadata: str | None = wire("string", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitRequestTopic(Struct):
     """The topics to commit offsets for."""
 
@@ -30,7 +29,7 @@ class OffsetCommitRequestTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitRequest(Message):
     """API key 8, versions 2 to 10, flexible from 8."""
 
@@ -46,7 +45,7 @@ class OffsetCommitRequest(Message):
     topics: tuple[OffsetCommitRequestTopic, ...] = wire(OffsetCommitRequestTopic, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitResponsePartition(Struct):
     """The responses for each partition in the topic."""
 
@@ -54,7 +53,7 @@ class OffsetCommitResponsePartition(Struct):
     error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitResponseTopic(Struct):
     """The responses for each topic."""
 
@@ -65,7 +64,7 @@ class OffsetCommitResponseTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetCommitResponse(Message):
     """API key 8, versions 2 to 10, flexible from 8."""
 

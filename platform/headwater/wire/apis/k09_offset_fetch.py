@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchRequestTopic(Struct):
     """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics."""
 
@@ -17,7 +16,7 @@ class OffsetFetchRequestTopic(Struct):
     partition_indexes: tuple[int, ...] = wire("int32", "0-7", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchRequestTopics(Struct):
     """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics."""
 
@@ -26,7 +25,7 @@ class OffsetFetchRequestTopics(Struct):
     partition_indexes: tuple[int, ...] = wire("int32", "8+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchRequestGroup(Struct):
     """Each group we would like to fetch offsets for."""
 
@@ -38,7 +37,7 @@ class OffsetFetchRequestGroup(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchRequest(Message):
     """API key 9, versions 1 to 10, flexible from 6."""
 
@@ -54,7 +53,7 @@ class OffsetFetchRequest(Message):
     require_stable: bool = wire("bool", "7+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchResponsePartition(Struct):
     """The responses per partition."""
 
@@ -65,7 +64,7 @@ class OffsetFetchResponsePartition(Struct):
     error_code: int = wire("int16", "0-7")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchResponseTopic(Struct):
     """The responses per topic."""
 
@@ -75,7 +74,7 @@ class OffsetFetchResponseTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchResponsePartitions(Struct):
     """The responses per partition."""
 
@@ -86,7 +85,7 @@ class OffsetFetchResponsePartitions(Struct):
     error_code: int = wire("int16", "8+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchResponseTopics(Struct):
     """The responses per topic."""
 
@@ -97,7 +96,7 @@ class OffsetFetchResponseTopics(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchResponseGroup(Struct):
     """The responses per group id."""
 
@@ -108,7 +107,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = wire("int16", "8+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetFetchResponse(Message):
     """API key 9, versions 1 to 10, flexible from 6."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FindCoordinatorRequest(Message):
     """API key 10, versions 0 to 6, flexible from 3."""
 
@@ -21,7 +20,7 @@ class FindCoordinatorRequest(Message):
     coordinator_keys: tuple[str, ...] = wire("string", "4+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class Coordinator(Struct):
     """Each coordinator result in the response."""
 
@@ -33,7 +32,7 @@ class Coordinator(Struct):
     error_message: str | None = wire("string", "4+", nullable="4+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FindCoordinatorResponse(Message):
     """API key 10, versions 0 to 6, flexible from 3."""
 

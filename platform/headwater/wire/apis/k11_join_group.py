@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class JoinGroupRequestProtocol(Struct):
     """The list of protocols that the member supports."""
 
@@ -16,7 +15,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes | memoryview = wire("bytes", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class JoinGroupRequest(Message):
     """API key 11, versions 0 to 9, flexible from 6."""
 
@@ -36,7 +35,7 @@ class JoinGroupRequest(Message):
     reason: str | None = wire("string", "8+", nullable="8+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class JoinGroupResponseMember(Struct):
     """The group members."""
 
@@ -47,7 +46,7 @@ class JoinGroupResponseMember(Struct):
     metadata: bytes | memoryview = wire("bytes", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class JoinGroupResponse(Message):
     """API key 11, versions 0 to 9, flexible from 6."""
 

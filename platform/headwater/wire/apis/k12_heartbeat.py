@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, wire
+from headwater.wire.schema import Message, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class HeartbeatRequest(Message):
     """API key 12, versions 0 to 4, flexible from 4."""
 
@@ -22,7 +21,7 @@ class HeartbeatRequest(Message):
     group_instance_id: str | None = wire("string", "3+", nullable="3+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class HeartbeatResponse(Message):
     """API key 12, versions 0 to 4, flexible from 4."""
 

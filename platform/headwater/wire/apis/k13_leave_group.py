@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MemberIdentity(Struct):
     """List of leaving member identities."""
 
@@ -17,7 +16,7 @@ class MemberIdentity(Struct):
     reason: str | None = wire("string", "5+", nullable="5+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class LeaveGroupRequest(Message):
     """API key 13, versions 0 to 5, flexible from 4."""
 
@@ -30,7 +29,7 @@ class LeaveGroupRequest(Message):
     members: tuple[MemberIdentity, ...] = wire(MemberIdentity, "3+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class MemberResponse(Struct):
     """List of leaving member responses."""
 
@@ -39,7 +38,7 @@ class MemberResponse(Struct):
     error_code: int = wire("int16", "3+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class LeaveGroupResponse(Message):
     """API key 13, versions 0 to 5, flexible from 4."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class SyncGroupRequestAssignment(Struct):
     """Each assignment."""
 
@@ -16,7 +15,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes | memoryview = wire("bytes", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class SyncGroupRequest(Message):
     """API key 14, versions 0 to 5, flexible from 4."""
 
@@ -35,7 +34,7 @@ class SyncGroupRequest(Message):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class SyncGroupResponse(Message):
     """API key 14, versions 0 to 5, flexible from 4."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeGroupsRequest(Message):
     """API key 15, versions 0 to 6, flexible from 5."""
 
@@ -20,7 +19,7 @@ class DescribeGroupsRequest(Message):
     include_authorized_operations: bool = wire("bool", "3+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribedGroupMember(Struct):
     """The group members."""
 
@@ -34,7 +33,7 @@ class DescribedGroupMember(Struct):
     member_assignment: bytes | memoryview = wire("bytes", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribedGroup(Struct):
     """Each described group."""
 
@@ -48,7 +47,7 @@ class DescribedGroup(Struct):
     authorized_operations: int = wire("int32", "3+", default=-2147483648)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeGroupsResponse(Message):
     """API key 15, versions 0 to 6, flexible from 5."""
 

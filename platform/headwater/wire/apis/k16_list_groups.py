@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListGroupsRequest(Message):
     """API key 16, versions 0 to 5, flexible from 3."""
 
@@ -20,7 +19,7 @@ class ListGroupsRequest(Message):
     types_filter: tuple[str, ...] = wire("string", "5+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListedGroup(Struct):
     """Each group in the response."""
 
@@ -30,7 +29,7 @@ class ListedGroup(Struct):
     group_type: str = wire("string", "5+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListGroupsResponse(Message):
     """API key 16, versions 0 to 5, flexible from 3."""
 

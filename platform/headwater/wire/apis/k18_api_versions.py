@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ApiVersionsRequest(Message):
     """API key 18, versions 0 to 4, flexible from 3."""
 
@@ -20,7 +19,7 @@ class ApiVersionsRequest(Message):
     client_software_version: str = wire("string", "3+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ApiVersion(Struct):
     """The APIs supported by the broker."""
 
@@ -29,7 +28,7 @@ class ApiVersion(Struct):
     max_version: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class SupportedFeatureKey(Struct):
     """Features supported by the broker. Note: in v0-v3, features with MinSupportedVersion = 0
     are omitted.
@@ -40,7 +39,7 @@ class SupportedFeatureKey(Struct):
     max_version: int = wire("int16", "3+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class FinalizedFeatureKey(Struct):
     """List of cluster-wide finalized features. The information is valid only if
     FinalizedFeaturesEpoch >= 0.
@@ -51,7 +50,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = wire("int16", "3+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ApiVersionsResponse(Message):
     """API key 18, versions 0 to 4, flexible from 3."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatableReplicaAssignment(Struct):
     """The manual partition assignment, or the empty array if we are using automatic
     assignment.
@@ -19,7 +18,7 @@ class CreatableReplicaAssignment(Struct):
     broker_ids: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatableTopicConfig(Struct):
     """The custom topic configurations to set."""
 
@@ -27,7 +26,7 @@ class CreatableTopicConfig(Struct):
     value: str | None = wire("string", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatableTopic(Struct):
     """The topics to create."""
 
@@ -40,7 +39,7 @@ class CreatableTopic(Struct):
     configs: tuple[CreatableTopicConfig, ...] = wire(CreatableTopicConfig, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreateTopicsRequest(Message):
     """API key 19, versions 2 to 7, flexible from 5."""
 
@@ -53,7 +52,7 @@ class CreateTopicsRequest(Message):
     validate_only: bool = wire("bool", "1+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatableTopicConfigs(Struct):
     """Configuration of the topic."""
 
@@ -64,7 +63,7 @@ class CreatableTopicConfigs(Struct):
     is_sensitive: bool = wire("bool", "5+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatableTopicResult(Struct):
     """Results for each topic we tried to create."""
 
@@ -80,7 +79,7 @@ class CreatableTopicResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreateTopicsResponse(Message):
     """API key 19, versions 2 to 7, flexible from 5."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteTopicState(Struct):
     """The name or topic ID of the topic."""
 
@@ -17,7 +16,7 @@ class DeleteTopicState(Struct):
     topic_id: UUID = wire("uuid", "6+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteTopicsRequest(Message):
     """API key 20, versions 1 to 6, flexible from 4."""
 
@@ -30,7 +29,7 @@ class DeleteTopicsRequest(Message):
     timeout_ms: int = wire("int32", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeletableTopicResult(Struct):
     """The results for each topic we tried to delete."""
 
@@ -40,7 +39,7 @@ class DeletableTopicResult(Struct):
     error_message: str | None = wire("string", "5+", nullable="5+", default=None, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteTopicsResponse(Message):
     """API key 20, versions 1 to 6, flexible from 4."""
 

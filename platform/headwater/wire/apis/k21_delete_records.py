@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteRecordsPartition(Struct):
     """Each partition that we want to delete records from."""
 
@@ -16,7 +15,7 @@ class DeleteRecordsPartition(Struct):
     offset: int = wire("int64", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteRecordsTopic(Struct):
     """Each topic that we want to delete records from."""
 
@@ -24,7 +23,7 @@ class DeleteRecordsTopic(Struct):
     partitions: tuple[DeleteRecordsPartition, ...] = wire(DeleteRecordsPartition, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteRecordsRequest(Message):
     """API key 21, versions 0 to 2, flexible from 2."""
 
@@ -36,7 +35,7 @@ class DeleteRecordsRequest(Message):
     timeout_ms: int = wire("int32", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteRecordsPartitionResult(Struct):
     """Each partition that we wanted to delete records from."""
 
@@ -45,7 +44,7 @@ class DeleteRecordsPartitionResult(Struct):
     error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteRecordsTopicResult(Struct):
     """Each topic that we wanted to delete records from."""
 
@@ -55,7 +54,7 @@ class DeleteRecordsTopicResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteRecordsResponse(Message):
     """API key 21, versions 0 to 2, flexible from 2."""
 

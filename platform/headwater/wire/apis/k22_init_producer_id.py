@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, wire
+from headwater.wire.schema import Message, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class InitProducerIdRequest(Message):
     """API key 22, versions 0 to 6, flexible from 2."""
 
@@ -24,7 +23,7 @@ class InitProducerIdRequest(Message):
     keep_prepared_txn: bool = wire("bool", "6+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class InitProducerIdResponse(Message):
     """API key 22, versions 0 to 6, flexible from 2."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetForLeaderPartition(Struct):
     """Each partition to get offsets for."""
 
@@ -17,7 +16,7 @@ class OffsetForLeaderPartition(Struct):
     leader_epoch: int = wire("int32", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetForLeaderTopic(Struct):
     """Each topic to get offsets for."""
 
@@ -27,7 +26,7 @@ class OffsetForLeaderTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetForLeaderEpochRequest(Message):
     """API key 23, versions 2 to 4, flexible from 4."""
 
@@ -39,7 +38,7 @@ class OffsetForLeaderEpochRequest(Message):
     topics: tuple[OffsetForLeaderTopic, ...] = wire(OffsetForLeaderTopic, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class EpochEndOffset(Struct):
     """Each partition in the topic we fetched offsets for."""
 
@@ -49,7 +48,7 @@ class EpochEndOffset(Struct):
     end_offset: int = wire("int64", "0+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetForLeaderTopicResult(Struct):
     """Each topic we fetched offsets for."""
 
@@ -57,7 +56,7 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: tuple[EpochEndOffset, ...] = wire(EpochEndOffset, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetForLeaderEpochResponse(Message):
     """API key 23, versions 2 to 4, flexible from 4."""
 

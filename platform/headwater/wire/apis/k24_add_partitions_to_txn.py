@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddPartitionsToTxnTopic(Struct):
     """Part of AddPartitionsToTxnRequest."""
 
@@ -16,7 +15,7 @@ class AddPartitionsToTxnTopic(Struct):
     partitions: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddPartitionsToTxnTransaction(Struct):
     """List of transactions to add partitions to."""
 
@@ -27,7 +26,7 @@ class AddPartitionsToTxnTransaction(Struct):
     topics: tuple[AddPartitionsToTxnTopic, ...] = wire(AddPartitionsToTxnTopic, "4+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddPartitionsToTxnRequest(Message):
     """API key 24, versions 0 to 5, flexible from 3."""
 
@@ -46,7 +45,7 @@ class AddPartitionsToTxnRequest(Message):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddPartitionsToTxnPartitionResult(Struct):
     """Part of AddPartitionsToTxnResponse."""
 
@@ -54,7 +53,7 @@ class AddPartitionsToTxnPartitionResult(Struct):
     partition_error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddPartitionsToTxnTopicResult(Struct):
     """Part of AddPartitionsToTxnResponse."""
 
@@ -64,7 +63,7 @@ class AddPartitionsToTxnTopicResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddPartitionsToTxnResult(Struct):
     """Results categorized by transactional ID."""
 
@@ -74,7 +73,7 @@ class AddPartitionsToTxnResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddPartitionsToTxnResponse(Message):
     """API key 24, versions 0 to 5, flexible from 3."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, wire
+from headwater.wire.schema import Message, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddOffsetsToTxnRequest(Message):
     """API key 25, versions 0 to 4, flexible from 3."""
 
@@ -22,7 +21,7 @@ class AddOffsetsToTxnRequest(Message):
     group_id: str = wire("string", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AddOffsetsToTxnResponse(Message):
     """API key 25, versions 0 to 4, flexible from 3."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, wire
+from headwater.wire.schema import Message, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class EndTxnRequest(Message):
     """API key 26, versions 0 to 5, flexible from 3."""
 
@@ -22,7 +21,7 @@ class EndTxnRequest(Message):
     committed: bool = wire("bool", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class EndTxnResponse(Message):
     """API key 26, versions 0 to 5, flexible from 3."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class WritableTxnMarkerTopic(Struct):
     """Each topic that we want to write transaction marker(s) for."""
 
@@ -16,7 +15,7 @@ class WritableTxnMarkerTopic(Struct):
     partition_indexes: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class WritableTxnMarker(Struct):
     """The transaction markers to be written."""
 
@@ -28,7 +27,7 @@ class WritableTxnMarker(Struct):
     transaction_version: int = wire("int8", "2+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class WriteTxnMarkersRequest(Message):
     """API key 27, versions 1 to 2, flexible from 1."""
 
@@ -39,7 +38,7 @@ class WriteTxnMarkersRequest(Message):
     markers: tuple[WritableTxnMarker, ...] = wire(WritableTxnMarker, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class WritableTxnMarkerPartitionResult(Struct):
     """The results by partition."""
 
@@ -47,7 +46,7 @@ class WritableTxnMarkerPartitionResult(Struct):
     error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class WritableTxnMarkerTopicResult(Struct):
     """The results by topic."""
 
@@ -57,7 +56,7 @@ class WritableTxnMarkerTopicResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class WritableTxnMarkerResult(Struct):
     """The results for writing makers."""
 
@@ -67,7 +66,7 @@ class WritableTxnMarkerResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class WriteTxnMarkersResponse(Message):
     """API key 27, versions 1 to 2, flexible from 1."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TxnOffsetCommitRequestPartition(Struct):
     """The partitions inside the topic that we want to commit offsets for."""
 
@@ -18,7 +17,7 @@ class TxnOffsetCommitRequestPartition(Struct):
     committed_metadata: str | None = wire("string", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TxnOffsetCommitRequestTopic(Struct):
     """Each topic that we want to commit offsets for."""
 
@@ -28,7 +27,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TxnOffsetCommitRequest(Message):
     """API key 28, versions 0 to 5, flexible from 3."""
 
@@ -48,7 +47,7 @@ class TxnOffsetCommitRequest(Message):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TxnOffsetCommitResponsePartition(Struct):
     """The responses for each partition in the topic."""
 
@@ -56,7 +55,7 @@ class TxnOffsetCommitResponsePartition(Struct):
     error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TxnOffsetCommitResponseTopic(Struct):
     """The responses for each topic."""
 
@@ -66,7 +65,7 @@ class TxnOffsetCommitResponseTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TxnOffsetCommitResponse(Message):
     """API key 28, versions 0 to 5, flexible from 3."""
 

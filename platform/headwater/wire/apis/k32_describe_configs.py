@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeConfigsResource(Struct):
     """The resources whose configurations we want to describe."""
 
@@ -17,7 +16,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: tuple[str, ...] | None = wire("string", "0+", array=True, nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeConfigsRequest(Message):
     """API key 32, versions 1 to 4, flexible from 4."""
 
@@ -30,7 +29,7 @@ class DescribeConfigsRequest(Message):
     include_documentation: bool = wire("bool", "3+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeConfigsSynonym(Struct):
     """The synonyms for this configuration key."""
 
@@ -39,7 +38,7 @@ class DescribeConfigsSynonym(Struct):
     source: int = wire("int8", "1+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeConfigsResourceResult(Struct):
     """Each listed configuration."""
 
@@ -55,7 +54,7 @@ class DescribeConfigsResourceResult(Struct):
     documentation: str | None = wire("string", "3+", nullable="0+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeConfigsResult(Struct):
     """The results for each resource."""
 
@@ -68,7 +67,7 @@ class DescribeConfigsResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeConfigsResponse(Message):
     """API key 32, versions 1 to 4, flexible from 4."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterableConfig(Struct):
     """The configurations."""
 
@@ -16,7 +15,7 @@ class AlterableConfig(Struct):
     value: str | None = wire("string", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterConfigsResource(Struct):
     """The updates for each resource."""
 
@@ -25,7 +24,7 @@ class AlterConfigsResource(Struct):
     configs: tuple[AlterableConfig, ...] = wire(AlterableConfig, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterConfigsRequest(Message):
     """API key 33, versions 0 to 2, flexible from 2."""
 
@@ -37,7 +36,7 @@ class AlterConfigsRequest(Message):
     validate_only: bool = wire("bool", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterConfigsResourceResponse(Struct):
     """The responses for each resource."""
 
@@ -47,7 +46,7 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = wire("string", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterConfigsResponse(Message):
     """API key 33, versions 0 to 2, flexible from 2."""
 

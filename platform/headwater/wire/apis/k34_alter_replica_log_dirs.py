@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterReplicaLogDirTopic(Struct):
     """The topics to add to the directory."""
 
@@ -16,7 +15,7 @@ class AlterReplicaLogDirTopic(Struct):
     partitions: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterReplicaLogDir(Struct):
     """The alterations to make for each directory."""
 
@@ -24,7 +23,7 @@ class AlterReplicaLogDir(Struct):
     topics: tuple[AlterReplicaLogDirTopic, ...] = wire(AlterReplicaLogDirTopic, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterReplicaLogDirsRequest(Message):
     """API key 34, versions 1 to 2, flexible from 2."""
 
@@ -35,7 +34,7 @@ class AlterReplicaLogDirsRequest(Message):
     dirs: tuple[AlterReplicaLogDir, ...] = wire(AlterReplicaLogDir, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterReplicaLogDirPartitionResult(Struct):
     """The results for each partition."""
 
@@ -43,7 +42,7 @@ class AlterReplicaLogDirPartitionResult(Struct):
     error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterReplicaLogDirTopicResult(Struct):
     """The results for each topic."""
 
@@ -53,7 +52,7 @@ class AlterReplicaLogDirTopicResult(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterReplicaLogDirsResponse(Message):
     """API key 34, versions 1 to 2, flexible from 2."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribableLogDirTopic(Struct):
     """Each topic that we want to describe log directories for, or null for all topics."""
 
@@ -16,7 +15,7 @@ class DescribableLogDirTopic(Struct):
     partitions: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeLogDirsRequest(Message):
     """API key 35, versions 1 to 5, flexible from 2."""
 
@@ -29,7 +28,7 @@ class DescribeLogDirsRequest(Message):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeLogDirsPartition(Struct):
     """The partitions."""
 
@@ -39,7 +38,7 @@ class DescribeLogDirsPartition(Struct):
     is_future_key: bool = wire("bool", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeLogDirsTopic(Struct):
     """The topics."""
 
@@ -49,7 +48,7 @@ class DescribeLogDirsTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeLogDirsResult(Struct):
     """The log directories."""
 
@@ -61,7 +60,7 @@ class DescribeLogDirsResult(Struct):
     is_cordoned: bool = wire("bool", "5+", ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeLogDirsResponse(Message):
     """API key 35, versions 1 to 5, flexible from 2."""
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatePartitionsAssignment(Struct):
     """The new partition assignments."""
 
     broker_ids: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatePartitionsTopic(Struct):
     """Each topic that we want to create new partitions inside."""
 
@@ -26,7 +25,7 @@ class CreatePartitionsTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatePartitionsRequest(Message):
     """API key 37, versions 0 to 3, flexible from 2."""
 
@@ -39,7 +38,7 @@ class CreatePartitionsRequest(Message):
     validate_only: bool = wire("bool", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatePartitionsTopicResult(Struct):
     """The partition creation results for each topic."""
 
@@ -48,7 +47,7 @@ class CreatePartitionsTopicResult(Struct):
     error_message: str | None = wire("string", "0+", nullable="0+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class CreatePartitionsResponse(Message):
     """API key 37, versions 0 to 3, flexible from 2."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteGroupsRequest(Message):
     """API key 42, versions 0 to 2, flexible from 2."""
 
@@ -19,7 +18,7 @@ class DeleteGroupsRequest(Message):
     groups_names: tuple[str, ...] = wire("string", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeletableGroupResult(Struct):
     """The deletion results."""
 
@@ -27,7 +26,7 @@ class DeletableGroupResult(Struct):
     error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DeleteGroupsResponse(Message):
     """API key 42, versions 0 to 2, flexible from 2."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicPartitions(Struct):
     """The topic partitions to elect leaders."""
 
@@ -16,7 +15,7 @@ class TopicPartitions(Struct):
     partitions: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ElectLeadersRequest(Message):
     """API key 43, versions 0 to 2, flexible from 2."""
 
@@ -31,7 +30,7 @@ class ElectLeadersRequest(Message):
     timeout_ms: int = wire("int32", "0+", default=60000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class PartitionResult(Struct):
     """The results for each partition."""
 
@@ -40,7 +39,7 @@ class PartitionResult(Struct):
     error_message: str | None = wire("string", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReplicaElectionResult(Struct):
     """The election results, or an empty array if the requester did not have permission and the
     request asks for all partitions.
@@ -50,7 +49,7 @@ class ReplicaElectionResult(Struct):
     partition_result: tuple[PartitionResult, ...] = wire(PartitionResult, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ElectLeadersResponse(Message):
     """API key 43, versions 0 to 2, flexible from 2."""
 

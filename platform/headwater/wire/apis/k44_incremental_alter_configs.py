@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterableConfig(Struct):
     """The configurations."""
 
@@ -17,7 +16,7 @@ class AlterableConfig(Struct):
     value: str | None = wire("string", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterConfigsResource(Struct):
     """The incremental updates for each resource."""
 
@@ -26,7 +25,7 @@ class AlterConfigsResource(Struct):
     configs: tuple[AlterableConfig, ...] = wire(AlterableConfig, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class IncrementalAlterConfigsRequest(Message):
     """API key 44, versions 0 to 1, flexible from 1."""
 
@@ -38,7 +37,7 @@ class IncrementalAlterConfigsRequest(Message):
     validate_only: bool = wire("bool", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterConfigsResourceResponse(Struct):
     """The responses for each resource."""
 
@@ -48,7 +47,7 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = wire("string", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class IncrementalAlterConfigsResponse(Message):
     """API key 44, versions 0 to 1, flexible from 1."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReassignablePartition(Struct):
     """The partitions to reassign."""
 
@@ -16,7 +15,7 @@ class ReassignablePartition(Struct):
     replicas: tuple[int, ...] | None = wire("int32", "0+", array=True, nullable="0+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReassignableTopic(Struct):
     """The topics to reassign."""
 
@@ -24,7 +23,7 @@ class ReassignableTopic(Struct):
     partitions: tuple[ReassignablePartition, ...] = wire(ReassignablePartition, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterPartitionReassignmentsRequest(Message):
     """API key 45, versions 0 to 1, flexible from 0."""
 
@@ -37,7 +36,7 @@ class AlterPartitionReassignmentsRequest(Message):
     topics: tuple[ReassignableTopic, ...] = wire(ReassignableTopic, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReassignablePartitionResponse(Struct):
     """The responses to partitions to reassign."""
 
@@ -46,7 +45,7 @@ class ReassignablePartitionResponse(Struct):
     error_message: str | None = wire("string", "0+", nullable="0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ReassignableTopicResponse(Struct):
     """The responses to topics to reassign."""
 
@@ -56,7 +55,7 @@ class ReassignableTopicResponse(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class AlterPartitionReassignmentsResponse(Message):
     """API key 45, versions 0 to 1, flexible from 0."""
 

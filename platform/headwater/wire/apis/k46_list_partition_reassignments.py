@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListPartitionReassignmentsTopics(Struct):
     """The topics to list partition reassignments for, or null to list everything."""
 
@@ -16,7 +15,7 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListPartitionReassignmentsRequest(Message):
     """API key 46, versions 0 to 0, flexible from 0."""
 
@@ -30,7 +29,7 @@ class ListPartitionReassignmentsRequest(Message):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OngoingPartitionReassignment(Struct):
     """The ongoing reassignments for each partition."""
 
@@ -40,7 +39,7 @@ class OngoingPartitionReassignment(Struct):
     removing_replicas: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OngoingTopicReassignment(Struct):
     """The ongoing reassignments for each topic."""
 
@@ -50,7 +49,7 @@ class OngoingTopicReassignment(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListPartitionReassignmentsResponse(Message):
     """API key 46, versions 0 to 0, flexible from 0."""
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import VERSION_MAX, Message, Struct, wire
+from headwater.wire.schema import VERSION_MAX, Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetDeleteRequestPartition(Struct):
     """Each partition to delete offsets for."""
 
     partition_index: int = wire("int32", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetDeleteRequestTopic(Struct):
     """The topics to delete offsets for."""
 
@@ -25,7 +24,7 @@ class OffsetDeleteRequestTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetDeleteRequest(Message):
     """API key 47, versions 0 to 0, never flexible."""
 
@@ -37,7 +36,7 @@ class OffsetDeleteRequest(Message):
     topics: tuple[OffsetDeleteRequestTopic, ...] = wire(OffsetDeleteRequestTopic, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetDeleteResponsePartition(Struct):
     """The responses for each partition in the topic."""
 
@@ -45,7 +44,7 @@ class OffsetDeleteResponsePartition(Struct):
     error_code: int = wire("int16", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetDeleteResponseTopic(Struct):
     """The responses for each topic."""
 
@@ -55,7 +54,7 @@ class OffsetDeleteResponseTopic(Struct):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class OffsetDeleteResponse(Message):
     """API key 47, versions 0 to 0, never flexible."""
 

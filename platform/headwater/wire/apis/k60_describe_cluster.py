@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeClusterRequest(Message):
     """API key 60, versions 0 to 2, flexible from 0."""
 
@@ -21,7 +20,7 @@ class DescribeClusterRequest(Message):
     include_fenced_brokers: bool = wire("bool", "2+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeClusterBroker(Struct):
     """Each broker in the response."""
 
@@ -32,7 +31,7 @@ class DescribeClusterBroker(Struct):
     is_fenced: bool = wire("bool", "2+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeClusterResponse(Message):
     """API key 60, versions 0 to 2, flexible from 0."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicRequest(Struct):
     """The topics to list producers for."""
 
@@ -16,7 +15,7 @@ class TopicRequest(Struct):
     partition_indexes: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeProducersRequest(Message):
     """API key 61, versions 0 to 0, flexible from 0."""
 
@@ -27,7 +26,7 @@ class DescribeProducersRequest(Message):
     topics: tuple[TopicRequest, ...] = wire(TopicRequest, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ProducerState(Struct):
     """The active producers for the partition."""
 
@@ -39,7 +38,7 @@ class ProducerState(Struct):
     current_txn_start_offset: int = wire("int64", "0+", default=-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class PartitionResponse(Struct):
     """Each partition in the response."""
 
@@ -49,7 +48,7 @@ class PartitionResponse(Struct):
     active_producers: tuple[ProducerState, ...] = wire(ProducerState, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicResponse(Struct):
     """Each topic in the response."""
 
@@ -57,7 +56,7 @@ class TopicResponse(Struct):
     partitions: tuple[PartitionResponse, ...] = wire(PartitionResponse, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeProducersResponse(Message):
     """API key 61, versions 0 to 0, flexible from 0."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeTransactionsRequest(Message):
     """API key 65, versions 0 to 0, flexible from 0."""
 
@@ -19,7 +18,7 @@ class DescribeTransactionsRequest(Message):
     transactional_ids: tuple[str, ...] = wire("string", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicData(Struct):
     """The set of partitions included in the current transaction (if active). When a
     transaction is preparing to commit or abort, this will include only partitions which do
@@ -30,7 +29,7 @@ class TopicData(Struct):
     partitions: tuple[int, ...] = wire("int32", "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TransactionState(Struct):
     """The current state of the transaction."""
 
@@ -44,7 +43,7 @@ class TransactionState(Struct):
     topics: tuple[TopicData, ...] = wire(TopicData, "0+", array=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeTransactionsResponse(Message):
     """API key 65, versions 0 to 0, flexible from 0."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListTransactionsRequest(Message):
     """API key 66, versions 0 to 2, flexible from 0."""
 
@@ -22,7 +21,7 @@ class ListTransactionsRequest(Message):
     transactional_id_pattern: str | None = wire("string", "2+", nullable="2+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TransactionState(Struct):
     """The current state of the transaction for the transactional id."""
 
@@ -31,7 +30,7 @@ class TransactionState(Struct):
     transaction_state: str = wire("string", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class ListTransactionsResponse(Message):
     """API key 66, versions 0 to 2, flexible from 0."""
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
-from headwater.wire.schema import Message, Struct, wire
+from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class TopicRequest(Struct):
     """The topics to fetch details for."""
 
     name: str = wire("string", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class Cursor(Struct):
     """The first topic and partition index to fetch details for."""
 
@@ -24,7 +23,7 @@ class Cursor(Struct):
     partition_index: int = wire("int32", "0+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeTopicPartitionsRequest(Message):
     """API key 75, versions 0 to 0, flexible from 0."""
 
@@ -37,7 +36,7 @@ class DescribeTopicPartitionsRequest(Message):
     cursor: Cursor | None = wire(Cursor, "0+", nullable="0+", default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeTopicPartitionsResponsePartition(Struct):
     """Each partition in the topic."""
 
@@ -56,7 +55,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
     offline_replicas: tuple[int, ...] = wire("int32", "0+", array=True, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeTopicPartitionsResponseTopic(Struct):
     """Each topic in the response."""
 
@@ -70,7 +69,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     topic_authorized_operations: int = wire("int32", "0+", default=-2147483648)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_schema
 class DescribeTopicPartitionsResponse(Message):
     """API key 75, versions 0 to 0, flexible from 0."""
 

@@ -69,20 +69,23 @@ def blaster() -> str:
     return str(binary)
 
 
-def run_raw(peer: Peer, work: Raw, seconds: float, frames: Path) -> Figure:
-    """Blast one fresh topic for `seconds`; fetches read what was produced just before."""
+def run_raw(peer: Peer, work: Raw, seconds: float, frames: Path, nice: int = 0) -> Figure:
+    """Blast one fresh topic for `seconds`; fetches read what was produced just before.
+
+    `nice`: how much the generator steps back behind the server.
+    """
     topic = f"raw{time.monotonic_ns()}"
     create_topic(peer, topic, PARTITIONS)
     touch(peer, topic, PARTITIONS)
     produce = [_produce_request(topic, p, work.records) for p in range(PARTITIONS)]
     error_at = 4 + 4 + 2 + len(topic) + 4 + 4  # correlation id, topics, name, partitions, index
     if work.fetch_bytes:
-        _blast(peer, topic, produce, PRODUCE_VERSION, error_at, FILL_S, frames)
+        _blast(peer, topic, produce, PRODUCE_VERSION, error_at, FILL_S, frames, nice)
         requests = [_fetch_request(topic, p, work.fetch_bytes) for p in range(PARTITIONS)]
         error_at += 4  # the throttle time comes first
-        figure = _blast(peer, topic, requests, FETCH_VERSION, error_at, seconds, frames)
+        figure = _blast(peer, topic, requests, FETCH_VERSION, error_at, seconds, frames, nice)
     else:
-        figure = _blast(peer, topic, produce, PRODUCE_VERSION, error_at, seconds, frames)
+        figure = _blast(peer, topic, produce, PRODUCE_VERSION, error_at, seconds, frames, nice)
     delete_topic(peer, topic)
     return figure
 
@@ -113,6 +116,7 @@ def _blast(
     error_at: int,
     seconds: float,
     folder: Path,
+    nice: int,
 ) -> Figure:
     """Send these requests over and over, each on a connection of its own."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +133,8 @@ def _blast(
         path.write_bytes(len(body).to_bytes(4, "big") + body)
         files.append(str(path))
     before = cpu_seconds(peer.pids)
-    command = [blaster(), str(peer.ports[0]), str(CONNECTIONS), str(IN_FLIGHT), str(seconds)]
+    program = ["nice", "-n", str(nice), blaster()]
+    command = [*program, str(peer.ports[0]), str(CONNECTIONS), str(IN_FLIGHT), str(seconds)]
     done = subprocess.run(
         [*command, str(error_at), *files], capture_output=True, text=True, check=False
     )

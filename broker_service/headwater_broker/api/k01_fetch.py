@@ -61,6 +61,7 @@ class FetchJob(Waiter):
         "_gauges",
         "_is_incremental",
         "_items",
+        "_parked_reads",
         "_peer",
         "_reply",
         "_session",
@@ -80,6 +81,8 @@ class FetchJob(Waiter):
         self._items: list[FetchItem] = frame.items
         self._reply: ParkedReply | None = None
         self._gauges: dict[Gauge, PartitionRead] = {}
+        self._parked_reads: list[PartitionRead] = []
+        """What was read when this was parked, as long as no bound has moved since."""
 
     def start(self) -> Answer:
         """Open or continue the session, read once, then answer or park."""
@@ -98,12 +101,14 @@ class FetchJob(Waiter):
             return self._answer(reads)
         self._reply = peer.park()
         self._reply.on_gone = self._give_up
+        self._parked_reads = [] if total else reads
         self._park(reads)
         return self._reply
 
     def check(self, gauge: Gauge) -> None:
         """A bound moved: look again, answer, or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
+        self._parked_reads = []
         peer, frame = self._peer, self._frame
         reads, total, is_urgent = read_all(
             peer.services, peer.principal, frame, self._items, self._version, is_first=False
@@ -116,10 +121,17 @@ class FetchJob(Waiter):
 
     def expire(self) -> None:
         """max_wait_ms is over: answer with what there is now."""
-        peer = self._peer
-        reads, _, _ = read_all(
-            peer.services, peer.principal, self._frame, self._items, self._version, is_first=False
-        )
+        peer, reads = self._peer, self._parked_reads
+        if reads:
+            # Of thousands of partitions none has anything to give: only marks may have moved.
+            for read in reads:
+                if read.partition is not None:
+                    read.take_marks(read.partition)
+        else:
+            reads, _, _ = read_all(
+                peer.services, peer.principal, self._frame, self._items, self._version,
+                is_first=False,
+            )  # fmt: skip
         self._answer(reads)
 
     # --- sessions -----------------------------------------------------------------------------
@@ -257,6 +269,7 @@ class FetchJob(Waiter):
     def _let_go(self) -> None:
         """Gauges may hold on to an answered job for a while: not to all that it read, too."""
         self._items = self._frame.items = []
+        self._parked_reads = []
         self._gauges = {}
         self._session = self._reply = None
 

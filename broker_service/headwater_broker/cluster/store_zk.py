@@ -39,6 +39,9 @@ from headwater.ports.metadata_store import (
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
+FIRE_PAUSE_S = 0.05
+"""Between two notices of one path: setting a watch again lists its children, and a thousand topics
+made one by one would list them a thousand times."""
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -75,6 +78,8 @@ class ZooKeeperStore:
         )
         self._watches: dict[str, list[Callable[[str], None]]] = {}
         self._armed: dict[tuple[str, str], bool] = {}
+        self._next_fire: dict[str, float] = {}
+        self._due: set[str] = set()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._state = SessionState.SUSPENDED
         self._first: asyncio.Future[None] = self._loop.create_future()
@@ -246,9 +251,19 @@ class ZooKeeperStore:
 
     def _on_event(self, path: str, kind: str) -> None:
         self._armed.pop((path, kind), None)
-        self._fire(path)
+        if path in self._due:
+            return
+        now = self._loop.time()
+        wait = self._next_fire.get(path, now) - now
+        if wait > 0:
+            self._due.add(path)
+            self._loop.call_later(wait, self._fire, path)
+        else:
+            self._fire(path)
 
     def _fire(self, path: str) -> None:
+        self._due.discard(path)
+        self._next_fire[path] = self._loop.time() + FIRE_PAUSE_S
         if path not in self._watches:
             return
         self._arm(path)

@@ -6,7 +6,7 @@ handler may keep what it read across an await. Kafka's counterpart is the metada
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -121,8 +121,7 @@ class ClusterView:
             grown[state.topic][state.partition] = state
         for name, partitions in grown.items():
             topics[name] = replace(topics[name], partitions=partitions)
-        self.topics = topics
-        self.topic_by_id = {t.topic_id: t for t in topics.values()}
+        self._enter(topics, grown.keys() | {t.topic for t in request.topics})
         return ViewChange(
             full=request.full,
             topics=frozenset(grown),
@@ -130,6 +129,16 @@ class ClusterView:
             deleted=frozenset(deleted),
             broker_configs=request.broker_configs is not None,
         )
+
+    def _enter(self, topics: dict[str, TopicView], touched: Set[str]) -> None:
+        """Hashing an id costs more than all else here: only those of touched topics."""
+        by_id = dict(self.topic_by_id)
+        for name in touched | (self.topics.keys() - topics.keys()):
+            if (before := self.topics.get(name)) is not None:
+                by_id.pop(before.topic_id, None)
+        for name in touched & topics.keys():
+            by_id[topics[name].topic_id] = topics[name]
+        self.topics, self.topic_by_id = topics, by_id
 
 
 def _apply_topic(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from uuid import UUID
 
 from headwater.entropy import Entropy
-from headwater.errors import UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -32,6 +35,15 @@ logger = logging.getLogger(__name__)
 META_VERSION = "1"
 MARK_VERSION = 0
 NO_BROKER_EPOCH = -1
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def is_disk_fault(path: str, error: OSError) -> bool:
+    """Whether an error tells of the disk. Lack of descriptors does not: what is open goes on."""
+    if error.errno not in OUT_OF_DESCRIPTORS:
+        return True
+    logger.error("%s: %s: raise the limit of open files (ulimit -n)", path, error)
+    return False
 
 
 def parse_folder_name(name: str) -> tuple[str, int] | None:
@@ -170,3 +182,17 @@ class DataDirectory:
             except OSError as e:
                 logger.error("data folder %s: no clean-shutdown mark: %s", self.path, e)
         self._lock = None
+
+
+def emptiest(online: list[DataDirectory], logs: Iterable[str]) -> DataDirectory:
+    """Of these data folders the one with the fewest of `logs`, which are paths of logs'
+    folders (B1-186).
+
+    Raises KAFKA_STORAGE_ERROR when there is none.
+    """
+    if not online:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every data folder is offline")
+    if len(online) == 1:
+        return online[0]
+    folders = Counter(path.rpartition("/")[0] for path in logs)
+    return min(online, key=lambda directory: folders[directory.path])

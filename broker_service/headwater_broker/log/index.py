@@ -45,8 +45,11 @@ class _IndexFile(LazyFile):
         self._open().fsync()
 
     def create(self) -> None:
-        """Make the (empty) file."""
+        """Make the (empty) file. It is opened again when there is something to write: thousands of
+        quiet partitions hold one descriptor each, not three.
+        """
         self._open()
+        self.close()
 
     def detach(self) -> File | None:
         """Write what is pending; hand the open file over to whoever syncs and closes it."""

@@ -36,7 +36,13 @@ from headwater_broker.log.context import (
     Offload,
 )
 from headwater_broker.log.creation import Creation, Key
-from headwater_broker.log.directory import MARK_VERSION, DataDirectory, parse_folder_name
+from headwater_broker.log.directory import (
+    MARK_VERSION,
+    DataDirectory,
+    emptiest,
+    is_disk_fault,
+    parse_folder_name,
+)
 from headwater_broker.log.futures import (
     DELETE_SUFFIX,
     FutureLogs,
@@ -307,7 +313,9 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{topic}-{partition}: not found, and {self.offline_directories} are offline",
             )
-        directory = self.futures.preferred(key) or self._emptiest()
+        directory = self.futures.preferred(key) or emptiest(
+            self._online(), (log.path for log in self.logs.values())
+        )
         directory.forget(key)
         metadata = encode_partition_metadata(topic_id)
         request = self._request(directory, key, config, f"{directory.path}/{topic}-{partition}")
@@ -326,16 +334,6 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
         return self._made(creation.directory, creation.key, creation.topic_id, creation.request,
                           creation.loaded)  # fmt: skip
-
-    def _emptiest(self) -> DataDirectory:
-        """The folder with the fewest logs (B1-186)."""
-        counts = {d.path: 0 for d in self._directories if d.is_online}
-        for log in self.logs.values():
-            counts[self._directory_of(log).path] += 1
-        online = self._online()
-        if not online:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every data folder is offline")
-        return min(online, key=lambda d: counts[d.path])
 
     def _directory_of(self, log: PartitionLog) -> DataDirectory:
         return next(d for d in self._directories if log.path.startswith(d.path + "/"))
@@ -487,6 +485,8 @@ class LogManager:
 
     def _failed(self, path: str, error: OSError) -> None:
         """Take the folder that holds `path` offline, with its logs (KIP-112)."""
+        if not is_disk_fault(path, error):
+            return
         directory = next(d for d in self._directories if path.startswith(d.path + "/"))
         if not directory.is_online:
             return

@@ -27,6 +27,7 @@ def main(path: str | None, overrides: tuple[str, ...], log_level: str) -> None:
     if process.is_managed():
         process.die_with_parent()
     process.ask_for_short_slices()
+    process.raise_file_limit()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     lines = process.start_logging(log_level.upper())
     code = 0

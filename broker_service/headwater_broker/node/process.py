@@ -10,6 +10,7 @@ import logging.handlers
 import os
 import platform
 import queue
+import resource
 import signal
 import stat
 import struct
@@ -67,6 +68,12 @@ def ask_for_short_slices() -> bool:
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
     failed: int = ctypes.CDLL(None, use_errno=True).syscall(number, 0, buffer, 0)
     return failed == 0
+
+
+def raise_file_limit() -> None:
+    """As many open files as we may: each replica holds one, and so does each connection."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def watch_stop(loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]) -> None:

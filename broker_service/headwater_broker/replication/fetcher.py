@@ -5,7 +5,8 @@ has no counterpart: one loop fills this broker's one core.
 
 When partitions are added while a fetch is parked at the leader, the connection is dropped and a
 new one names them at once: waiting for the parked fetch would cost up to
-replica.fetch.wait.max.ms, right when a failed-over partition waits for its followers.
+replica.fetch.wait.max.ms, right when a failed-over partition waits for its followers. A new
+connection names all partitions anew, so this happens once and then again only after a pause.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ REPLY_BYTES_MAX = 2 * 1024 * 1024
 larger reply costs the loop milliseconds for its memory alone, and brings nothing per byte."""
 THROTTLE_PAUSE_S = 0.1
 """A partition that was left out for its quota is looked at again after so long."""
+DROP_PAUSE_S = 0.2
+"""Between two connections dropped for added partitions: a thousand topics made one by one would
+name all that is followed a thousand times."""
 ANSWER_GRACE_S = 10.0
 """How much longer than the parking time a reply may take before the connection is given up."""
 
@@ -110,6 +114,8 @@ class Fetcher:
         self._correlation_id = 0
         self._connect_failures = 0
         self._was_connected = False
+        self._next_drop = 0.0
+        self._drop_later: asyncio.TimerHandle | None = None
         self._client_id = f"broker-{ports.broker_id}-fetcher-{leader_id}".encode()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self.fetches_total = 0
@@ -118,12 +124,21 @@ class Fetcher:
         return len(self._following)
 
     def follow(self, partitions: list[Partition]) -> None:
-        """Add partitions, or take over their new leader epoch. They are fetched at once."""
+        """Add partitions, or take over their new leader epoch. They are fetched at once, or in
+        `DROP_PAUSE_S` when others were added just before.
+        """
+        are_new = True
         for partition in partitions:
             row = Following(partition)
+            are_new = are_new and row.key not in self._following
             self._following[row.key] = row
             self._session.forget(row.key)
-        self._wake()
+        wait = self._next_drop - self._ports.clock.monotonic()
+        if are_new and self._in_flight and wait > 0:
+            if self._drop_later is None:
+                self._drop_later = asyncio.get_running_loop().call_later(wait, self._wake)
+        else:
+            self._wake()
 
     def unfollow(self, topic_id: UUID, partition: int) -> None:
         """Drop a partition; what a fetch in flight brings for it is ignored."""
@@ -132,6 +147,7 @@ class Fetcher:
     async def close(self) -> None:
         """Stop the loop and drop the connection."""
         self._task.cancel()
+        self._forget_drop()
         self._drop_connection()
         try:
             await self._task
@@ -139,9 +155,16 @@ class Fetcher:
             pass
 
     def _wake(self) -> None:
+        self._forget_drop()
         self._changed.set()
         if self._in_flight:
+            self._next_drop = self._ports.clock.monotonic() + DROP_PAUSE_S
             self._drop_connection()
+
+    def _forget_drop(self) -> None:
+        if self._drop_later is not None:
+            self._drop_later.cancel()
+            self._drop_later = None
 
     def _drop_connection(self) -> None:
         self._session.reset()
@@ -174,6 +197,7 @@ class Fetcher:
 
     def _wanted(self) -> tuple[dict[Key, FetchAsk], float | None]:
         """What to fetch now, and when the next paused partition is due."""
+        self._forget_drop()  # all that was added is in it
         now = self._ports.clock.monotonic()
         wanted: dict[Key, FetchAsk] = {}
         due: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from uuid import UUID
 
 import pytest
@@ -229,3 +230,22 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     log.truncate_to(4)
     box.manager.flush_due()
     assert box.files.read(path).endswith(b"t 0 4\n")
+
+
+def test_too_many_open_files_are_no_fault_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Box()
+    log = box.log()
+    log.append_as_leader(batch(), 0, 2000)
+
+    def refuse(path: str, **_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(box.files, "open", refuse)
+        with pytest.raises(KafkaError) as raised:
+            box.log(topic="another")
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert box.manager.offline_directories == []
+    log.append_as_leader(batch(), 0, 2000)
+    assert everything(log) == [0, 1]
+    assert everything(box.log(topic="another")) == []

@@ -250,6 +250,23 @@ def test_a_new_partition_does_not_wait_for_a_parked_fetch() -> None:
     run(story)
 
 
+def test_partitions_added_in_a_row_drop_the_connection_once() -> None:
+    async def story(rig: Rig) -> None:
+        rig.leader.lead(0)
+        rig.follow(0)
+        await until(lambda: bool(rig.leader.requests))
+        others = [rig.leader.lead(index) for index in range(1, 20)]
+        for index, other in enumerate(others, start=1):
+            other.append(make_batch(), -1, 0)
+            rig.follow(index)
+            for _ in range(10):  # a fetch may be sent and parked in between
+                await asyncio.sleep(0)
+        assert rig.leader.connections <= 3
+        await until(lambda: all(other.high_watermark == 1 for other in others))
+
+    run(story)
+
+
 def test_a_leader_that_has_not_heard_of_its_role_is_asked_again() -> None:
     async def story(rig: Rig) -> None:
         mine = rig.follow()

@@ -1,0 +1,70 @@
+"""The control plane answers while the data plane is full: raw produce frames, flat out."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+import raw_frames
+from peers import HeadwaterPeer, cpu_seconds
+
+from headwater.client.control import ControlClient
+from headwater.errors import ErrorCode
+from headwater.wire.control import OffsetAtBytesItem, OffsetAtBytesReply, OffsetAtBytesRequest
+from integration.conftest import Start
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+LOADED_S = 10.0
+SETTLED_S = 2.0
+"""The generator makes its topic before it sends."""
+CALL_EVERY_S = 0.01
+P99_MAX_MS = 50.0
+BUSY_MIN = 0.5
+"""Of a core: a broker that does less was not loaded."""
+GENERATOR_NICE = 10
+CALLS_MIN = 300
+
+
+@pytest.mark.parametrize("work", raw_frames.WORK[:3], ids=lambda work: f"{work.records}-records")
+def test_the_control_plane_answers_while_the_data_plane_is_full(
+    start_cluster: Start, tmp_path: Path, work: raw_frames.Raw
+) -> None:
+    cluster = start_cluster(brokers=1)
+    topic = cluster.create_topic("quiet")
+    peer = HeadwaterPeer(cluster.directory, bootstrap=cluster.bootstrap, pids=[cluster.pid(0)])
+    load = partial(raw_frames.run_raw, peer, work, LOADED_S, tmp_path, nice=GENERATOR_NICE)
+    with ThreadPoolExecutor(1) as pool:
+        generator = pool.submit(load)
+        time.sleep(SETTLED_S)
+        before, started = cpu_seconds(peer.pids), time.monotonic()
+        times_ms = call_for(cluster.spec.slot(0).control_address, topic, LOADED_S - 2 * SETTLED_S)
+        busy = (cpu_seconds(peer.pids) - before) / (time.monotonic() - started)
+        generator.result()
+    times_ms.sort()
+    p50, p99 = times_ms[len(times_ms) // 2], times_ms[len(times_ms) * 99 // 100]
+    story = (
+        f"{len(times_ms)} calls: p50 {p50:.1f} ms, p99 {p99:.1f} ms, worst {times_ms[-1]:.1f} ms"
+    )
+    print(f"{work.name}: {story}, broker at {busy:.0%} of a core")
+    assert busy > BUSY_MIN, f"the broker was only {busy:.0%} busy"
+    assert len(times_ms) > CALLS_MIN, story
+    assert p99 < P99_MAX_MS, story
+
+
+def call_for(address: str, topic: str, seconds: float) -> list[float]:
+    """Ask the leader something that its loop must answer, at a pace; each call's milliseconds."""
+    item = OffsetAtBytesItem(topic=topic, partition=0, start_offset=0, max_bytes=1)
+    request, times_ms = OffsetAtBytesRequest(items=(item,)), []
+    end = time.monotonic() + seconds
+    with ControlClient(address) as client:
+        while time.monotonic() < end:
+            started = time.monotonic()
+            reply = client.call(request, OffsetAtBytesReply)
+            times_ms.append((time.monotonic() - started) * 1e3)
+            assert reply.error_code == ErrorCode.NONE
+            time.sleep(CALL_EVERY_S)
+    return times_ms

@@ -52,3 +52,17 @@ def test_only_fields_are_taken_and_only_by_name() -> None:
         Place(nome="a")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         Place("a")  # type: ignore[misc]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Newer(Place):
+    zone: str = wire("string", "1+")
+
+
+def test_a_frozen_dataclass_may_extend_one() -> None:
+    Place(name="a")  # its own __init__ is made
+    one = Newer(name="a", zone="z")
+    assert (one.name, one.zone) == ("a", "z")
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert one != Newer(name="a")
+    assert repr(one) == "Newer(name='a', rows=(), rack=None, zone='z')"

@@ -79,12 +79,13 @@ class Struct:
         cls.__init__(self, **values)
 
     def __repr__(self) -> str:
-        names = [f.name for f in dataclasses.fields(cast(Any, self))]
-        rows = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        rows = ", ".join(f"{name}={getattr(self, name)!r}" for name in _names(type(self)))
         return f"{type(self).__qualname__}({rows})"
 
     def __eq__(self, other: object) -> bool:
-        return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
+        if type(self) is not type(other):
+            return NotImplemented
+        return _values(self) == _values(other)
 
     def __hash__(self) -> int:
         return hash(_values(self))
@@ -105,6 +106,8 @@ def wire_schema(cls: type[S]) -> type[S]:
     make = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)
     made = make(cls)
     made.__init__ = Struct.__init__  # type: ignore[method-assign]
+    # It is frozen, by `Struct`: a frozen dataclass may extend it.
+    cast(Any, made).__dataclass_params__.frozen = True
     return made
 
 
@@ -121,12 +124,22 @@ def _compile_init(cls: type[Struct]) -> Callable[..., None]:
     return cast(Callable[..., None], scope["__init__"])
 
 
-def _values(value: object) -> tuple[Any, ...]:
-    return tuple([getattr(value, name) for name in cast(type[Struct], type(value)).__slots__])
+_NAMES: dict[Any, tuple[str, ...]] = {}
+
+
+def _names(cls: Any) -> tuple[str, ...]:
+    found = _NAMES.get(cls)
+    if found is None:
+        found = _NAMES[cls] = tuple(f.name for f in dataclasses.fields(cls))
+    return found
+
+
+def _values(value: Struct) -> tuple[Any, ...]:
+    return tuple([getattr(value, name) for name in _names(type(value))])
 
 
 def _restore(cls: type[Struct], values: tuple[Any, ...]) -> Struct:
-    return cls(**dict(zip(cls.__slots__, values, strict=True)))
+    return cls(**dict(zip(_names(cls), values, strict=True)))
 
 
 class Message(Struct):

@@ -54,6 +54,9 @@ def _alter(
             # The leader stops committing by the value that it knows.
             known = state.min_insync_replicas(partition.topic)
             partition.set_isr(isr, min(known, item.min_insync_replicas))
+            for member in set(isr) - partition.directories.keys():
+                if (directory := state.sole_directory(member)) is not None:
+                    partition.directories[member] = directory
             changes.touch(partition, tell_replicas=False)
         if reassignments.advance(state, changes, partition) and partition.leader != broker_id:
             code = ErrorCode.NEW_LEADER_ELECTED
@@ -92,7 +95,17 @@ def _judge(
         is_same_life = member.broker_epoch in (-1, state.brokers[member.broker_id].epoch)
         if not is_same_life:
             return ErrorCode.INELIGIBLE_REPLICA
+        if not _is_folder_known(state, partition, member.broker_id):
+            return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
+
+
+def _is_folder_known(state: ControllerState, partition: Partition, broker_id: int) -> bool:
+    """A member whose folder is unknown could lead after a loss of its disk: nobody would notice.
+
+    Its answer to LeaderAndIsr, which tells the folder, is on its way; the leader proposes again.
+    """
+    return broker_id in partition.directories or state.sole_directory(broker_id) is not None
 
 
 def on_leader_and_isr_answered(

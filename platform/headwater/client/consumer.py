@@ -40,7 +40,7 @@ from headwater.client.values import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from headwater.errors import KafkaError, UsageError
+from headwater.errors import HeadwaterError, KafkaError, UsageError
 
 ITERATE_POLL_MS = 500
 CLOSE_TIMEOUT_S = 10.0
@@ -259,11 +259,9 @@ class Consumer(PositionCalls):
 
         def take(entry: PartitionFetch) -> int:
             nonlocal count
-            chunk = entry.take_chunk()
-            if chunk is None:
+            rows = entry.take_decoded(tables.chunk_to_arrow)
+            if rows is None:
                 return 0
-            rows = tables.chunk_to_arrow(entry.topic, entry.partition, chunk)
-            entry.position = max(entry.position or 0, chunk.next_offset)
             if rows.num_rows:
                 parts.append(rows)
                 count += rows.num_rows
@@ -308,8 +306,13 @@ class Consumer(PositionCalls):
             for entry in entries:
                 if entry.is_paused:
                     continue
-                while not full() and entry.has_data:
-                    got += take(entry)
+                try:
+                    while not full() and entry.has_data:
+                        got += take(entry)
+                except HeadwaterError:
+                    if not got:
+                        raise
+                    break  # what was taken is given; the next poll meets the error again
                 if entry.error is not None and not got and not entry.has_data:
                     error, entry.error = entry.error, None
                     raise error

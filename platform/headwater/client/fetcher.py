@@ -131,8 +131,10 @@ class Fetcher:
     async def _find_positions(self) -> None:
         """Committed offsets first, then where `auto_offset_reset` says."""
         with self._condition:
-            lost = {tp: p.reset_to for tp, p in self.partitions.items() if p.position is None}
-        fresh = [tp for tp, reset_to in lost.items() if reset_to is None]
+            asked = {
+                tp: (p.stamp, p.reset_to) for tp, p in self.partitions.items() if p.position is None
+            }
+        fresh = [tp for tp, (_, reset_to) in asked.items() if reset_to is None]
         try:
             committed = await self._load_committed(fresh) if fresh else {}
         except (OSError, KafkaError) as e:
@@ -141,21 +143,23 @@ class Fetcher:
                 return
             self._poke_later(self._cluster.backoff_s(1))
             return
-        await asyncio.gather(*(self._position_one(tp, lost[tp], committed.get(tp)) for tp in lost))
+        await asyncio.gather(
+            *(
+                self._position_one(tp, stamp, reset_to, committed.get(tp))
+                for tp, (stamp, reset_to) in asked.items()
+            )
+        )
         self.poke()
-        self._find_again(lost)
+        self._find_again({stamp for stamp, _ in asked.values()})
 
-    def _find_again(self, asked: dict[TopicPartition, int | None]) -> None:
+    def _find_again(self, asked: set[int]) -> None:
         """What has no position yet needs another round: no poke during this one began it."""
         with self._condition:
             left = {
-                tp: p.reset_to
-                for tp, p in self.partitions.items()
-                if p.position is None and p.error is None
+                p.stamp for p in self.partitions.values() if p.position is None and p.error is None
             }
         if left:
-            is_new = any(tp not in asked or asked[tp] != reset_to for tp, reset_to in left.items())
-            self._poke_later(0 if is_new else self._cluster.backoff_s(1))
+            self._poke_later(0 if left - asked else self._cluster.backoff_s(1))
 
     def _fail(self, partitions: list[TopicPartition], error: Exception) -> None:
         with self._condition:
@@ -165,10 +169,10 @@ class Fetcher:
             self._condition.notify_all()
 
     async def _position_one(
-        self, tp: TopicPartition, reset_to: int | None, committed: int | None
+        self, tp: TopicPartition, stamp: int, reset_to: int | None, committed: int | None
     ) -> None:
         if committed is not None and reset_to is None:
-            self._set_position(tp, None, committed)
+            self._set_position(tp, stamp, committed)
             return
         timestamp = self._options.reset_to if reset_to is None else reset_to
         if timestamp is None:
@@ -179,7 +183,7 @@ class Fetcher:
             return
         try:
             found = await list_one_offset(self._cluster, tp, timestamp, self._options.isolation)
-            self._set_position(tp, reset_to, found.offset)
+            self._set_position(tp, stamp, found.offset)
         except (OSError, KafkaError) as e:
             fatal = isinstance(e, KafkaError) and not isinstance(e, OSError) and not e.retriable
             if fatal:
@@ -187,11 +191,11 @@ class Fetcher:
             else:
                 self._need_metadata()
 
-    def _set_position(self, tp: TopicPartition, asked: int | None, offset: int) -> None:
+    def _set_position(self, tp: TopicPartition, stamp: int, offset: int) -> None:
         with self._condition:
             entry = self.partitions.get(tp)
-            # A seek meanwhile is newer than this answer.
-            if entry is not None and entry.position is None and entry.reset_to == asked:
+            # A seek or a new assignment meanwhile is newer than this answer.
+            if entry is not None and entry.stamp == stamp:
                 entry.seek(offset)
             self._condition.notify_all()
 

@@ -6,12 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from headwater.client import table
 from headwater.client.errors import MessageTooLargeError, kafka_error
 from headwater.client.machines.fetching import AbortedFilter, Chunk, PartitionFetch
 from headwater.client.machines.metadata import MetadataCache
 from headwater.client.machines.partitioning import StickyChoice, murmur2
 from headwater.client.machines.producing import Batch, PartitionQueue, Verdict
-from headwater.errors import ErrorCode
+from headwater.columnar.decode import CorruptRecordsError
+from headwater.errors import ErrorCode, KafkaError
 from headwater.records.builder import BatchBuilder
 from headwater.records.control import ControlType, build_marker
 from headwater.wire.apis.k03_metadata import (
@@ -209,6 +211,41 @@ def test_stale_answer_after_a_seek_is_dropped() -> None:
     entry.seek(3)
     assert not entry.took(Chunk(memoryview(data_batch(0, -1, b"a")), 0, 1, []), stamp)
     assert not entry.has_data
+
+
+def test_answers_of_an_earlier_assignment_are_dropped() -> None:
+    before, after = PartitionFetch("t", 0), PartitionFetch("t", 0)
+    before.seek(0)
+    after.seek(0)
+    assert not after.took(Chunk(memoryview(data_batch(7, -1, b"a")), 7, 8, []), before.stamp)
+    assert after.fetch_offset == 0
+
+
+def with_a_bad_batch() -> PartitionFetch:
+    bad = bytearray(data_batch(1, -1, b"bad"))
+    bad[-1] ^= 1
+    entry = PartitionFetch("t", 0)
+    entry.seek(0)
+    records = memoryview(data_batch(0, -1, b"good") + bad + data_batch(2, -1, b"after"))
+    entry.took(Chunk(records, 0, 3, []), entry.stamp)
+    return entry
+
+
+def test_a_bad_batch_is_not_passed_over_but_by_a_seek() -> None:
+    entry = with_a_bad_batch()
+    assert [row.offset for row in entry.take(10, check_crcs=True)] == [0]
+    for _ in range(2):
+        with pytest.raises(KafkaError):
+            entry.take(10, check_crcs=True)
+        assert entry.position == 1
+
+
+def test_nor_where_whole_chunks_are_decoded() -> None:
+    entry = with_a_bad_batch()
+    for _ in range(2):
+        with pytest.raises(CorruptRecordsError):
+            entry.take_decoded(table.chunk_to_arrow)
+        assert (entry.position, entry.has_data) == (0, True)
 
 
 def test_fetch_in_the_middle_of_a_batch_gives_none_below() -> None:

@@ -1,21 +1,28 @@
 """The consumer's machine for one partition: where to fetch, what is buffered, what readers may see.
 
-Positions move only when records are handed out; `fetch_offset` runs ahead of them. A seek raises
-`stamp`, so that a reply to an older question is dropped (B3: a stale answer is never used). Pure.
+Positions move only when records are handed out; `fetch_offset` runs ahead of them. A seek changes
+`stamp`, so that a reply to an older question is dropped (B3: a stale answer is never used). No two
+assignments share a stamp: after a rebalance the same partition is read anew from what was
+committed, and what is still on its way lies further on.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from headwater.client.values import ConsumerRecord
+from headwater.errors import HeadwaterError
 from headwater.records.batch import iter_headers
 from headwater.records.control import ControlType, control_type
 from headwater.records.record import check_batch, decode_batch
 
+T = TypeVar("T")
 NO_REPLICA = -1
+_STAMPS = itertools.count(1)
 SERVER_ERROR_PATIENCE_S = 10.0
 """A broker's unexplained error is tried again this long before the reader is told."""
 
@@ -91,7 +98,7 @@ class PartitionFetch:
         self.preferred_replica = NO_REPLICA
         self.preferred_until = 0.0
         self.fetch_offset = -1
-        self.stamp = 0
+        self.stamp = next(_STAMPS)
         self.in_flight = False
         self.is_paused = False
         self.not_before = 0.0
@@ -115,7 +122,7 @@ class PartitionFetch:
 
     def seek(self, offset: int) -> None:
         """Go on at `offset`; what is buffered is dropped."""
-        self.stamp += 1
+        self.stamp = next(_STAMPS)
         self.in_flight = False
         self.reset_to = None
         self.error = self.failing_since = None
@@ -174,7 +181,10 @@ class PartitionFetch:
                 return []
 
     def _next_batch(self, *, check_crcs: bool) -> bool:
-        """Decode the next batch that may be seen; False when nothing is buffered."""
+        """Decode the next batch that may be seen; False when nothing is buffered.
+
+        A bad batch raises at every call: only a seek passes it, as with Java's consumer.
+        """
         if self._current is None:
             if not self.chunks:
                 return False
@@ -184,7 +194,6 @@ class PartitionFetch:
             self._filter = AbortedFilter(self._current.aborted)
         chunk = self._current
         for at, header in iter_headers(chunk.records, self._at):
-            self._at = at + header.size_bytes
             if check_crcs:
                 check_batch(chunk.records, at, header)
             hidden = header.is_transactional and self._filter.is_aborted(
@@ -196,7 +205,9 @@ class PartitionFetch:
                     self._filter.on_marker(header.producer_id, control_type(rows[0].key))
             elif not hidden:
                 self._decode(chunk, at)
+                self._at = at + header.size_bytes
                 return True
+            self._at = at + header.size_bytes
             self.position = max(self.position or 0, header.next_offset)
         self.position = max(self.position or 0, chunk.next_offset)
         self._current = None
@@ -217,7 +228,7 @@ class PartitionFetch:
         if not self._rows:
             self.position = max(self.position or 0, header.next_offset)
 
-    def take_chunk(self) -> Chunk | None:
+    def _take_chunk(self) -> Chunk | None:
         """A whole chunk for columnar decoding; the caller moves the position.
 
         Records of a half-read chunk come as a chunk that starts at the position.
@@ -233,3 +244,20 @@ class PartitionFetch:
         chunk = self.chunks.popleft()
         self.buffered_bytes -= len(chunk.records)
         return chunk._replace(start_offset=max(position, chunk.start_offset))
+
+    def take_decoded(self, decode: Callable[[str, int, Chunk], T]) -> T | None:
+        """A whole chunk as `decode` gives it, position moved behind it; None: nothing is buffered.
+
+        What cannot be decoded stays where it is, and raises again.
+        """
+        chunk = self._take_chunk()
+        if chunk is None:
+            return None
+        try:
+            decoded = decode(self.topic, self.partition, chunk)
+        except HeadwaterError:
+            self.chunks.appendleft(chunk)
+            self.buffered_bytes += len(chunk.records)
+            raise
+        self.position = max(self.position or 0, chunk.next_offset)
+        return decoded

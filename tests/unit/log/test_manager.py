@@ -20,6 +20,7 @@ def everything(log: PartitionLog) -> list[int]:
     while at < log.log_end_offset:
         part = log.read(at, HUGE, HUGE)
         for _, header in iter_headers(part.file.read_at(part.position, part.size_bytes)):
+            assert header.base_offset == at, "a hole"
             found.append(header.base_offset)
             at = header.next_offset
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -49,6 +50,17 @@ def cluster(name: str, brokers: int, **properties: str) -> Iterator[LocalCluster
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def metric(made: LocalCluster, broker_id: int, name: str) -> int:
+    """The sum over the rows of a metric, as a broker's status port tells it."""
+    url = f"http://127.0.0.1:{made.spec.slot(broker_id).status_port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        lines = reply.read().decode().splitlines()
+    found = [line for line in lines if line.partition(" ")[0].partition("{")[0] == name]
+    if not found:
+        raise RuntimeError(f"broker {broker_id} tells no {name}")
+    return sum(int(float(line.rpartition(" ")[2])) for line in found)
 
 
 def wait_led(admin: Admin, wanted: int, *, but: int = -1, timeout_s: float = 120.0) -> float:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-import urllib.request
 
 from peers import cpu_seconds, rss_megabytes
-from scale_cluster import Reading, cluster, wait_led
+from scale_cluster import Reading, cluster, metric, wait_led
 from scale_start import restart_s
 
 from headwater.client.admin import Admin
@@ -139,13 +138,7 @@ def _idle(trio: LocalCluster) -> list[Reading]:
 
 
 def _under_replicated(trio: LocalCluster) -> int:
-    total = 0
-    for broker in range(BROKERS):
-        url = f"http://127.0.0.1:{trio.spec.slot(broker).status_port}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as reply:
-            rows = reply.read().decode().splitlines()
-        total += sum(int(float(r.split()[-1])) for r in rows if r.startswith(UNDER_REPLICATED))
-    return total
+    return sum(metric(trio, broker, UNDER_REPLICATED) for broker in range(BROKERS))
 
 
 UNDER_REPLICATED = "headwater_under_replicated_partitions"

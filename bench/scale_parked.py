@@ -5,12 +5,11 @@ from __future__ import annotations
 import socket
 import statistics
 import time
-import urllib.request
 from pathlib import Path
 
 import raw_frames
 from peers import HeadwaterPeer
-from scale_cluster import POLL_S, Reading, cluster
+from scale_cluster import POLL_S, Reading, cluster, metric
 
 from headwater.client.raw_fetch import fetch_request
 from headwater.wire.framing import encode_request
@@ -75,9 +74,4 @@ def park(single: LocalCluster, topic: str) -> list[socket.socket]:
 
 def parked_now(single: LocalCluster) -> int:
     """How many fetches the broker holds."""
-    url = f"http://127.0.0.1:{single.spec.slot(0).status_port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as reply:
-        for row in reply.read().decode().splitlines():
-            if row.startswith("headwater_parked_fetch "):
-                return int(float(row.split()[-1]))
-    raise RuntimeError("the broker tells no headwater_parked_fetch")
+    return metric(single, 0, "headwater_parked_fetch")

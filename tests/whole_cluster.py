@@ -6,13 +6,17 @@ Clients reach them over real sockets. ZooKeeper and gRPC have doubles; processes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headwater.client.admin import Admin
 from headwater.client.background import LoopThread
 from headwater.client.connection import open_connection
+from headwater.client.values import NewTopic
+from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.network import PeerConnection
 from headwater.system import SystemClock, SystemEntropy
@@ -249,6 +253,18 @@ async def until(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S)
     while not holds():
         assert loop.time() < deadline, f"never: {what}"
         await asyncio.sleep(0.005)
+
+
+@contextmanager
+def served_in_racks(folder: Path) -> Iterator[tuple[ServedCluster, int]]:
+    """Three brokers, each alone in `rack-N`, consumers served by their rack, a topic `t`; and a
+    follower of its partition."""
+    properties = {"broker_rack": "rack-{id}", "replica_selector_class": RACK_AWARE_SELECTOR}
+    with ServedCluster(folder, 3, **properties) as served:
+        with Admin(served.bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 1, 3)])
+        leader = served.state("t").leader_id
+        yield served, next(b for b in range(3) if b != leader)
 
 
 class ServedCluster:

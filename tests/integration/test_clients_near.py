@@ -9,10 +9,7 @@ import confluent_kafka
 import kafka
 import pytest
 
-from headwater.client.admin import Admin
-from headwater.client.values import NewTopic
-from headwater.config.rows_broker import RACK_AWARE_SELECTOR
-from whole_cluster import ServedCluster
+from whole_cluster import served_in_racks
 
 pytestmark = pytest.mark.integration
 
@@ -55,12 +52,7 @@ def librdkafka(bootstrap: str, rack: str) -> tuple[Poll, Callable[[], None]]:
 def test_a_rack_is_read_from_its_follower_and_then_from_the_leader(
     client: Callable[[str, str], tuple[Poll, Callable[[], None]]], tmp_path: Path
 ) -> None:
-    properties = {"broker_rack": "rack-{id}", "replica_selector_class": RACK_AWARE_SELECTOR}
-    with ServedCluster(tmp_path, 3, **properties) as served:
-        with Admin(served.bootstrap) as admin:
-            admin.create_topics([NewTopic("t", 1, 3)])
-        leader = served.state("t").leader_id
-        near = next(b for b in range(3) if b != leader)
+    with served_in_racks(tmp_path) as (served, near):
         sent = served.cluster.brokers[near].services.meters.topic("t")
         producer = confluent_kafka.Producer({"bootstrap.servers": served.bootstrap, "acks": "all"})
         poll, close = client(served.bootstrap, f"rack-{near}")

@@ -91,6 +91,7 @@ def _produce(
                 result = partition.append(view[start:stop], acks, now_ms)
             except KafkaError as error:
                 row = Row(field, key, name, index)
+                row.leader_epoch = partition.leader_epoch
                 row.fail(error.code, error.detail)
                 rows.append(row)
                 continue

@@ -23,13 +23,10 @@ def is_doubtful(row: Row) -> bool:
 
 async def confirm(services: Services, rows: Sequence[Row]) -> None:
     """Doubtful rows stay as they are where this broker leads, else they become retriable."""
-    partitions = services.replicas.partitions
-    doubtful = [(row, partitions.get((row.name, row.index))) for row in rows if is_doubtful(row)]
-    epochs = [-1 if partition is None else partition.leader_epoch for _, partition in doubtful]
-    for (row, _), epoch in zip(doubtful, epochs, strict=True):
-        if not await services.leads(row.name, row.index, epoch):
+    for row in rows:
+        if is_doubtful(row) and not await services.leads(row.name, row.index, row.leader_epoch):
             row.fail(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{row.name}-{row.index}: a gap in the producer's sequence, and this broker "
-                f"cannot confirm that it leads with epoch {epoch}",
+                f"cannot confirm that it leads with epoch {row.leader_epoch}",
             )

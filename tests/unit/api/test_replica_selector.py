@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from headwater.client.admin import Admin
 from headwater.client.connection import Connection, open_connection
 from headwater.client.consumer import Consumer
 from headwater.client.producer import Producer
-from headwater.client.values import NewTopic, TopicPartition
+from headwater.client.values import TopicPartition
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.errors import ErrorCode
 from headwater.records.batch import patch_base_offset
@@ -24,7 +23,7 @@ from headwater.wire.apis.k01_fetch import (
 )
 from solo_broker import BROKER_EPOCH, SoloBroker
 from unit.server.test_data_plane import Scenario, batch, fetch, fetch_request, produce
-from whole_cluster import ServedCluster
+from whole_cluster import served_in_racks
 
 FOREVER_MS = 2**31 - 1
 """Longer than any of these tests may take."""
@@ -176,12 +175,7 @@ def test_followers_hear_of_a_new_high_watermark_without_waiting_for_data(tmp_pat
 def test_our_consumer_reads_in_its_rack_and_from_the_leader_when_that_one_dies(
     tmp_path: Path,
 ) -> None:
-    properties = {"broker_rack": "rack-{id}", "replica_selector_class": RACK_AWARE_SELECTOR}
-    with ServedCluster(tmp_path, 3, **properties) as served:
-        with Admin(served.bootstrap) as admin:
-            admin.create_topics([NewTopic("t", 1, 3)])
-        leader = served.state("t").leader_id
-        near = next(b for b in range(3) if b != leader)
+    with served_in_racks(tmp_path) as (served, near):
         follower = served.cluster.brokers[near]
         with (
             Producer(bootstrap_servers=served.bootstrap, acks="all") as producer,

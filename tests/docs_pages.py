@@ -159,6 +159,7 @@ def _families() -> list[Metric]:
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
         cleaner=CleanerMeter(),
+        quotas=SimpleNamespace(throttled={}, throttled_ms={}),
         view=_Idle(),
     )
     lag = cast(LagProbe, _Idle())

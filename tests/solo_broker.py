@@ -41,6 +41,7 @@ from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.server.page_cache import PageCache
+from headwater_broker.transactions.producer_ids import ProducerIds
 
 CLUSTER_ID = "solo-cluster"
 BROKER_EPOCH = 7
@@ -64,6 +65,7 @@ class SoloBroker:
         self.port = 0
         self.forwarded: list[int] = []
         self.leader_epochs: dict[str, int] = {}
+        self.next_producer_id = 0
         self.is_deposed = False
         """True: the metadata store names another leader, of which nobody told this broker."""
         self.store_answers = asyncio.Event()
@@ -120,6 +122,7 @@ class SoloBroker:
                 warmer=PageCache(loop, self.pool),
                 leads=self._leads,
                 remote_log=self.remote_log,
+                producer_ids=ProducerIds(self._allocate_producer_ids),
             ),
         )
         self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
@@ -133,6 +136,10 @@ class SoloBroker:
         await self.replicas.close()
         self.logs.close()
         self.pool.shutdown()
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        start, self.next_producer_id = self.next_producer_id, self.next_producer_id + 1000
+        return start, 1000
 
     async def _leads(self, topic: str, index: int, leader_epoch: int) -> bool:
         await self.store_answers.wait()
@@ -215,11 +222,23 @@ class SoloBroker:
         )
         self._update((), (), rows)
 
+    def limit_clients(self, **told: dict[str, str]) -> None:
+        """The controller tells client quotas by entity path, with `_` for `/`."""
+        rows = tuple(
+            BrokerConfigs(
+                name=path.replace("_", "/", 1),
+                configs=tuple(ConfigEntry(name=k, value=v) for k, v in row.items()),
+            )
+            for path, row in told.items()
+        )
+        self._update((), (), None, rows)
+
     def _update(
         self,
         topics: tuple[TopicState, ...],
         partitions: tuple[PartitionState, ...],
         broker_configs: tuple[BrokerConfigs, ...] | None = None,
+        client_quotas: tuple[BrokerConfigs, ...] | None = None,
     ) -> None:
         code = self.view.apply(
             UpdateMetadataRequest(
@@ -232,6 +251,7 @@ class SoloBroker:
                 topics=topics,
                 partitions=partitions,
                 broker_configs=broker_configs,
+                client_quotas=client_quotas,
             )
         )
         assert code is ErrorCode.NONE

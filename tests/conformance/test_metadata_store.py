@@ -130,6 +130,19 @@ def test_create_get_set_delete_with_versions(ensemble: Ensemble) -> None:
     story(ensemble, tell)
 
 
+def test_many_nodes_are_read_at_once(ensemble: Ensemble) -> None:
+    async def tell(store: MetadataStore) -> None:
+        assert await store.get_many([]) == []
+        await store.multi([Create("/r"), *(Create(f"/r/{n}", b"%d" % n) for n in range(0, 900, 2))])
+        await store.multi([Set("/r/4", b"\xc3\xa9" * 1000, 0)])
+        found = await store.get_many([f"/r/{n}" for n in range(900)] + ["/r"])
+        assert [node is not None for node in found[:900]] == [n % 2 == 0 for n in range(900)]
+        one_by_one = [await store.get(path) for path in ("/r/0", "/r/4", "/r/898", "/r")]
+        assert [found[0], found[4], found[898], found[900]] == one_by_one
+
+    story(ensemble, tell)
+
+
 def test_multi_is_all_or_nothing_and_names_the_culprit(ensemble: Ensemble) -> None:
     async def tell(store: MetadataStore) -> None:
         await store.multi([Create("/m"), Create("/m/x"), Create("/m/y")])

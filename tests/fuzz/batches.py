@@ -88,6 +88,8 @@ def fuzz_batches(count: int, seed: int) -> dict[str, int]:
         name: box.log(topic=name, topic_id=UUID(int=at), **overrides)
         for at, (name, overrides) in enumerate(TOPICS.items(), 1)
     }
+    for data in good:  # the first of a kind may compile kernels: not what is timed below
+        _one(data, logs, {"appended": 0, "read": 0, "refused by one": 0})
     for _ in range(count):
         data = sealed(spoil(good[int(chance.random() * len(good))], chance, HEADER_BYTES), chance)
         began = time.thread_time()
@@ -156,6 +158,7 @@ def _as_compaction(data: bytes) -> None:
         assert error.code in (
             ErrorCode.CORRUPT_MESSAGE,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            ErrorCode.MESSAGE_TOO_LARGE,
         ), error
         return
     if kept:

@@ -148,6 +148,37 @@ def broker_configs(b: Bench) -> None:
     tool("--entity-name", "1", "--alter", "--delete-config", "log.segment.delete.delay.ms")
 
 
+@use("kafka-configs.sh", "quotas of a client: set, describe, refuse, remove (KIP-546)", tested=True)
+def client_quotas(b: Bench) -> None:
+    def tool(*arguments: str) -> str:
+        app = ("--entity-type", "clients", "--entity-name", "app")
+        return b.tool("kafka.admin.ConfigCommand", *app, *arguments)
+
+    tool("--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5")
+    told = tool("--describe")
+    assert "client-id 'app'" in told and "producer_byte_rate=1024.0" in told, told
+    refused(lambda: tool("--alter", "--add-config", "controller_mutation_rate=5"), "KIP-599")
+    tool("--alter", "--delete-config", "producer_byte_rate,request_percentage")
+    with b.cluster.admin() as admin:
+        assert not any(row.quotas for row in admin.describe_client_quotas())
+
+
+@use("kafka-configs.sh", "quotas of a user's clients, and of an address (KIP-612)")
+def quotas_of_users_and_addresses(b: Bench) -> None:
+    def tool(*arguments: str) -> str:
+        return b.tool("kafka.admin.ConfigCommand", *arguments)
+
+    pair = ("--entity-type", "users", "--entity-name", "u", "--entity-type", "clients")
+    tool("--alter", *pair, "--entity-default", "--add-config", "consumer_byte_rate=7")
+    told = tool("--describe", *pair, "--entity-default")
+    assert "user-principal 'u', the default client-id" in told, told
+    host = ("--entity-type", "ips", "--entity-name", "127.0.0.9")
+    tool("--alter", *host, "--add-config", "connection_creation_rate=5")
+    assert "connection_creation_rate=5.0" in tool("--describe", *host)
+    tool("--alter", *pair, "--entity-default", "--delete-config", "consumer_byte_rate")
+    tool("--alter", *host, "--delete-config", "connection_creation_rate")
+
+
 @use("kafka-groups.sh", "list groups of every kind")
 def all_groups(b: Bench) -> None:
     topic = b.topic("of-group")

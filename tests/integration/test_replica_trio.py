@@ -46,12 +46,14 @@ async def until(holds: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"never: {what}")
 
 
-def batch(value: bytes) -> bytes:
-    return bytes(build_batch([(SystemClock().now_ms(), None, value, ())]))
+def batch(value: bytes, count: int = 1) -> bytes:
+    return bytes(build_batch([(SystemClock().now_ms(), None, value, ())] * count))
 
 
-async def produce(to: Connection, topic_id: UUID, value: bytes, acks: int = -1) -> ErrorCode:
-    rows = (PartitionProduceData(index=0, records=batch(value)),)
+async def produce(
+    to: Connection, topic_id: UUID, value: bytes, acks: int = -1, count: int = 1
+) -> ErrorCode:
+    rows = (PartitionProduceData(index=0, records=batch(value, count)),)
     request = ProduceRequest(
         acks=acks,
         timeout_ms=10_000,
@@ -182,20 +184,28 @@ def test_the_isr_shrinks_to_who_is_there(tmp_path: Path) -> None:
 
 
 def test_a_follower_below_the_leaders_start_begins_there(tmp_path: Path) -> None:
+    begins_at(tmp_path, start=10, records_per_batch=1)
+
+
+def test_a_follower_begins_inside_a_batch_where_the_leaders_log_does(tmp_path: Path) -> None:
+    begins_at(tmp_path, start=15, records_per_batch=10)
+
+
+def begins_at(tmp_path: Path, start: int, records_per_batch: int) -> None:
     async def story(trio: Trio) -> None:
         topic_id = trio.create("t")
         to = await open_connection("127.0.0.1", trio.brokers[1].port)
         await trio.stop(3)
         state = trio.states[topic_id, 0]
         trio.tell([replace(state, isr=(1, 2), partition_epoch=1)])
-        for n in range(20):
-            await produce(to, topic_id, b"%d" % n)
-        trio.partition(1, "t").log.delete_records_before(10)
-        await until(lambda: trio.partition(2, "t").log.log_start_offset == 10, "start followed")
+        for n in range(20 // records_per_batch):
+            await produce(to, topic_id, b"%d" % n, count=records_per_batch)
+        trio.partition(1, "t").log.delete_records_before(start)
+        await until(lambda: trio.partition(2, "t").log.log_start_offset == start, "start followed")
         await trio.start(3)
         await until(lambda: 3 in trio.states[topic_id, 0].isr, "back in the ISR")
         log = trio.partition(3, "t").log
-        assert (log.log_start_offset, log.log_end_offset) == (10, 20)
+        assert (log.log_start_offset, log.log_end_offset) == (start, 20)
         to.close()
 
     run(tmp_path, story)

@@ -86,6 +86,19 @@ def look(cluster: LocalCluster, profile: Path, broker_id: int = 0) -> Rows:
     return rows
 
 
+def wait_told(cluster: LocalCluster, ready: list[bool], last_event: str) -> None:
+    """Wait until broker 0's two cached documents tell of broker 2's going or coming."""
+
+    def told() -> bool:
+        brokers = get_json(cluster, "/cluster.json")["brokers"]
+        if [bool(b.get("document", {}).get("ready")) for b in brokers] != ready:
+            return False
+        events = brokers[0]["document"]["events"]
+        return bool(events) and (events[-1]["broker_id"], events[-1]["kind"]) == (2, last_event)
+
+    cluster.wait_until(told, f"brokers ready: {ready}, broker 2 {last_event}")
+
+
 def test_documents_metrics_and_health(shared_cluster: LocalCluster) -> None:
     topic = shared_cluster.create_topic("status-documents", partitions=2)
     produce(shared_cluster, topic)
@@ -153,19 +166,14 @@ def test_the_page_tells_of_a_kill(start_cluster: Any, tmp_path: Path) -> None:
     topic = cluster.create_topic("killed", partitions=1, replication_factor=3)
     cluster.kill_broker(2)
     cluster.wait_isr(topic, 2)
-    cluster.wait_until(
-        lambda: (
-            [b["alive"] for b in get_json(cluster, "/cluster.json")["brokers"]]
-            == [True, True, False]
-        ),
-        "broker 2 shown as dead",
-    )
+    wait_told(cluster, [True, True, False], "gone")
     page = look(cluster, tmp_path / "profile")
     assert any(text.startswith("dead") for text in page.rows["broker 2"])
     assert "broker 2 gone" in page.texts
     assert "1 broker down" in page.texts
     cluster.restart(2)
     cluster.wait_isr(topic, 3)
+    wait_told(cluster, [True, True, True], "back")
     page = look(cluster, tmp_path / "profile")
     assert "alive" in page.rows["broker 2"]
     assert any(text.startswith("broker 2 back after ") for text in page.texts)

@@ -32,6 +32,8 @@ SESSION_TIMEOUT_MS = 3000
 SUPERVISOR_CLOSES_S = 0.03
 """How soon a supervisor has closed the session of its dead broker."""
 RESTART_S = 1.0
+DATA_FOLDER = "/disk"
+"""Unless a plan names several."""
 
 PROPERTIES = {
     "zookeeper.connect": "zk:2181",
@@ -113,6 +115,11 @@ class Broker:
         """Its process lives."""
         return self.loop is not None
 
+    @property
+    def folders(self) -> list[str]:
+        """Its data folders."""
+        return self.world.plan.properties.get("log.dirs", DATA_FOLDER).split(",")
+
     # -- life
 
     def start(self) -> None:
@@ -145,9 +152,9 @@ class Broker:
         config = from_properties(
             {
                 **PROPERTIES,
+                "log.dirs": DATA_FOLDER,
                 **self.world.plan.properties,
                 "broker.id": str(self.id),
-                "log.dirs": "/disk",
                 "listeners": f"PLAINTEXT://{self.host}:{DATA_PORT}",
                 "control.listener": f"{self.host}:{CONTROL_PORT}",
             }

@@ -39,7 +39,7 @@ class Disk(MemoryFiles):
     @property
     def is_named(self) -> bool:
         """Some broker has written its name on it."""
-        return "/disk/meta.properties" in self._nodes
+        return any(name.endswith("/meta.properties") for name in self._nodes)
 
     # -- processes
 

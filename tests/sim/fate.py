@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CUT_S = (0.3, 8.0)
 STALL_S = (0.05, 6.0)
+FOLDER_S = (3.0, 10.0)
 
 
 class Fate:
@@ -61,6 +62,8 @@ class Fate:
         self._swapped.clear()
         for broker in world.brokers:
             broker.disk.kill_after = None
+            if broker.disk.failing_prefix:
+                self._mend_folder(broker)
             if broker.loop is not None:
                 broker.loop.kill_after = None
             if broker.host in world.network.dark:
@@ -124,6 +127,25 @@ class Fate:
         self.world.note(f"{broker} stands still for {seconds:.3f} s")
         broker.loop.pause(seconds)
         return True
+
+    def folder(self, broker: Broker) -> bool:
+        """Every access to one of its data folders fails."""
+        disk = broker.disk
+        if not broker.is_up or any(b.disk.failing_prefix for b in self.world.brokers):
+            return False
+        disk.failing_prefix = self.world.random.choice(broker.folders)
+        self.world.note(f"{broker}: {disk.failing_prefix} fails")
+
+        self._later(FOLDER_S, lambda: self._mend_folder(broker))
+        return True
+
+    def _mend_folder(self, broker: Broker) -> None:
+        """Somebody mends the disk, and starts the broker again: a folder that failed stays out."""
+        self.world.note(f"{broker}: {broker.disk.failing_prefix} is mended")
+        broker.disk.failing_prefix = None
+        if broker.is_up:
+            broker.kill("its disk is mended")
+        broker.start_later(self.world.random.random())
 
     def isolate(self, broker: Broker) -> bool:
         """Nobody reaches it, and it reaches nobody."""
@@ -269,6 +291,6 @@ _STRIKES: dict[str, Callable[[Fate, Broker], bool]] = {
     name: getattr(Fate, name)
     for name in (
         "kill", "kill_at_event", "kill_at_access", "power", "stall", "isolate", "split",
-        "cut_store", "slow", "loss", "expire", "clock", "wipe", "swap", "lie", "stop",
+        "cut_store", "slow", "loss", "expire", "clock", "wipe", "swap", "lie", "stop", "folder",
     )
 }  # fmt: skip

@@ -29,6 +29,8 @@ KINDS = (
 )
 ALWAYS_WEIGHT = 0.5
 """Kills are among the faults of every seed."""
+FOLDERS_CHANCE = 0.2
+"""How many seeds see data folders fail."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +68,7 @@ def make_plan(random: Random) -> Plan:
         configs["flush.ms"] = str(random.choice([100, 1000]))
     if random.random() < 0.1:
         configs["flush.messages"] = "1"
-    return Plan(
+    plan = Plan(
         chaos_s=random.uniform(10, 25),
         fault_pause_s=random.choice([0.4, 1.0, 2.0, 4.0]),
         produce_pause_s=random.choice([0.05, 0.15, 0.4]),
@@ -75,3 +77,9 @@ def make_plan(random: Random) -> Plan:
         topics={"log": random.choice([1, 2])},
         topic_configs=configs,
     )
+    # Drawn apart: the other choices of a seed stay what they are.
+    apart = Random(f"folders {plan.chaos_s}")
+    if apart.random() < FOLDERS_CHANCE:
+        plan.faults["folder"] = apart.uniform(0.2, 1.0)
+        plan.properties["log.dirs"] = apart.choice(["/disk", "/disk/a,/disk/b"])
+    return plan

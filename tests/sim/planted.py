@@ -112,7 +112,7 @@ PLANTED = (
         skip_the_epoch_check,
         frozenset({"LeaderEpochRises", "OneLeaderPerEpoch"}) | LOSSES,
         {"slow": 2.0, "expire": 1.0, "stall": 0.5},
-        first_seed=8,
+        first_seed=66,
     ),
     Planted(
         "ack before the high watermark",
@@ -126,7 +126,7 @@ PLANTED = (
         LOSSES,
         {"kill": 1.0, "stall": 0.3},
         supervised=1.0,
-        first_seed=4,
+        first_seed=45,
     ),
     Planted(
         "delete the registration by path",

@@ -79,7 +79,7 @@ class NextLeaderAndIsrRequest(LeaderAndIsrRequest):
     """With a tagged field: in both formats."""
 
     versions: ClassVar[tuple[int, int]] = (0, NEXT_VERSION)
-    wave: int = wire("int32", tag=0, tagged="0+", default=-1)
+    wave: int = wire("int32", tag=PLANTED_TAG, tagged="0+", default=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class NextRelease(Release):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CarelessUpdateMetadataRequest(NextUpdateMetadataRequest):
+class CarelessLeaderAndIsrRequest(NextLeaderAndIsrRequest):
     """With a field in every format, without a tag."""
 
     careless: int = wire("int32", default=3)
@@ -161,13 +161,13 @@ class CarelessRelease(NextRelease):
 
     def sent(self, message: Message) -> Message:
         sent = super().sent(message)
-        if isinstance(sent, NextUpdateMetadataRequest):
-            sent = cast(Message, _grown(CarelessUpdateMetadataRequest, sent))
+        if isinstance(sent, NextLeaderAndIsrRequest):
+            sent = cast(Message, _grown(CarelessLeaderAndIsrRequest, sent))
         return sent
 
     def read_as(self, cls: type[M]) -> type[M]:
-        if cls is UpdateMetadataRequest:
-            return cast("type[M]", CarelessUpdateMetadataRequest)
+        if cls is LeaderAndIsrRequest:
+            return cast("type[M]", CarelessLeaderAndIsrRequest)
         return super().read_as(cls)
 
 

@@ -8,6 +8,7 @@ a client hears of a change before it reads what came after it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -147,14 +148,19 @@ class StoreDouble(StoreClient):
     # -- the port
 
     async def close(self) -> None:
-        """End the session."""
+        """End the session; as with ZooKeeper's client it is no error when it has ended already."""
         self._forget_all()
         if self._state is SessionState.CONNECTED:
-            await self._ask(lambda: self._ensemble.end_session(self.session_id))
+            with contextlib.suppress(SessionExpiredError):
+                await self._ask(lambda: self._ensemble.end_session(self.session_id))
         self.is_over = True
 
     async def get(self, path: str) -> Node:
         return self.release.found(await self._ask(lambda: self._tree.get(path)))
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        rows = await self._ask(lambda: [self._tree.find(path) for path in paths])
+        return [None if row is None else self.release.found(row) for row in rows]
 
     async def children(self, path: str) -> list[str]:
         return await self._ask(lambda: self._tree.children(path))

@@ -132,7 +132,7 @@ class World:
         lines = []
         for broker_id in self.brokers:
             try:
-                hosted = self.cluster.status(broker_id)["hosted"]["partitions"]
+                status = self.cluster.status(broker_id)
             except Exception as error:  # noqa: BLE001 - that it does not answer is what is told
                 lines.append(f"  broker {broker_id} does not tell its status: {error!r}"[:300])
                 continue
@@ -141,8 +141,18 @@ class World:
                 f"epoch {row['leader_epoch']} ISR {row['isr']} pending {row['pending_isr']} "
                 f"high watermark {row['high_watermark']} end {row['log_end_offset']} "
                 f"{row['offline_reason']}"
-                for row in hosted
+                for row in status["hosted"]["partitions"]
             ]
+            lines += [
+                f"  broker {broker_id} tells clients: {topic['topic']}-{row['partition']} leader "
+                f"{row['leader']} epoch {row['leader_epoch']} ISR {row['isr']}"
+                for topic in status["topics"]
+                for row in topic["partitions"]
+            ]
+        try:
+            lines.append(f"  an admin client is told: {self.ask(lambda a: a.describe_topics())}")
+        except NotNowError as error:
+            lines.append(f"  an admin client is told nothing: {error}")
         return "\n".join(lines)
 
     # What can be done to a broker, whatever else has befallen it.

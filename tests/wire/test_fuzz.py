@@ -37,6 +37,7 @@ PER_CONNECTION = 10
 PARSE_MAX_S = 1.0
 CANARY_EVERY = 250
 CANARY_MAX_S = 10.0
+ANSWERED_WITHIN_S = 20.0
 
 
 @pytest.mark.parametrize(
@@ -57,10 +58,10 @@ def test_the_parsers_in_place_refuse_or_parse(
         good = encode_request(make(version), version, 7, "me")
         header = 8 + 2 + 2 + (1 if version >= make(version).flexible else 0)
         body = memoryview(bytearray(spoil(good, chance)))
-        start = time.perf_counter()
+        start = time.thread_time()
         with contextlib.suppress(*MALFORMED):
             parse(body, header, len(body), version)
-        assert time.perf_counter() - start < PARSE_MAX_S, (version, bytes(body).hex())
+        assert time.thread_time() - start < PARSE_MAX_S, (version, bytes(body).hex())
 
 
 @pytest.mark.parametrize("size", [-1, -2, -6, -32768])
@@ -110,8 +111,10 @@ def test_a_broker_under_spoiled_frames(tmp_path: Path, caplog: pytest.LogCapture
                     await still_fine(other)
             await still_fine(other)
             other.close()
-            await asyncio.sleep(0.1)
             meters = broker.services.meters
+            deadline = time.monotonic() + ANSWERED_WITHIN_S
+            while meters.connections > 1 and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)  # some wait for a group's answer until they see it
             assert meters.connections_closed_malformed > 0
             assert meters.connections <= 1, "closed connections are forgotten"
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, Principal, ResourceType
-from headwater_broker.api.fetch_frames import FetchFrame
+from headwater_broker.api.fetch_frames import MAX_BYTES, FetchFrame
 from headwater_broker.api.fetch_sessions import FetchItem
 from headwater_broker.api.replica_selector import LEADER, preferred_replica
 from headwater_broker.api.services import Services
@@ -75,6 +75,14 @@ class PartitionRead:
         self.slice = EMPTY
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
 
+    def lose_disk(self, error: OSError) -> None:
+        """The records could be found but not read: the disk fails, as at any other read of it."""
+        partition = self.partition
+        assert partition is not None
+        failed = partition.log.storage_error(error)
+        partition.check_storage(failed)
+        self.fail(failed.code, failed.detail)
+
 
 def resolve(services: Services, item: FetchItem) -> tuple[str, Partition | None]:
     """The topic's name and the hosted partition; the name is empty for an unknown id."""
@@ -98,13 +106,12 @@ def read_all(
     *,
     is_first: bool,
 ) -> tuple[list[PartitionRead], int, bool]:
-    """(a read per item, bytes read, whether to answer at once).
+    """(a read per item, bytes that count for min_bytes, whether to answer at once).
 
     `is_first`: the request has just come; a follower's position counts once. At least one whole
     batch is read, even beyond max_bytes (KIP-74).
     """
-    budget = min(frame.max_bytes, services.config.fetch_max_bytes)
-    total = 0
+    total = used = 0
     is_urgent = False
     reads = []
     for item in items:
@@ -117,18 +124,24 @@ def read_all(
             read.partition = partition
             if is_first and not services.authorizer.authorize(principal, _READ, _TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
-            left = max(budget - total, 0)
-            if _is_sent_away(services, principal.listener, frame, read, partition):
+            left = max(frame.max_bytes - used, 0)
+            if frame.rack_id and _is_sent_away(
+                services, principal.listener, frame, read, partition
+            ):
                 is_urgent = True
                 continue
-            read_one(services, frame, read, partition, left, total == 0, is_first=is_first)
+            read_one(services, frame, read, partition, left, used == 0, is_first=is_first)
             if version < ZSTD_SINCE and read.slice.size_bytes:
                 _refuse_zstd(read)
         except KafkaError as error:
             read.fail(error.code, error.detail)
             is_urgent = True
             continue
-        total += read.slice.size_bytes
+        size = read.slice.size_bytes
+        used += size
+        total += size
+        if total < frame.min_bytes and frame.replica_id < 0 and not read.is_remote:
+            total += _left_out(frame, read, partition, min(item.max_bytes, left))
         is_urgent = is_urgent or read.is_remote or read.diverging is not None
         # One answer holds one segment's batches: what ends an older one does not wait for more.
         is_urgent = is_urgent or (
@@ -185,6 +198,19 @@ def read_one(
         read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
 
 
+def _left_out(frame: FetchFrame, read: PartitionRead, partition: Partition, size: int) -> int:
+    """Of the batch that no longer fitted into `size`: the bytes that would have. They count for
+    min_bytes (in Kafka a slice may end inside a batch), or a fetch that nothing can be added to
+    would wait."""
+    part = read.slice
+    if part.size_bytes >= size or read.diverging is not None:
+        return 0
+    if part.size_bytes and part.position + part.size_bytes == part.file.size_bytes:
+        return 0
+    there = partition.read(read.item.fetch_offset, MAX_BYTES, frame.isolation).size_bytes
+    return max(min(there, size) - part.size_bytes, 0)
+
+
 def is_held_back(services: Services, partition: Partition, replica: int) -> bool:
     """A follower out of sync gets no records while the leader's quota is exceeded (KIP-73)."""
     return replica not in partition.isr and services.replicas.quotas.leader.holds_back(partition)
@@ -194,7 +220,7 @@ def _is_sent_away(
     services: Services, listener: str, frame: FetchFrame, read: PartitionRead, partition: Partition
 ) -> bool:
     """True when a consumer shall read from a follower of its rack: told so, without records."""
-    if frame.replica_id >= 0 or not frame.rack_id or not partition.is_leader:
+    if frame.replica_id >= 0 or not partition.is_leader:
         return False
     partition.check_leader_epoch(read.item.current_leader_epoch)
     read.preferred = preferred_replica(
@@ -217,9 +243,8 @@ def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
 
 def _refuse_zstd(read: PartitionRead) -> None:
     """Clients below Fetch v10 do not know zstd (KIP-110)."""
-    part = read.slice
-    head = part.file.read_at(part.position + AT_ATTRIBUTES, 2)
-    if len(head) == 2 and head[1] & 7 == ZSTD:
+    head = read.slice.head(AT_ATTRIBUTES + 2)
+    if len(head) == AT_ATTRIBUTES + 2 and head[-1] & 7 == ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later"
         )

@@ -13,6 +13,7 @@ from headwater_broker.api.fetch_read import PartitionRead
 from headwater_broker.api.limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.replies import FilePart, Part
 from headwater_broker.api.services import Services
+from headwater_broker.log.results import LogSlice
 
 EPOCH_SINCE = 12
 ENDPOINTS_SINCE = 16
@@ -36,6 +37,19 @@ _LEADER = struct.Struct(">iiB")
 
 class FetchReply:
     """Builds one framed reply; `parts` are bytes and file slices in order."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_file_bytes",
+        "_leaders",
+        "_listener",
+        "_out",
+        "_parts",
+        "_services",
+        "_session_id",
+        "_version",
+        "cold",
+    )
 
     def __init__(
         self, services: Services, version: int, correlation_id: int, session_id: int, listener: str
@@ -70,7 +84,6 @@ class FetchReply:
                 self._out.append(0)
         if flexible:
             self._end()
-        self._cut()
         return self._framed()
 
     def _head(self, code: int, topics: int) -> None:
@@ -101,6 +114,7 @@ class FetchReply:
 
     def _partition(self, read: PartitionRead, flexible: bool) -> None:
         out, version = self._out, self._version
+        payload = self._payload(read)  # first: what cannot be read is an error in the row
         index, high, stable = read.item.partition, read.high_watermark, read.last_stable_offset
         if version >= 5:
             out += _PART_V5.pack(index, read.code, high, stable, read.log_start_offset)
@@ -109,13 +123,15 @@ class FetchReply:
         self._aborted(read.aborted, flexible)
         if version >= RACK_SINCE:
             out += _INT32.pack(read.preferred)
-        size = read.slice.size_bytes if read.remote is None else read.remote[2]
+        size = payload.size if isinstance(payload, FilePart) else len(payload)
         if flexible:
             write_uvarint(out, size + 1)
         else:
             out += _INT32.pack(size)
-        if size:
-            self._records(read)
+        if isinstance(payload, FilePart):
+            self._file(payload)
+        else:
+            out += payload
         if flexible:
             self._partition_tags(read)
 
@@ -130,29 +146,34 @@ class FetchReply:
         for producer_id, first_offset in aborted or ():
             out += _ABORTED_FLEXIBLE.pack(producer_id, first_offset, 0)
 
-    def _records(self, read: PartitionRead) -> None:
+    def _payload(self, read: PartitionRead) -> Part:
+        """The records, or where to send them from; empty where the disk does not give them."""
         if read.remote is not None:
             fd, position, size = read.remote
-            self._file(FilePart(fd, position, size, owned=True))
-            return
+            return FilePart(fd, position, size, owned=True)
         part = read.slice
+        if part.data is not None or not part.size_bytes:
+            return part.data or b""
+        try:
+            return self._of_file(read, part)
+        except OSError as error:
+            read.lose_disk(error)
+            return b""
+
+    def _of_file(self, read: PartitionRead, part: LogSlice) -> Part:
         fd = part.file.fileno()
         size, position = part.size_bytes, part.position
         if fd >= 0:
             if not _is_hot_tail(read) and self._services.warmer.is_cold(fd, position, size):
                 slice_ = FilePart(fd, position, size).own()
                 self.cold.append(slice_)
-                self._file(slice_)
-                return
+                return slice_
             if size >= SENDFILE_MIN_BYTES:
-                self._file(FilePart(fd, position, size))
-                return
+                return FilePart(fd, position, size)
         data = part.file.read_at(position, size)
         if len(data) != size:
             raise OSError(f"{read.name}-{read.item.partition}: {len(data)} bytes of {size} read")
-        self._cut()
-        self._parts.append(data)
-        self._file_bytes += size
+        return data
 
     def _file(self, part: FilePart) -> None:
         self._cut()
@@ -198,6 +219,11 @@ class FetchReply:
         write_tagged(self._out, [(0, _write_raw, bytes(body))])
 
     def _framed(self) -> list[Part]:
+        """Without file slices it is one part."""
+        if not self._parts:
+            _SIZE.pack_into(self._out, 0, len(self._out) - 4)
+            return [bytes(self._out)]
+        self._cut()
         first = self._parts[0]
         assert isinstance(first, bytes)
         self._parts[0] = _SIZE.pack(self._file_bytes - 4) + first[4:]

@@ -145,7 +145,6 @@ def _why_not(
 def _answer(
     peer: Peer, version: int, correlation_id: int, acks: int, timeout_ms: int, rows: list[Row]
 ) -> Answer:
-    services = peer.services
     if acks == ACKS_NONE:
         failed = next((row for row in rows if row.code), None)
         if failed is not None and failed.code is not None:
@@ -159,11 +158,29 @@ def _answer(
         reply = peer.park()
         peer.spawn(_confirmed(peer, reply, version, correlation_id, acks, timeout_ms, rows))
         return reply
+    return _settle(peer, None, version, correlation_id, acks, timeout_ms, rows)
+
+
+def _settle(
+    peer: Peer,
+    reply: ParkedReply | None,
+    version: int,
+    correlation_id: int,
+    acks: int,
+    timeout_ms: int,
+    rows: list[Row],
+) -> Answer:
+    """The answer, or the reply that gets it later: `reply`, where one is parked already."""
+    services = peer.services
     if acks == ACKS_ALL and _must_wait(rows):
-        parked = ParkedProduce(peer, peer.park(), version, correlation_id, rows)
+        parked = ParkedProduce(peer, reply or peer.park(), version, correlation_id, rows)
         parked.start(services, timeout_ms)
         return parked.reply
-    return encode_rows(services, peer.listener, version, correlation_id, rows)
+    answer = encode_rows(services, peer.listener, version, correlation_id, rows)
+    if reply is None:
+        return answer
+    reply.resolve([answer])
+    return reply
 
 
 def _must_wait(rows: list[Row]) -> bool:
@@ -189,12 +206,8 @@ async def _confirmed(
     gone: list[bool] = []
     reply.on_gone = lambda: gone.append(True)
     await confirm(peer.services, rows)
-    if gone:
-        return
-    if acks == ACKS_ALL and _must_wait(rows):
-        ParkedProduce(peer, reply, version, correlation_id, rows).start(peer.services, timeout_ms)
-    else:
-        reply.resolve([encode_rows(peer.services, peer.listener, version, correlation_id, rows)])
+    if not gone:
+        _settle(peer, reply, version, correlation_id, acks, timeout_ms, rows)
 
 
 class ParkedProduce(Waiter):

@@ -38,14 +38,15 @@ logger = logging.getLogger(__name__)
 
 @handles_raw(FetchRequest, FetchResponse, versions=(4, 18))
 def fetch(
-    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
-) -> Answer:
+    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int,
+    kind: type[FetchJob] | None = None,
+) -> Answer:  # fmt: skip
     """Answer at once when there is enough, an error, or no time to wait; park otherwise."""
     services = peer.services
     meter = services.meters.fetch
     meter.requests += 1
     started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
-    job = FetchJob(peer, parse_fetch(view, at, end, version), version, correlation_id)
+    job = (kind or FetchJob)(peer, parse_fetch(view, at, end, version), version, correlation_id)
     answer = job.start()
     if started:
         meter.observe((services.clock.monotonic() - started) * 1000)
@@ -73,6 +74,8 @@ class FetchJob(Waiter):
         super().__init__()
         self._peer = peer
         self._frame = frame
+        frame.max_bytes = min(frame.max_bytes, peer.services.config.fetch_max_bytes)
+        frame.min_bytes = min(frame.min_bytes, frame.max_bytes)
         self._version = version
         self._correlation_id = correlation_id
         self._session: FetchSession | None = None
@@ -234,14 +237,13 @@ class FetchJob(Waiter):
     # --- answering ----------------------------------------------------------------------------
 
     def _error(self, code: ErrorCode) -> Answer:
-        reply = FetchReply(
-            self._peer.services,
-            self._version,
-            self._correlation_id,
-            NO_SESSION,
-            self._peer.listener,
+        return self._blank(NO_SESSION).build([], code)
+
+    def _blank(self, session_id: int) -> FetchReply:
+        peer = self._peer
+        return FetchReply(
+            peer.services, self._version, self._correlation_id, session_id, peer.listener
         )
-        return reply.build([], code)
 
     def _answer(self, reads: list[PartitionRead]) -> Answer:
         """Give the reply, now or after the disk or the table has answered."""
@@ -255,11 +257,16 @@ class FetchJob(Waiter):
             reply = self._reply = self._reply or self._peer.park()
             self._peer.spawn(self._answer_cold(parts, cold, reply))
             return reply
+        return self._give(parts)
+
+    def _give(self, parts: list[Part]) -> Answer:
+        """Into the place that was kept for it, or as this call's answer."""
         if self._reply is not None:
             self._reply.resolve(parts)
             self._let_go()
-            return self._reply
-        return parts
+            return None
+        only = parts[0]
+        return only if len(parts) == 1 and isinstance(only, bytes) else parts
 
     def _give_up(self) -> None:
         """The connection is lost."""
@@ -281,9 +288,7 @@ class FetchJob(Waiter):
                 services.meters.topic(read.name).bytes_out += size
                 if self._frame.replica_id >= 0 and read.partition is not None:
                     services.replicas.quotas.leader.passed(read.partition, size)
-        reply = FetchReply(
-            services, self._version, self._correlation_id, self._session_id, self._peer.listener
-        )
+        reply = self._blank(self._session_id)
         return reply.build(self._changed_only(reads)), reply.cold
 
     async def _answer_cold(
@@ -299,8 +304,7 @@ class FetchJob(Waiter):
     async def _answer_remote(
         self, reads: list[PartitionRead], remote: list[PartitionRead], reply: ParkedReply
     ) -> None:
-        budget = min(self._frame.max_bytes, self._peer.services.config.fetch_max_bytes)
-        budget -= sum(read.slice.size_bytes for read in reads)
+        budget = self._frame.max_bytes - sum(read.slice.size_bytes for read in reads)
         for read in remote[:REMOTE_READS_PER_FETCH]:
             await self._read_remote(read, max(budget, 1))
             if read.remote is not None:

@@ -117,23 +117,39 @@ def _lookup(question: _Question, topic: str, asked: ListOffsetsPartition) -> Tim
         return UNKNOWN if not end else TimestampAndOffset(end - 1, -1, -1)
     if special < MAX_TIMESTAMP:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {special}")
+    return _below_upper(question, partition, special)
+
+
+def _below_upper(question: _Question, partition: Partition, special: int) -> TimestampAndOffset:
+    """LATEST, MAX_TIMESTAMP or a time: what depends on how far this reader may see."""
+    log = partition.log
     upper = _upper_offset(question, partition)
+    found: TimestampAndOffset | None = None
+    if special >= 0:
+        found = log.offset_for_timestamp(special, upper)
+    if found is None:
+        _check_current(question, partition)
     if special == LATEST:
         return TimestampAndOffset(upper, -1, partition.leader_epoch)
     if special == MAX_TIMESTAMP:
-        return log.max_timestamp_offset(upper) or UNKNOWN
-    return log.offset_for_timestamp(special, upper) or UNKNOWN
+        found = log.max_timestamp_offset(upper)
+    return found or UNKNOWN
 
 
-def _upper_offset(question: _Question, partition: Partition) -> int:
-    """How far this reader may see. Raises OFFSET_NOT_AVAILABLE on a new leader (KIP-207)."""
-    request = question.request
-    if request.replica_id >= 0:
-        return partition.log.log_end_offset
-    if not partition.high_watermark_is_current:
+def _check_current(question: _Question, partition: Partition) -> None:
+    """What lies beyond a new leader's high watermark may be committed: raises
+    OFFSET_NOT_AVAILABLE (KIP-207). What is found below it, is."""
+    if question.request.replica_id < 0 and not partition.high_watermark_is_current:
         is_new = question.ctx.api_version >= NOT_AVAILABLE_SINCE
         code = ErrorCode.OFFSET_NOT_AVAILABLE if is_new else ErrorCode.LEADER_NOT_AVAILABLE
         raise KafkaError(code, "the high watermark has not reached this leader epoch's start")
+
+
+def _upper_offset(question: _Question, partition: Partition) -> int:
+    """How far this reader may see."""
+    request = question.request
+    if request.replica_id >= 0:
+        return partition.log.log_end_offset
     if request.isolation_level == READ_COMMITTED:
         return partition.last_stable_offset
     return partition.high_watermark

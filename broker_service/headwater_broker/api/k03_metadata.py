@@ -142,12 +142,16 @@ def _missing(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorC
     may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
     if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = ctx.broker.refused_topics.find(name, ctx.broker.clock)
+    if refused is not None:
+        return refused
     create_on_demand(ctx.broker, name, str(ctx.principal.name))
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def create_on_demand(services: Services, name: str, principal: str) -> None:
-    """Ask the controller, once per topic at a time; the client asks for the metadata again."""
+    """Ask the controller, once per topic at a time; the client asks for the metadata again, and
+    then learns of the topic, or for a while why there is none (`refused_topics`)."""
     services.background.once(
         ("create", name), lambda: _create_now(services, name, f"User:{principal}")
     )
@@ -160,6 +164,7 @@ async def _create_now(services: Services, name: str, principal: str) -> None:
         reply = await services.controller.forward(CREATE_KEY, CREATE_VERSION, body, principal)
     except KafkaError as error:
         logger.warning("topic %s was not created on demand: %s", name, error)
+        services.refused_topics.put(name, error.code, services.clock)
         return
     for topic in decode(CreateTopicsResponse, CREATE_VERSION, reply).topics:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -169,6 +174,7 @@ async def _create_now(services: Services, name: str, principal: str) -> None:
                 ErrorCode(topic.error_code).name,
                 topic.error_message,
             )
+            services.refused_topics.put(name, ErrorCode(topic.error_code), services.clock)
 
 
 def creatable(services: Services, name: str) -> CreatableTopic:

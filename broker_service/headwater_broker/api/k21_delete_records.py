@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
@@ -44,7 +45,7 @@ async def delete_records(
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=tuple(
-                    _result(key, outcomes[key], targets.get(key, -1))
+                    _result(key, outcomes[key], targets.get(key, -1), ctx.broker.view.brokers)
                     for key in ((topic.name, p.partition_index) for p in topic.partitions)
                 ),
             )
@@ -90,7 +91,7 @@ async def _replicated(
             if isinstance(partition, Partition):
                 if not partition.is_leader:
                     outcomes[key] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                elif partition.low_watermark < targets[key]:
+                elif partition.low_watermark(ctx.broker.view.brokers) < targets[key]:
                     late = True
         if not late or clock.monotonic() >= deadline:
             return
@@ -98,12 +99,12 @@ async def _replicated(
 
 
 def _result(
-    key: tuple[str, int], outcome: Partition | ErrorCode, target: int
+    key: tuple[str, int], outcome: Partition | ErrorCode, target: int, live: Container[int]
 ) -> DeleteRecordsPartitionResult:
     if isinstance(outcome, ErrorCode):
         return DeleteRecordsPartitionResult(
             partition_index=key[1], low_watermark=-1, error_code=outcome
         )
-    low = outcome.low_watermark
+    low = outcome.low_watermark(live)
     code = ErrorCode.NONE if low >= target else ErrorCode.REQUEST_TIMED_OUT
     return DeleteRecordsPartitionResult(partition_index=key[1], low_watermark=low, error_code=code)

@@ -37,7 +37,9 @@ CONFIG_TYPES = {
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """One result per resource; sensitive values are never told."""
+    """One result per resource; sensitive values are never told. No list of keys, or an empty one,
+    means all of them, as in Kafka.
+    """
     rows = tuple(_describe(ctx, request, resource) for resource in request.resources)
     return DescribeConfigsResponse(results=rows)
 
@@ -65,7 +67,7 @@ def _describe(
         error_message=None,
         resource_type=kind,
         resource_name=name,
-        configs=tuple(row for row in rows if wanted is None or row.name in wanted),
+        configs=tuple(row for row in rows if not wanted or row.name in wanted),
     )
 
 

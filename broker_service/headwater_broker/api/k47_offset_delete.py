@@ -1,4 +1,7 @@
-"""OffsetDelete: forget committed offsets of topics that no member of the group reads (KIP-496)."""
+"""OffsetDelete: forget committed offsets of topics that no member of the group reads (KIP-496).
+
+Offsets of topics that do not exist are no one's to name: they went, or go, with the topic.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,15 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         for t in request.topics
         if t.name not in denied
         for p in t.partitions
+        if ctx.broker.view.partition(t.name, p.partition_index) is not None
     )
     try:
         require_group(ctx, Operation.DELETE, request.group_id)
         codes = await ctx.broker.groups.delete_offsets(request.group_id, wanted)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
-    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refusal = dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetDeleteResponse(
         topics=tuple(
             OffsetDeleteResponseTopic(
@@ -42,7 +47,9 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
                 partitions=tuple(
                     OffsetDeleteResponsePartition(
                         partition_index=p.partition_index,
-                        error_code=codes.get((t.name, p.partition_index), refused),
+                        error_code=codes.get(
+                            (t.name, p.partition_index), refusal.get(t.name, unknown)
+                        ),
                     )
                     for p in t.partitions
                 ),

@@ -1,7 +1,8 @@
 """DescribeTopicPartitions: topics page by page, with a cursor (KIP-966).
 
 Beside the ISR it tells the eligible leader replicas. `last_known_elr` is empty (Java's client takes
-null for a defect): a replica that lost data is eligible no more, and nobody remembers it.
+null for a defect): Kafka fills it, with the last leader, where the ISR and the ELR are empty. Here
+the last of the ISR stays in it when nobody is eligible (`elections.lost_data`).
 """
 
 from __future__ import annotations

@@ -17,9 +17,17 @@ class Peer(Protocol):
     principal: Principal
     listener: str
     client_host: str
+    client_id: str
+    """Of the last request; told only while client quotas are set."""
+    is_exempt: bool
+    """A broker's: quotas of clients do not count."""
 
     def park(self) -> ParkedReply:
         """Keep the next place in the order of replies."""
+        ...
+
+    def mute(self, delay_ms: int) -> None:
+        """Read nothing of this client for so long (KIP-219)."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

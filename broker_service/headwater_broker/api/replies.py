@@ -61,6 +61,19 @@ class ParkedReply:
         self.on_gone = None
         self._notify()
 
+    def amend(self, change: Callable[[Sequence[Part]], Sequence[Part]]) -> None:
+        """Send what `change` makes of the reply, when it is there."""
+        if self.parts is not None:
+            self.parts = change(self.parts)
+            return
+        told = self._notify
+
+        def notify() -> None:
+            self.parts = change(self.parts or ())
+            told()
+
+        self._notify = notify
+
     def abandon(self) -> None:
         """The connection is lost: whoever would have answered is told, once."""
         told, self.on_gone = self.on_gone, None

@@ -13,9 +13,11 @@ from headwater.entropy import Entropy
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.background import Background
+from headwater_broker.api.client_quotas import ClientQuotas
 from headwater_broker.api.fetch_sessions import FetchSessionCache
 from headwater_broker.api.limits import ApiConfig
 from headwater_broker.api.meters import Meters
+from headwater_broker.api.refused_topics import RefusedTopics
 from headwater_broker.api.warming import Warmer
 from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
@@ -61,6 +63,7 @@ class Services:
     meters: Meters
     warmer: Warmer
     background: Background
+    quotas: ClientQuotas
     remote_log: RemoteLog | None
     config_now: Callable[[], ApiConfig]
     disk_space: Callable[[str], tuple[int, int]]
@@ -70,6 +73,7 @@ class Services:
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
+    refused_topics: RefusedTopics = field(default_factory=RefusedTopics)
 
     @property
     def config(self) -> ApiConfig:

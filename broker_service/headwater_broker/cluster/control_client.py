@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -59,41 +59,17 @@ class GrpcControlCalls:
     async def _send(
         self, address: str, request: Message, payload: bytes, timeout_ms: int
     ) -> grpc.Future:
-        """The call, when it is done."""
+        """The call, when it is done: the loop wakes once."""
         if self._closed:
             raise ControlUnavailableError(f"{type(request).__name__}: this client is closed")
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[None] = loop.create_future()
         send = self._channel(address).unary_unary(method_path(type(request)))
+        call = _Call(asyncio.get_running_loop())
         start = partial(send.future, payload, timeout=timeout_ms / 1000)
-        call = await self._start(start, loop)
-
-        def settle() -> None:
-            if not answered.done():
-                answered.set_result(None)
-
-        def wake(_call: grpc.Future) -> None:
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits any more
-
-        call.add_done_callback(wake)
+        self._starter.submit(call.start, start).add_done_callback(call.started)
         try:
-            await answered
+            return await call.answered
         except asyncio.CancelledError:
             call.cancel()
-            raise
-        return call
-
-    async def _start(
-        self, start: Callable[[], grpc.Future], loop: asyncio.AbstractEventLoop
-    ) -> grpc.Future:
-        starting = self._starter.submit(start)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(starting, loop=loop))
-        except asyncio.CancelledError:
-            starting.add_done_callback(_cancel_started)
             raise
         except ValueError as error:  # grpcio: the channel is closed
             raise ControlUnavailableError(str(error)) from error
@@ -120,9 +96,48 @@ class GrpcControlCalls:
         return channel
 
 
-def _cancel_started(starting: Future[grpc.Future]) -> None:
-    if not starting.cancelled() and starting.exception() is None:
-        starting.result().cancel()
+class _Call:
+    """One call between the loop, the thread that starts it and grpcio's own that ends it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.answered: asyncio.Future[grpc.Future] = loop.create_future()
+        self._call: grpc.Future | None = None
+        self._is_given_up = False
+
+    def start(self, start: Callable[[], grpc.Future]) -> None:
+        """On the starter's thread."""
+        call = self._call = start()
+        # Each side says first what it did, then looks what the other has done: one of them sees.
+        if self._is_given_up:
+            call.cancel()
+        call.add_done_callback(partial(self._post, self._settle))
+
+    def started(self, starting: Future[None]) -> None:
+        """It could not be started: this is the answer."""
+        error = starting.exception()
+        if error is not None:
+            self._post(self._fail, error)
+
+    def cancel(self) -> None:
+        """On the loop: nobody waits any more."""
+        self._is_given_up = True
+        if self._call is not None:
+            self._call.cancel()
+
+    def _post(self, settle: Callable[[Any], None], outcome: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(settle, outcome)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+
+    def _settle(self, call: grpc.Future) -> None:
+        if not self.answered.done():
+            self.answered.set_result(call)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(error)
 
 
 def _refusal(call: grpc.Future) -> str:

@@ -72,6 +72,8 @@ class Membership:
         on_registered: Callable[[int], None] | None = None,
     ) -> None:
         self.broker_epoch = NOT_REGISTERED
+        self.untold_disk_failures = 0
+        """Data folders that went offline, of which the controller has not heard."""
         self._store = store
         self._clock = clock
         self._describe = describe
@@ -90,11 +92,18 @@ class Membership:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="membership")
         return self.broker_epoch
 
-    async def tell_disk_failure(self) -> None:
-        """Have the controller ask which replicas this broker still has (KIP-112)."""
+    async def tell_disk_failures(self) -> None:
+        """Have the controller ask which replicas this broker still has (KIP-112). While the store
+        is away the failures stay untold: call again."""
+        told = self.untold_disk_failures
         data = znodes.encode_log_dir_event(self._describe().broker_id)
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
-        await self._store.multi([Create(path, data, sequential=True)])
+        try:
+            await self._store.multi([Create(path, data, sequential=True)])
+        except StoreError as error:
+            logger.warning("the controller does not know of the failed folder yet: %s", error)
+        else:
+            self.untold_disk_failures -= told
 
     async def stop(self) -> None:
         """Stop renewing. Closing the store's session removes the registration."""

@@ -36,12 +36,16 @@ from headwater.ports.metadata_store import (
     Set,
     StoreError,
 )
+from headwater_broker.cluster.zk_multi_read import MultiRead
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
 FIRE_PAUSE_S = 0.05
 """Between two notices of one path: setting a watch again lists its children, and a thousand topics
 made one by one would list them a thousand times."""
+
+READS_MAX = 500
+"""Nodes per request: its reply, some 150 KB for partitions, may not hold up what comes behind."""
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -84,6 +88,7 @@ class ZooKeeperStore:
         self._state = SessionState.SUSPENDED
         self._first: asyncio.Future[None] = self._loop.create_future()
         self._is_closed = False
+        self._reads_many = True
 
     async def start(self, timeout_ms: int = 15_000) -> None:
         """Connect and make the chroot. Raises UsageError when no server answers in time."""
@@ -113,6 +118,35 @@ class ZooKeeperStore:
         """The node at `path`. Raises NoNodeError."""
         data, stat = await self._call(self._client.get_async(self._full(path)), path)
         return _node(data, stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes at these paths, None where there is none: hundreds by one request.
+
+        A server before ZooKeeper 3.6 knows no such request: then by one each.
+        """
+        if not self._reads_many:
+            return list(await asyncio.gather(*(self._maybe(path) for path in paths)))
+        chunks = [paths[at : at + READS_MAX] for at in range(0, len(paths), READS_MAX)]
+        try:
+            rows = await asyncio.gather(*(self._read(chunk) for chunk in chunks))
+        except StoreError as error:
+            if not isinstance(error.__cause__, kx.UnimplementedError):
+                raise
+            self._reads_many = False
+            return await self.get_many(paths)
+        return [row for chunk in rows for row in chunk]
+
+    async def _read(self, paths: Sequence[str]) -> list[Node | None]:
+        pending = self._client.handler.async_result()
+        self._client._call(MultiRead(tuple(map(self._full, paths))), pending)
+        found = await self._call(pending, f"{len(paths)} reads")
+        return [_found(row, path) for row, path in zip(found, paths, strict=True)]
+
+    async def _maybe(self, path: str) -> Node | None:
+        try:
+            return await self.get(path)
+        except NoNodeError:
+            return None
 
     async def children(self, path: str) -> list[str]:
         """Sorted child names. Raises NoNodeError."""
@@ -269,6 +303,14 @@ class ZooKeeperStore:
         self._arm(path)
         for notify in list(self._watches.get(path, ())):
             notify(path)
+
+
+def _found(row: tuple[bytes, ZnodeStat] | Exception, path: str) -> Node | None:
+    if isinstance(row, kx.NoNodeError):
+        return None
+    if isinstance(row, Exception):
+        raise _translated(row, path) from row
+    return _node(*row)
 
 
 def _node(data: bytes, stat: ZnodeStat) -> Node:

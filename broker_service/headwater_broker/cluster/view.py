@@ -6,12 +6,13 @@ handler may keep what it read across an await. Kafka's counterpart is the metada
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import (
+    BrokerConfigs,
     LiveBroker,
     PartitionState,
     TopicState,
@@ -42,6 +43,8 @@ class ViewChange:
     deleted: frozenset[str]
     broker_configs: bool = False
     """The dynamic configs of brokers were told anew."""
+    client_quotas: bool = False
+    """Client quotas were told anew."""
 
 
 class ClusterView:
@@ -56,6 +59,8 @@ class ClusterView:
         self.topic_by_id: Mapping[UUID, TopicView] = {}
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         """Dynamic configs by broker id as text; the empty name counts for every broker."""
+        self.client_quotas: Mapping[str, Mapping[str, str]] = {}
+        """Client quotas by entity path (`headwater.config.quotas`)."""
         self.is_complete = False
         self.on_change: list[Callable[[ViewChange], None]] = []
         self._broker_epoch = broker_epoch
@@ -94,10 +99,9 @@ class ClusterView:
         self.controller_id = request.controller_id
         self.brokers = {b.broker_id: b for b in request.brokers}
         if request.broker_configs is not None:
-            self.broker_configs = {
-                row.name: {c.name: c.value for c in row.configs if c.value is not None}
-                for row in request.broker_configs
-            }
+            self.broker_configs = _by_name(request.broker_configs)
+        if request.client_quotas is not None:
+            self.client_quotas = _by_name(request.client_quotas)
         change = self._apply_topics(request)
         self.is_complete = self.is_complete or request.full
         for notify in self.on_change:
@@ -128,6 +132,7 @@ class ClusterView:
             configs=frozenset(configs),
             deleted=frozenset(deleted),
             broker_configs=request.broker_configs is not None,
+            client_quotas=request.client_quotas is not None,
         )
 
     def _enter(self, topics: dict[str, TopicView], touched: Set[str]) -> None:
@@ -139,6 +144,10 @@ class ClusterView:
         for name in touched & topics.keys():
             by_id[topics[name].topic_id] = topics[name]
         self.topics, self.topic_by_id = topics, by_id
+
+
+def _by_name(rows: Iterable[BrokerConfigs]) -> dict[str, dict[str, str]]:
+    return {row.name: {c.name: c.value for c in row.configs if c.value is not None} for row in rows}
 
 
 def _apply_topic(

@@ -10,6 +10,7 @@
     /admin/reassign_partitions                    a request to reassign, as old tools write it
     /admin/preferred_replica_election             a request to elect, as old tools write it
     /config/topics/T, /config/brokers/1           Overrides
+    /config/users/U/clients/C, /config/ips/A      Overrides: client quotas (headwater.config.quotas)
     /config/changes/config_change_0000000001      somebody edited an override by hand
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
@@ -28,6 +29,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +46,7 @@ REASSIGN_REQUEST = "/admin/reassign_partitions"
 PREFERRED_REQUEST = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+QUOTA_CONFIGS = ("/config/users", "/config/clients", "/config/ips")
 ALL_BROKERS = "<default>"
 CONFIG_CHANGES = "/config/changes"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
@@ -58,6 +61,7 @@ PERSISTENT_PATHS = (
     DELETE_REQUESTS,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    *QUOTA_CONFIGS,
     CONFIG_CHANGES,
     LOG_DIR_EVENTS,
     LIVES,
@@ -70,12 +74,15 @@ REGISTRATION_FORMAT = 1
 """Of the keys in a registration that are ours, beside Kafka's."""
 CONTROLLER_VERSION = 2
 TOPIC_VERSION = 3
-CONFIG_CHANGE_VERSION = 2
 NO_DIRECTORY = UUID(int=0)
 
 
 class ZnodeError(HeadwaterError):
     """A node's data does not follow its format. The message names the path or the kind."""
+
+
+class NewerVersionError(ZnodeError):
+    """A newer Headwater wrote the node: whoever cannot read it must not lead."""
 
 
 def broker_path(broker_id: int) -> str:
@@ -117,7 +124,7 @@ def broker_of_config(name: str) -> str | None:
     """The broker that a node below `/config/brokers` is about: its id, empty for all, else None."""
     if name == ALL_BROKERS:
         return ""
-    return name if name.isdigit() else None
+    return name if name.isascii() and name.isdigit() else None
 
 
 def delete_request_path(topic: str) -> str:
@@ -140,15 +147,18 @@ def uuid_text(value: UUID) -> str:
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
 
 
+@lru_cache(maxsize=1024)
 def uuid_from_text(text: str) -> UUID:
-    """The inverse of `uuid_text`. Raises ZnodeError."""
+    """The inverse of `uuid_text`: the same object for the same id, since thousands of partitions
+    name some dozen folders, and comparing is cheap then. Raises ZnodeError."""
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError as e:
         raise ZnodeError(f"not an id in base64url: {text!r}") from e
 
 
-def _load(kind: str, data: bytes, newest: int = 1) -> dict[str, Any]:
+def load(kind: str, data: bytes, newest: int = 1) -> dict[str, Any]:
+    """A node's JSON object, of a version up to `newest`. Raises ZnodeError, NewerVersionError."""
     try:
         value = json.loads(data)
     except ValueError as e:
@@ -162,11 +172,9 @@ def _load(kind: str, data: bytes, newest: int = 1) -> dict[str, Any]:
 def _check_version(kind: str, value: Mapping[str, Any], key: str, newest: int) -> None:
     """Without a version it is version 1, as old tools write."""
     version = value.get(key, 1)
-    if not str(version).isdigit() or int(version) > newest:
-        raise ZnodeError(
-            f"{kind}: {key} {version!r}, this broker reads up to {newest}: "
-            "run the newer Headwater that wrote it on this broker, too"
-        )
+    if not str(version).isdecimal() or int(version) > newest:
+        text = f"{kind}: {key} {version!r}, this broker reads up to {newest}: "
+        raise NewerVersionError(text + "run the newer Headwater that wrote it on this broker, too")
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:
@@ -188,7 +196,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 def decode_cluster_id(data: bytes) -> str:
     """The id in `/cluster/id`."""
-    return str(_load(CLUSTER_ID, data)["id"])
+    return str(load(CLUSTER_ID, data)["id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +221,7 @@ class ControllerClaim:
         """From JSON, or from the bare integer of Kafka's oldest form."""
         if data.strip().isdigit():
             return cls(int(data), -1, "")
-        row = _load(CONTROLLER, data, CONTROLLER_VERSION)
+        row = load(CONTROLLER, data, CONTROLLER_VERSION)
         address = str(row.get("control_address", ""))
         return cls(int(row["brokerid"]), int(row.get("timestamp", -1)), address)
 
@@ -265,7 +273,7 @@ class BrokerRegistration:
     @classmethod
     def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
         """From JSON. Raises ZnodeError."""
-        row = _load(broker_path(broker_id), data, REGISTRATION_VERSION)
+        row = load(broker_path(broker_id), data, REGISTRATION_VERSION)
         _check_version(broker_path(broker_id), row, "format", REGISTRATION_FORMAT)
         try:
             return cls(
@@ -273,7 +281,7 @@ class BrokerRegistration:
                 cluster_id=str(row["cluster_id"]),
                 endpoints=tuple(_endpoint(text) for text in row["endpoints"]),
                 control_address=str(row["control_address"]),
-                rack=row.get("rack"),
+                rack=None if (rack := row.get("rack")) is None else str(rack),
                 directory_ids=tuple(uuid_from_text(d) for d in row["directory_ids"]),
                 boot_id=str(row["boot_id"]),
                 clean_shutdown_epoch=int(row["clean_shutdown_epoch"]),
@@ -281,7 +289,7 @@ class BrokerRegistration:
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
             )
-        except (KeyError, TypeError, ValueError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise ZnodeError(f"{broker_path(broker_id)}: not a registration of ours: {e!r}") from e
 
 
@@ -293,12 +301,14 @@ def _endpoint(text: str) -> BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAssignment:
-    """Which brokers shall hold each partition; the first replica is the preferred leader."""
+    """Which brokers shall hold each partition; the first replica is the preferred leader.
+    `is_tiered`: `remote.storage.enable` was set, which no edit of the config node takes back."""
 
     topic_id: UUID
     partitions: Mapping[int, tuple[int, ...]]
     adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    is_tiered: bool = False
 
     def encode(self) -> bytes:
         """As JSON, version 3."""
@@ -309,13 +319,14 @@ class TopicAssignment:
                 "partitions": _text_map(self.partitions),
                 "adding_replicas": _text_map(self.adding),
                 "removing_replicas": _text_map(self.removing),
+                **({"is_tiered": True} if self.is_tiered else {}),
             }
         )
 
     @classmethod
     def decode(cls, topic: str, data: bytes) -> TopicAssignment:
         """From JSON; versions 1 and 2 lack the topic id (then NO_DIRECTORY's zero id)."""
-        row = _load(topic_path(topic), data, TOPIC_VERSION)
+        row = load(topic_path(topic), data, TOPIC_VERSION)
         try:
             text = row.get("topic_id")
             return cls(
@@ -323,6 +334,7 @@ class TopicAssignment:
                 partitions=_int_map(row["partitions"]),
                 adding=_int_map(row.get("adding_replicas", {})),
                 removing=_int_map(row.get("removing_replicas", {})),
+                is_tiered=row.get("is_tiered") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise ZnodeError(f"{topic_path(topic)}: not an assignment: {e!r}") from e
@@ -361,7 +373,7 @@ class PartitionRecord:
     @classmethod
     def decode(cls, path: str, data: bytes) -> PartitionRecord:
         """From JSON. Raises ZnodeError."""
-        row = _load(path, data)
+        row = load(path, data)
         try:
             rows = row.get("directories", {})
             return cls(
@@ -383,24 +395,10 @@ def encode_overrides(config: Mapping[str, str]) -> bytes:
 
 def decode_overrides(path: str, data: bytes) -> dict[str, str]:
     """The overrides in a config node. Raises ZnodeError."""
-    config = _load(path, data).get("config")
+    config = load(path, data).get("config")
     if not isinstance(config, dict):
         raise ZnodeError(f"{path}: no config object")
     return {str(k): str(v) for k, v in config.items()}
-
-
-def decode_config_change(data: bytes) -> str:
-    """Whose config changed: `topics/T`. Raises ZnodeError.
-
-    Version 2 names an entity path; the oldest form is the topic's name as a JSON string.
-    """
-    try:
-        row = json.loads(data)
-        if isinstance(row, str):
-            return f"topics/{row}"
-        return str(_load(CONFIG_CHANGES, data, CONFIG_CHANGE_VERSION)["entity_path"])
-    except (KeyError, ValueError) as e:
-        raise ZnodeError(f"{CONFIG_CHANGES}: not a note of a changed config: {data[:80]!r}") from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +417,7 @@ class ProducerIdBlock:
     @classmethod
     def decode(cls, data: bytes) -> ProducerIdBlock:
         """From JSON."""
-        row = _load(PRODUCER_IDS, data)
+        row = load(PRODUCER_IDS, data)
         return cls(int(row["broker"]), int(row["block_start"]), int(row["block_end"]))
 
 
@@ -437,7 +435,7 @@ class BrokerLife:
     @classmethod
     def decode(cls, path: str, data: bytes) -> BrokerLife:
         """From JSON."""
-        row = _load(path, data)
+        row = load(path, data)
         return cls(int(row["broker_epoch"]), str(row["boot_id"]))
 
 
@@ -461,7 +459,7 @@ class Deletion:
     @classmethod
     def decode(cls, path: str, data: bytes) -> Deletion:
         """From JSON."""
-        row = _load(path, data)
+        row = load(path, data)
         replicas = _int_map(row["replicas"])
         return cls(str(row["topic"]), uuid_from_text(row["topic_id"]), replicas, bool(row["whole"]))
 
@@ -473,22 +471,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(path: str, data: bytes) -> int:
     """Whose disk failed. Raises ZnodeError."""
-    broker_id = _load(path, data).get("broker")
+    broker_id = load(path, data).get("broker")
     if not isinstance(broker_id, int):
         raise ZnodeError(f"{path}: no broker id")
     return broker_id
-
-
-def decode_partition_list(path: str, data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
-    """The requests of old tools: (topic, partition) -> replicas (empty for elections).
-
-    Partition numbers may be strings there.
-    """
-    try:
-        rows = _load(path, data)["partitions"]
-        return {
-            (str(r["topic"]), int(r["partition"])): tuple(int(b) for b in r.get("replicas", ()))
-            for r in rows
-        }
-    except (KeyError, TypeError, ValueError) as e:
-        raise ZnodeError(f"{path}: not a list of partitions: {e!r}") from e

@@ -44,9 +44,11 @@ def commit(
     records = []
     codes = {}
     expire = now.wall_ms + retention_ms if retention_ms >= 0 else -1
+    limit = config.offset_metadata_max_bytes
     for row in rows:
         key = (row.topic, row.partition)
-        if len(row.metadata.encode()) > config.offset_metadata_max_bytes:
+        # Characters as Java counts them (UTF-16 units), in spite of the setting's name.
+        if len(row.metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit:
             codes[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
         codes[key] = ErrorCode.NONE

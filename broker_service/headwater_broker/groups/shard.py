@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committing:
-    """An OffsetCommit; generation -1 and no member: a simple consumer or a tool."""
+    """An OffsetCommit; generation -1: a consumer that assigns itself, or a tool."""
 
     group_id: str
     generation: int
@@ -253,17 +253,17 @@ class GroupShard:
 
     def _check_committer(self, ask: Committing, now: Now) -> None:
         group = self.groups.get(ask.group_id)
-        is_simple = ask.generation < 0 and not ask.member_id and ask.instance_id is None
         if group is None:
             if ask.generation >= 0:
                 raise KafkaError(
                     ErrorCode.ILLEGAL_GENERATION, f"group {ask.group_id!r} is not known"
                 )
             return
-        if is_simple:
-            if not group.is_in(GroupState.EMPTY):
-                raise unknown_member(group, "")
+        if ask.generation < 0 and group.is_in(GroupState.EMPTY):
+            # A consumer that assigns itself may have an instance id, and a tool a member id.
             return
+        if ask.generation < 0 and not ask.member_id and ask.instance_id is None:
+            raise unknown_member(group, "")
         member = self._membership.member(group, ask.member_id, ask.instance_id)
         self._membership.check_generation(group, ask.generation)
         if group.is_in(GroupState.COMPLETING):

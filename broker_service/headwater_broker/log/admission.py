@@ -22,6 +22,7 @@ from headwater_broker.log.validation import (
     corrupt,
     invalid,
     recompress,
+    too_large,
 )
 
 
@@ -53,13 +54,18 @@ def look_closer(
     origin: AppendOrigin,
     where: str,
 ) -> tuple[memoryview, int]:
-    """What only some topics ask for; returns the batch to write and its append time."""
+    """What only some topics ask for; returns the batch to write and its append time.
+
+    Raises KafkaError, also when the topic's codec makes the batch larger than it may be.
+    """
     if header.is_control:
         return view, -1
     if config.is_compacted and origin is AppendOrigin.CLIENT:
         check_keys(view, header, where)
     if config.compression_type != "producer":
         view = recompress(view, header, config) or view
+        if len(view) > config.batch_bytes_max:
+            raise too_large(len(view), config, where)
     if config.is_log_append_time:
         patch_append_time(view, 0, len(view), now_ms)
         return view, now_ms

@@ -3,7 +3,8 @@
 Runs on the broker's loop and only decides and renames there: records are read and written by
 `work`, a process of its own. A log that changed meanwhile (truncated, shortened, deleted) keeps
 what it has, and its `.cleaned` files go. A log that cannot be compacted is marked, told, and left
-alone until the broker starts again.
+alone until the broker starts again. A full disk is no such reason: it is tried again, ever more
+rarely.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, KafkaError
+from headwater.ordered import OrderedSet
 from headwater_broker.log.cleanable import Cleanable, SegmentSpan, cleanable
 from headwater_broker.log.cleaning import (
     CleanedSegment,
@@ -33,10 +35,13 @@ from headwater_broker.log.swap import put_in_place, swapped_in
 
 FAILURES_MAX = 3
 """So many interrupted tries in a row, and a log counts as one that cannot be compacted."""
+DISK_PAUSE_S = 30.0
+"""After a try that the disk failed (it may be full): so long, then twice as long each time."""
+DISK_PAUSE_MAX_S = 900.0
 
 Work = Callable[[CleanJob], Awaitable[CleanResult]]
 """Does a job elsewhere. Raises CleanError or KafkaError for what repeating cannot help, and
-CleanInterruptedError for what it may."""
+CleanInterruptedError for what it may, and OSError when files failed it."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +81,15 @@ class CleanerSettings:
 
 
 @dataclass(slots=True)
+class _PutOff:
+    """A log that the disk failed."""
+
+    pause_s: float
+    until: float
+    """By `clock.monotonic()`."""
+
+
+@dataclass(slots=True)
 class _Under:
     """A log that is being compacted, as it was when the work began."""
 
@@ -99,9 +113,10 @@ class LogCleaner:
         self._work = work
         self._clock = clock
         self._settings = settings
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OrderedSet[asyncio.Task[None]]()
         self._busy: set[PartitionLog] = set()
         self._failures: dict[PartitionLog, int] = {}
+        self._put_off: dict[PartitionLog, _PutOff] = {}
 
     def tick(self) -> None:
         """Look for work, unless all hands are busy."""
@@ -144,9 +159,13 @@ class LogCleaner:
     def _choose(self, tried: set[PartitionLog]) -> tuple[PartitionLog, Cleanable] | None:
         best: tuple[PartitionLog, Cleanable] | None = None
         self.meter.max_dirty_ratio = 0.0
-        now_ms = self._clock.now_ms()
+        now_ms, now = self._clock.now_ms(), self._clock.monotonic()
+        for log in [log for log in self._put_off if log.is_closed]:
+            del self._put_off[log]
         for log in self._logs.logs.values():
             if not _is_compactable(log) or log in self._busy or self._is_moving(log):
+                continue
+            if log in self._put_off and now < self._put_off[log].until:
                 continue
             part = self._judge(log, now_ms)
             ratio = part.dirty_ratio
@@ -196,11 +215,15 @@ class LogCleaner:
         except CleanInterruptedError as e:
             self._interrupted(log, str(e))
             return
+        except OSError as e:
+            self._disk_failed(log, e)
+            return
         except (CleanError, KafkaError) as e:
             if log.truncations == under.truncations:
                 self._give_up(log, str(e))
             return
         self._failures.pop(log, None)
+        self._put_off.pop(log, None)
         self._count(result, self._clock.monotonic() - started)
         if is_whole and not log.is_closed and log.truncations == under.truncations:
             log.first_dirty_offset = result.end
@@ -265,6 +288,15 @@ class LogCleaner:
         if count >= FAILURES_MAX:
             self._give_up(log, reason)
 
+    def _disk_failed(self, log: PartitionLog, error: OSError) -> None:
+        if log.is_closed:
+            return
+        self.meter.failures += 1
+        before = self._put_off.get(log)
+        pause_s = DISK_PAUSE_S if before is None else min(2 * before.pause_s, DISK_PAUSE_MAX_S)
+        self._put_off[log] = _PutOff(pause_s, self._clock.monotonic() + pause_s)
+        logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
+
     def _give_up(self, log: PartitionLog, reason: str) -> None:
         self._failures.pop(log, None)
         if log.is_closed:
@@ -295,6 +327,7 @@ def _is_as_it_was(under: _Under, new: CleanedSegment) -> bool:
 
 def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
     """A compacted segment takes the place of those it was made of. Raises KAFKA_STORAGE_ERROR."""
+    log.allow_gaps()
     at = log.bases.index(new.base_offset)
     old = log.segments[at : at + len(new.replaces)]
     files = log.context.files

@@ -82,6 +82,11 @@ class LogConfig:
         )
 
     @property
+    def batch_bytes_max(self) -> int:
+        """A larger batch is refused: max.message.bytes, or no segment can hold it."""
+        return min(self.max_message_bytes, self.segment_bytes)
+
+    @property
     def effective_segment_ms(self) -> int:
         """When a segment is rolled: a compacted log's early enough for max.compaction.lag.ms, as
         the active segment is never compacted (KIP-354)."""

@@ -15,7 +15,14 @@ from headwater.records.batch import (
     compute_crc,
     read_header,
 )
-from headwater_broker.log.checkpoints import LEADER_EPOCHS, CheckpointError, decode_epochs
+from headwater_broker.log.checkpoints import (
+    HAS_GAPS,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    CheckpointError,
+    decode_epochs,
+    decode_tells_gaps,
+)
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.epochs import LeaderEpochs
 from headwater_broker.log.producer_state import SnapshotFiles, apply_header, leftover_names
@@ -55,6 +62,8 @@ class LoadedLog:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    is_gapless: bool
+    """No offset between start and end is missing, by what was written, not by what is there."""
     recovered: list[str] = field(default_factory=list)
     """What was not as a clean stop leaves it, in words."""
 
@@ -80,7 +89,9 @@ class Loader:
         self._names = set(files.names(request.folder))
         self._notes: list[str] = []
         self._rebuilt: set[int] = set()
+        self._epochs_known = True
         self._epochs = self._load_epochs()
+        self._is_gapless = self._load_gapless()
         self._segments: list[Segment] = []
         self._end = 0
 
@@ -90,6 +101,8 @@ class Loader:
         self._finish_swaps()
         self._clear_leftovers()
         self._open_segments()
+        if not self._epochs_known:
+            self._read_epochs()
         # Below the first segment may lie tiered history; whether tiering is on is not known yet
         # (upkeep.forget_untiered, once it is).
         log_start = max(request.log_start_offset, 0)
@@ -105,6 +118,7 @@ class Loader:
         self._epochs.truncate_from_start(log_start)
         snapshots = SnapshotFiles(self._files, request.folder, self._names)
         snapshots.remove_above(self._end)
+        snapshots.remove_strays([segment.base_offset for segment in self._segments])
         producers = self._load_producers(snapshots)
         point = self._end if request.clean_stop else min(request.recovery_point, self._end)
         return LoadedLog(
@@ -115,6 +129,7 @@ class Loader:
             log_start,
             self._end,
             max(point, 0),
+            self._is_gapless,
             self._notes,
         )
 
@@ -127,10 +142,27 @@ class Loader:
             path = f"{self._request.folder}/{LEADER_EPOCHS}"
             return LeaderEpochs(decode_epochs(self._files.read(path), path))
         except FileNotFoundError:
-            return LeaderEpochs()
+            if any(n.endswith(LOG_SUFFIX) for n in self._names):
+                self._epochs_known = False
         except CheckpointError as e:
-            self._note(f"{e}; leader epochs are taken from the batches")
-            return LeaderEpochs()
+            self._note(str(e))
+            self._epochs_known = False
+        return LeaderEpochs()
+
+    def _read_epochs(self) -> None:
+        """The checkpoint is gone: every batch tells its leader epoch, in trusted segments, too."""
+        self._epochs = LeaderEpochs()
+        for segment in self._segments:
+            for _, header in segment.headers(0):
+                if header.leader_epoch > self._epochs.latest:
+                    self._epochs.assign(header.leader_epoch, header.base_offset)
+        if self._epochs.entries:
+            self._note("no leader epochs were to be read; they are taken from the batches")
+
+    def _load_gapless(self) -> bool:
+        if HAS_GAPS in self._names or PARTITION_METADATA not in self._names:
+            return False
+        return decode_tells_gaps(self._files.read(f"{self._request.folder}/{PARTITION_METADATA}"))
 
     def _finish_swaps(self) -> None:
         """What a compaction was putting in place."""
@@ -153,28 +185,33 @@ class Loader:
     def _open_segments(self) -> None:
         bases = sorted(int(n[: -len(LOG_SUFFIX)]) for n in self._names if n.endswith(LOG_SUFFIX))
         is_cut = False
+        read_end: int | None = None  # of the segment before, when its batches were read
         for index, base in enumerate(bases):
             following = bases[index + 1] if index + 1 < len(bases) else None
             segment = self._open(base)
             case = judge_segment(
                 SegmentFacts(
                     after_cut=is_cut,
+                    offsets_missing=self._is_gapless and read_end is not None and read_end < base,
                     clean_stop=self._request.clean_stop,
                     below_recovery_point=following is not None
                     and following <= self._request.recovery_point,
                     sane_indexes=self._has_sane_indexes(segment),
                 )
             )
-            if case is SegmentCase.P_DROP:
-                self._note(f"segment {base} follows a cut; set aside")
+            if case in (SegmentCase.O_GAP, SegmentCase.P_DROP):
+                self._note(f"segment {base}, {case.value} (the log ends at {self._end})")
                 self._set_aside(segment)
+                is_cut = True
                 continue
             self._segments.append(segment)
             if case is SegmentCase.Q_TRUST:
                 segment.load_times()
                 self._end = self._end_of(segment) if following is None else following
+                read_end = None
             else:
                 is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
+                read_end = self._end
             if following is not None:
                 segment.unload_indexes()
 

@@ -52,6 +52,7 @@ from headwater_broker.log.futures import (
 )
 from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.twins import knows_more
 from headwater_broker.log.upkeep import forget_untiered
 
 logger = logging.getLogger(__name__)
@@ -207,20 +208,21 @@ class LogManager:
         self, directory: DataDirectory, topic_config: Callable[[str], Mapping[str, str]]
     ) -> None:
         for name in directory.folder_names():
-            path = f"{directory.path}/{name}"
             key = parse_folder_name(name)
             if name.endswith(DELETE_SUFFIX):
-                self._files.remove(path)
+                self._files.remove(f"{directory.path}/{name}")
             if key is None:
                 continue
             topic_id = self._identity(directory, name)
             if topic_id is None:
                 continue
-            if key in self.logs:
-                self._set_aside(directory.path, name, f"{self.logs[key].path} holds it, too")
-                continue
             config = self.log_config(topic_config(key[0]))
-            self.logs[key] = self._open(directory, key, topic_id, config)
+            log, twin = self._open(directory, key, topic_id, config), self.logs.get(key)
+            if twin is not None and not knows_more(log, twin):
+                log, twin = twin, log
+            self.logs[key] = log
+            if twin is not None:
+                self._set_log_aside(twin, f"{log.path} knows more")
 
     def _open(
         self, directory: DataDirectory, key: Key, topic_id: UUID, config: LogConfig
@@ -253,11 +255,9 @@ class LogManager:
         request: LoadRequest,
         loaded: LoadedLog,
     ) -> PartitionLog:
-        topic, partition = key
-        identity = directory.directory_id
         log = PartitionLog(
-            self._context, topic, topic_id, partition, request.folder, identity, request.config,
-            loaded,
+            self._context, key[0], topic_id, key[1], request.folder, directory.directory_id,
+            request.config, loaded,
         )  # fmt: skip
         log.first_dirty_offset = min(directory.first_dirty.get(key, 0), log.log_end_offset)
         return log
@@ -267,6 +267,11 @@ class LogManager:
         target = f"{name}.{self._entropy.uuid().hex}-stray"
         logger.warning("%s/%s set aside as %s: %s", folder, name, target, reason)
         self._files.rename(f"{folder}/{name}", f"{folder}/{target}")
+
+    def _set_log_aside(self, log: PartitionLog, reason: str) -> None:
+        log.delete()
+        self._directory_of(log).forget((log.topic, log.partition))
+        self._set_aside(self._directory_of(log).path, f"{log.topic}-{log.partition}", reason)
 
     # -- one log
 
@@ -302,12 +307,7 @@ class LogManager:
             return log
         if log is not None:
             self._drop(log)
-            directory = self._directory_of(log)
-            self._set_aside(
-                directory.path,
-                f"{topic}-{partition}",
-                f"topic id {log.topic_id}, wanted {topic_id}",
-            )
+            self._set_log_aside(log, f"topic id {log.topic_id}, wanted {topic_id}")
         if not is_new and log is None and self.offline_directories:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -359,9 +359,9 @@ class LogManager:
         log.delete()
         self._directory_of(log).forget((log.topic, log.partition))
 
-    def high_watermark_checkpoint(self, topic: str, partition: int) -> int:
-        """The high watermark as last written; 0 when unknown."""
-        return max(d.high_watermarks.get((topic, partition), 0) for d in self._directories)
+    def high_watermark_checkpoint(self, log: PartitionLog) -> int:
+        """The high watermark as last written in the log's folder; 0 when unknown."""
+        return self._directory_of(log).high_watermarks.get((log.topic, log.partition), 0)
 
     # -- ticks
 

@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import (
+    COMPRESSION_MASK,
     CONTROL_MASK,
     HEADER,
     HEADER_BYTES,
@@ -23,6 +24,7 @@ from headwater.records.batch import (
     BatchHeader,
     read_header,
 )
+from headwater.records.compression import Compression
 from headwater_broker.log import admission, lookup, upkeep
 from headwater_broker.log.producer_state import apply_header
 from headwater_broker.log.producers import ProducerBatch
@@ -48,7 +50,9 @@ _place = struct.Struct(">qii").pack_into
 """base offset, batch length, leader epoch: one write in front of the CRC's reach."""
 _CLIENT = AppendOrigin.CLIENT
 ALL_BATCHES = 2**31
-_CLOSER_LOOK_MASK = CONTROL_MASK | TIMESTAMP_TYPE_MASK
+_CLOSER_LOOK_MASK = CONTROL_MASK | TIMESTAMP_TYPE_MASK | COMPRESSION_MASK
+_LAST_CODEC = int(Compression.ZSTD)
+"""Above it are the codecs that there are not, and the other bits of that mask."""
 
 
 class PartitionLog(LogState):
@@ -105,7 +109,7 @@ class PartitionLog(LogState):
                 delta + 1 != count
                 or base != 0
                 or count <= 0
-                or attributes & _CLOSER_LOOK_MASK
+                or attributes & _CLOSER_LOOK_MASK > _LAST_CODEC
                 or (pid >= 0 and (seq < 0 or epoch < 0))
                 or (pid < 0 and attributes & TRANSACTIONAL_MASK)
             )
@@ -189,8 +193,9 @@ class PartitionLog(LogState):
     def append_as_follower(self, view: memoryview, batches_max: int = ALL_BATCHES) -> int:
         """Append the leader's batches as they are; a cut-off last one is left out.
 
-        Returns how many bytes were taken: `batches_max` bounds one turn of the loop. Raises
-        KafkaError: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when they do not follow.
+        An empty log may begin inside the first of them: its start stays where it is. Returns how
+        many bytes were taken: `batches_max` bounds one turn of the loop. Raises KafkaError:
+        CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when they do not follow.
         """
         at, end, now_ms = 0, len(view), self.context.clock.now_ms()
         while end - at >= HEADER_BYTES and batches_max > 0:
@@ -207,11 +212,9 @@ class PartitionLog(LogState):
             if crc32c(batch[21:]) != crc:
                 raise corrupt(self._where(), f"CRC of the batch at {base}")
             if base < self.log_end_offset or delta < 0:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self._where()}: the leader sent offset {base}, "
-                    f"this log ends at {self.log_end_offset}",
-                )
+                upkeep.begin_inside(self, base, base + delta)
+            if base > self.log_end_offset:
+                self.allow_gaps()
             if epoch > self.epochs.latest:
                 self.assign_epoch_start(epoch, base)
             self._write(batch, size, base + delta, timestamp, now_ms)
@@ -286,8 +289,11 @@ class PartitionLog(LogState):
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where read_committed ends: min(HW, first unstable offset)."""
-        self.producers.high_watermark_moved(high_watermark)
-        first = self.producers.first_unstable_offset
+        producers = self.producers
+        if producers.all_decided:
+            return high_watermark
+        producers.high_watermark_moved(high_watermark)
+        first = producers.first_unstable_offset
         return high_watermark if first is None or first > high_watermark else first
 
     def aborted_transactions(self, start: int, upper: int) -> list[tuple[int, int]]:

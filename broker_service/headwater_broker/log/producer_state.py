@@ -147,6 +147,12 @@ class SnapshotFiles:
         """After retention: keep those from the local log start on."""
         self.remove([kept for kept in self._offsets if kept < offset])
 
+    def remove_strays(self, bases: Iterable[int]) -> None:
+        """At load: those of clean stops, which belong to no segment, go. The newest of all stays,
+        as it may be the one to begin with."""
+        kept = {*bases, *self._offsets[-1:]}
+        self.remove([offset for offset in self._offsets if offset not in kept])
+
 
 def leftover_names(names: Iterable[str]) -> list[str]:
     """Files that a stopped deletion or a torn atomic write left: they go at load."""

@@ -114,6 +114,11 @@ class Producers:
         self._unreplicated: list[CompletedTransaction] = []
 
     @property
+    def all_decided(self) -> bool:
+        """True when no transaction is open, and no marker waits to be replicated."""
+        return not self._open and not self._unreplicated
+
+    @property
     def first_undecided_offset(self) -> int | None:
         """First offset of the oldest open transaction."""
         return next(iter(self._open.values()), None)

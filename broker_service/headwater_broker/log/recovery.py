@@ -87,6 +87,9 @@ class SegmentFacts(NamedTuple):
 
     after_cut: bool
     """An earlier segment of this log was cut: offsets here no longer follow."""
+    offsets_missing: bool
+    """The segment before was read, it ends below this one's base, and the log is known to be one
+    whose offsets have no gaps: the end of that segment never reached the disk."""
     clean_stop: bool
     """The broker wrote its clean-shutdown mark."""
     below_recovery_point: bool
@@ -98,6 +101,7 @@ class SegmentFacts(NamedTuple):
 class SegmentCase(Enum):
     """The lettered cases of a segment, with what to do."""
 
+    O_GAP = "O: offsets before it are lost, of a log without gaps; set it aside"
     P_DROP = "P: it follows a cut; set it aside"
     Q_TRUST = "Q: stopped cleanly or fsynced, indexes sane; use as it is"
     R_REINDEX = "R: as Q, but an index is missing or bad; rebuild indexes, no CRC check needed"
@@ -106,16 +110,22 @@ class SegmentCase(Enum):
 
 def judge_segment(facts: SegmentFacts) -> SegmentCase:
     """
-    | after cut | clean | below recovery point | indexes | case |
-    |     1     |   -   |          -           |    -    |  P   |
-    |     0     |   1   |          -           |    1    |  Q   |
-    |     0     |   0   |          1           |    1    |  Q   |
-    |     0     |   1   |          -           |    0    |  R   |
-    |     0     |   0   |          1           |    0    |  R   |
-    |     0     |   0   |          0           |    -    |  S   |
+    | after cut | offsets missing | clean | below recovery point | indexes | case |
+    |     1     |        -        |   -   |          -           |    -    |  P   |
+    |     0     |        1        |   -   |          -           |    -    |  O   |
+    |     0     |        0        |   1   |          -           |    1    |  Q   |
+    |     0     |        0        |   0   |          1           |    1    |  Q   |
+    |     0     |        0        |   1   |          -           |    0    |  R   |
+    |     0     |        0        |   0   |          1           |    0    |  R   |
+    |     0     |        0        |   0   |          0           |    -    |  S   |
+
+    Kafka has no O: it would serve the log with the hole. Cut there, a follower fetches what it
+    lost from the leader, and so does a leader that lost its power and its place (KIP-966).
     """
     if facts.after_cut:
         return SegmentCase.P_DROP
+    if facts.offsets_missing:
+        return SegmentCase.O_GAP
     if not facts.clean_stop and not facts.below_recovery_point:
         return SegmentCase.S_SCAN
     return SegmentCase.Q_TRUST if facts.sane_indexes else SegmentCase.R_REINDEX

@@ -62,6 +62,14 @@ class LogSlice(NamedTuple):
     size_bytes: int
     first_offset: int
     """Base offset of the first batch (<= the offset asked for); -1 when empty."""
+    data: bytes | None = None
+    """The bytes themselves, where finding them has read them already (small slices)."""
+
+    def head(self, size: int) -> bytes:
+        """Up to `size` bytes from the start of the slice."""
+        if self.data is not None:
+            return self.data[:size]
+        return self.file.read_at(self.position, min(size, self.size_bytes))
 
 
 EMPTY = LogSlice(NoFile(), 0, 0, -1)

@@ -177,22 +177,26 @@ class Segment:
 
     def locate(self, offset: int, at: int) -> Place | None:
         """The first batch from byte `at` on whose last offset is >= `offset`."""
+        return self._locate(offset, at)[0]
+
+    def _locate(self, offset: int, at: int) -> tuple[Place | None, bytes, int]:
+        """As `locate`, with what was read last and where in the file that begins."""
         read_at, unpack, need = self.file.read_at, _PLACE.unpack_from, _PLACE.size
         end = self.file.size_bytes
         while at < end:
             chunk = read_at(at, SCAN_BYTES)
             position, last = 0, len(chunk) - need
             if last < 0:
-                return None
+                break
             while position <= last:
                 base, length, delta = unpack(chunk, position)
                 if base + delta >= offset:
-                    return Place(at + position, length + 12, base, base + delta)
+                    return Place(at + position, length + 12, base, base + delta), chunk, at
                 if length <= 0:
                     raise OSError(f"{self.folder}: no batch at byte {at + position}")
                 position += length + 12
             at += position
-        return None
+        return None, b"", at
 
     def scan_times(self, at: int) -> list[tuple[Place, int]]:
         """(place, max timestamp) of every batch from byte `at` on."""
@@ -215,9 +219,12 @@ class Segment:
 
     def find(self, offset: int) -> Place | None:
         """The batch that holds `offset`, or the next one; None when the segment ends before."""
+        return self.locate(offset, self._start_of_scan(offset))
+
+    def _start_of_scan(self, offset: int) -> int:
         if offset == self.hint_offset:
-            return self.locate(offset, self.hint_position)
-        return self.locate(offset, self.offset_index.floor(offset))
+            return self.hint_position
+        return self.offset_index.floor(offset)
 
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, next_offset: int, *, min_one: bool
@@ -233,19 +240,22 @@ class Segment:
             if size - position <= max_bytes and position < size:
                 self.hint_offset, self.hint_position = next_offset, size
                 return LogSlice(self.file, position, size - position, offset)
-        first = self.find(offset)
+        first, chunk, chunk_at = self._locate(offset, self._start_of_scan(offset))
         if first is None:
             return None
         if first.last_offset >= upper_offset:
             return EMPTY
-        end = self._end(first, max_bytes, upper_offset, next_offset)
-        if end == first.position:
+        position, end = first.position, first.position + first.size_bytes
+        if max_bytes < first.size_bytes:
             if not min_one:
                 return EMPTY
-            end = first.position + first.size_bytes
+        elif max_bytes > first.size_bytes:
+            end = self._end(first, max_bytes, upper_offset, next_offset)
         if end == size:
             self.hint_offset, self.hint_position = next_offset, size
-        return LogSlice(self.file, first.position, end - first.position, first.base_offset)
+        start, stop = position - chunk_at, end - chunk_at
+        data = chunk[start:stop] if stop <= len(chunk) else None
+        return LogSlice(self.file, position, end - position, first.base_offset, data)
 
     def _end(self, first: Place, max_bytes: int, upper_offset: int, next_offset: int) -> int:
         """The last batch boundary within `max_bytes` of `first` and below `upper_offset`."""

@@ -8,7 +8,7 @@ from functools import partial
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.log.checkpoints import LEADER_EPOCHS, encode_epochs
+from headwater_broker.log.checkpoints import HAS_GAPS, LEADER_EPOCHS, encode_epochs
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.context import LogContext
 from headwater_broker.log.index import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
@@ -46,6 +46,8 @@ class LogState:
         self.local_log_start_offset = max(loaded.log_start_offset, self.bases[0])
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
+        self.is_gapless = loaded.is_gapless
+        """A gap found at start is a loss, see `recovery`; `allow_gaps` ends it."""
         self.recovered = loaded.recovered
         self.size_bytes = sum(segment.file.size_bytes for segment in self.segments)
         self.unflushed_since_ms = -1
@@ -66,7 +68,7 @@ class LogState:
         self.config = config
         self._flush_messages = config.flush_messages
         self._interval_bytes = config.index_interval_bytes
-        self._batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+        self._batch_bytes_max = config.batch_bytes_max
         self._after_max_ms = config.timestamp_after_max_ms
         self._looks_closer = (
             config.is_log_append_time
@@ -118,6 +120,17 @@ class LogState:
         data = encode_epochs(self.epochs.entries)
         self.epochs.changed = False
         return partial(self.context.files.write_atomic, f"{self.path}/{LEADER_EPOCHS}", data)
+
+    def allow_gaps(self) -> None:
+        """Offsets will be missing (compaction here or at the leader): no start may take them for
+        lost. Repeats do nothing. Raises KAFKA_STORAGE_ERROR."""
+        if not self.is_gapless:
+            return
+        try:
+            self.context.files.write_atomic(f"{self.path}/{HAS_GAPS}", b"version: 0\n")
+        except OSError as e:
+            raise self.storage_error(e) from e
+        self.is_gapless = False
 
     def storage_error(self, error: OSError) -> KafkaError:
         """Tell the manager (which takes the directory offline); the error to answer with."""

@@ -171,10 +171,12 @@ def _discard(log: LogState, segments: Sequence[Segment], *, at_once: bool) -> No
     """Rename the files of segments that are no longer part of the log; unlink them later.
 
     `at_once`: their names will be used again, so the rename may not wait its turn off the loop.
+    Those are the end of the log: the last goes first, so that a crash in between leaves no hole.
     """
     files = log.context.files
     delay_ms = log.config.file_delete_delay_ms
-    victims = [(segment, segment.release()) for segment in segments]
+    ordered = reversed(segments) if at_once else segments
+    victims = [(segment, segment.release()) for segment in ordered]
     snapshots = [s.base_offset for s in segments]
 
     def job() -> None:
@@ -222,6 +224,10 @@ def retain(log: LogState, now_ms: int, tiered_end: int | None, high_watermark: i
         log.topic, log.partition, count, start, reach.value,
     )  # fmt: skip
     _discard(log, gone, at_once=False)
+    try:
+        log.snapshots.remove_below(start)  # of clean stops within those segments
+    except OSError as e:
+        raise log.storage_error(e) from e
     return count
 
 
@@ -267,7 +273,6 @@ def truncate_to(log: LogState, offset: int) -> None:
         return
     log.truncations += 1
     log.context.truncated()
-    log.first_dirty_offset = min(log.first_dirty_offset, offset)
     keep = [s for s in log.segments if s.base_offset <= offset]
     gone = log.segments[len(keep) :]
     try:
@@ -278,6 +283,7 @@ def truncate_to(log: LogState, offset: int) -> None:
         raise log.storage_error(e) from e
     log.replace_segments(keep)
     end = log.log_end_offset
+    log.first_dirty_offset = min(log.first_dirty_offset, end)
     log.recovery_point = min(log.recovery_point, end)
     log.log_start_offset = min(log.log_start_offset, end)
     log.local_log_start_offset = min(log.local_log_start_offset, end)
@@ -313,6 +319,35 @@ def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
     log.save_epochs()
     log.snapshots.remove(log.snapshots.offsets)
     log.producers = Producers()
+
+
+def begin_inside(log: LogState, base: int, last: int) -> None:
+    """The leader's log starts inside a batch (DeleteRecords), and so does this one, still empty:
+    the batch [base, last] can only be appended whole. Let the next offset be `base`; start,
+    producers and epochs stay (Kafka: UnexpectedAppendOffsetException).
+
+    Raises OFFSET_OUT_OF_RANGE for a batch that does not follow for any other reason.
+    """
+    end, start, local_start = log.log_end_offset, log.log_start_offset, log.local_log_start_offset
+    if local_start != end or not base < end <= last:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{log.topic}-{log.partition}: the leader sent offsets {base} to {last}, "
+            f"this log ends at {end}",
+        )
+    epochs, producers = log.epochs.entries, log.producers
+    truncate_fully(log, base, start)
+    log.local_log_start_offset = local_start
+    for epoch, first in epochs:
+        if first < base:
+            log.epochs.assign(epoch, first)
+    log.save_epochs()
+    if producers.entries:
+        log.producers = producers
+        try:
+            log.snapshots.write(base, producers)
+        except OSError as e:
+            raise log.storage_error(e) from e
 
 
 def producers_at(log: LogState, offset: int) -> Producers:

@@ -40,12 +40,18 @@ def invalid(where: str, what: str) -> KafkaError:
 
 
 def check_client_header(header: BatchHeader, where: str) -> None:
-    """Counts, sequences, flags of a client's batch (Kafka's LogValidator). Raises KafkaError."""
+    """Counts, codec, sequences, flags of a client's batch (as LogValidator). Raises KafkaError."""
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
         raise invalid(
             where,
             f"{header.record_count} records do not match last offset delta "
             f"{header.last_offset_delta}",
+        )
+    if header.compression > Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"{where}: codec {header.compression} is not known, {int(Compression.ZSTD)} (zstd) "
+            "is the last; the batch is refused",
         )
     if header.is_control:
         raise invalid(where, "clients may not write control batches")
@@ -72,9 +78,10 @@ def check_magic(magic: int, where: str) -> None:
 
 
 def too_large(size: int, config: LogConfig, where: str) -> KafkaError:
-    """MESSAGE_TOO_LARGE with its story."""
+    """MESSAGE_TOO_LARGE, or RECORD_LIST_TOO_LARGE for what no segment can hold, with its story."""
+    is_allowed = size <= config.max_message_bytes
     return KafkaError(
-        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE if is_allowed else ErrorCode.MESSAGE_TOO_LARGE,
         f"{where}: batch of {size} bytes, max.message.bytes is {config.max_message_bytes} "
         f"and segment.bytes {config.segment_bytes}",
     )

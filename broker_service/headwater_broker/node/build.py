@@ -25,6 +25,7 @@ from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.cluster.znodes import BrokerRegistration
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.manager import LogManager
+from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.node.cleaner_process import CleanerProcesses
 from headwater_broker.node.config import NodeConfig
 from headwater_broker.node.control_handlers import ControlHandlers, ControlParts
@@ -60,6 +61,7 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self.config = config
         self.outside = outside
+        self._stop = stop
         self.store = store = outside.store
         self.clock = clock = outside.clock
         entropy = outside.entropy
@@ -108,13 +110,27 @@ class Node:
         """Who hears of what: leaders, disks, configs (the rest of these: `build_services`)."""
         self.replicas.leadership_listeners.append(self.tiered.led)
         self.logs.high_watermarks = self.replicas.high_watermark_of
-        self.logs.on_offline = self.replicas.directory_failed
+        self.logs.on_offline = self._folder_failed
         self.view.on_change.append(self._take_configs)
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(
                 controller_config(now.values, self.config.values)
             )
         )
+
+    def _folder_failed(self, folder: str, logs: list[PartitionLog]) -> None:
+        """Its replicas go offline here, and others take over; without any folder there is nothing
+        to serve: as in Kafka the process ends, and says why."""
+        self.replicas.directory_failed(folder, logs)
+        if not self.logs.directory_ids:
+            self._stop("every data folder has failed")
+        self.membership.untold_disk_failures += 1
+        self.tell_disk_failures()
+
+    def tell_disk_failures(self) -> None:
+        """Tell the controller of failed data folders, if it has not heard of them."""
+        if self.membership.untold_disk_failures and self.is_ready:
+            self.services.background.once("disk failures", self.membership.tell_disk_failures)
 
     def _take_configs(self, change: ViewChange) -> None:
         """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""

@@ -39,7 +39,7 @@ class CleanerProcesses:
             raise CleanInterruptedError(f"its process ended with {process.returncode}")
         try:
             return decode_result(answer)
-        except (OSError, ValueError) as e:
+        except ValueError as e:
             raise CleanInterruptedError(str(e)) from e
 
     async def close(self) -> None:

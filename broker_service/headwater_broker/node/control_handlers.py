@@ -27,6 +27,7 @@ from headwater.wire.control import (
     TierHintRequest,
     UpdateMetadataRequest,
 )
+from headwater_broker.cluster.told_together import part
 from headwater_broker.cluster.view import ClusterView
 from headwater_broker.node.tiering import TieredEnds
 from headwater_broker.replication.replica_manager import ReplicaManager
@@ -66,7 +67,12 @@ class ControlHandlers:
         return {key: cast(ControlHandler, handler) for key, handler in rows.items()}
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        return await self._parts.replicas.take_leader_and_isr(request)
+        """Replicas first, so that a leader knows itself before clients do."""
+        reply = await self._parts.replicas.take_leader_and_isr(request)
+        metadata = part(request)
+        if metadata is None or reply.error_code != ErrorCode.NONE:
+            return reply
+        return replace(reply, metadata_error_code=self._parts.view.apply(metadata))
 
     async def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
         return await self._parts.replicas.take_stop_replica(request)

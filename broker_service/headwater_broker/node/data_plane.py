@@ -15,6 +15,7 @@ from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog
 from headwater.system_files import disk_space
 from headwater_broker.api.background import Background
+from headwater_broker.api.client_quotas import ClientQuotas
 from headwater_broker.api.fetch_sessions import FetchSessionCache
 from headwater_broker.api.limits import ApiConfig
 from headwater_broker.api.meters import Meters
@@ -23,7 +24,7 @@ from headwater_broker.api.services import Purgatories, Services
 from headwater_broker.api.warming import Warmer
 from headwater_broker.api.watches import Watches
 from headwater_broker.cluster.controller_calls import ControllerCalls
-from headwater_broker.cluster.view import ClusterView
+from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.manager import LogManager
 from headwater_broker.node.config import NodeConfig
@@ -32,6 +33,7 @@ from headwater_broker.node.dynamic import DynamicConfigs
 from headwater_broker.replication.directory_moves import DirectoryMoves, OffLoop
 from headwater_broker.replication.ports import at_once
 from headwater_broker.replication.replica_manager import ReplicaManager
+from headwater_broker.replication.windows import Windows
 from headwater_broker.server.listener import Listener, connection_overrides
 from headwater_broker.waiting.purgatory import Purgatory
 
@@ -108,6 +110,7 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         meters=Meters(),
         warmer=parts.warmer,
         background=Background(),
+        quotas=build_quotas(config, parts),
         remote_log=parts.remote_log,
         config_now=lambda: api.value,
         disk_space=parts.disk_space,
@@ -115,6 +118,20 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         leads=parts.leads,
         cleaner=parts.cleaner,
     )
+
+
+def build_quotas(config: NodeConfig, parts: Parts) -> ClientQuotas:
+    """Client quotas as the controller tells them."""
+    v = config.values
+    windows = Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
+    quotas = ClientQuotas(parts.clock, windows)
+
+    def take(change: ViewChange) -> None:
+        if change.client_quotas:
+            quotas.update(parts.view.client_quotas)
+
+    parts.view.on_change.append(take)
+    return quotas
 
 
 def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Listener:
@@ -135,6 +152,7 @@ def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Li
         connections_of_host=connection_overrides(
             values.strings("max.connections.per.ip.overrides")
         ),
+        connections_per_s=values.integer("max.connection.creation.rate"),
     )
     dynamic.on_change.append(lambda config: listener.limit_connections(config.values))
     return listener

@@ -32,13 +32,20 @@ from headwater_broker.log.checkpoints import (
     decode_offsets,
     decode_partition_metadata,
     decode_properties,
+    decode_tells_gaps,
 )
 from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
+from headwater_broker.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from headwater_broker.log.snapshot import decode_snapshot
 
 Row = dict[str, Any]
 
-READ_BYTES = 1 << 20
+INDEXES = (".index", ".timeindex")
+SUFFIXES = (".log", *INDEXES, ".txnindex", ".snapshot")
+NAMES = (LEADER_EPOCHS, PARTITION_METADATA, META_PROPERTIES)
+OFFSETS = "-offset-checkpoint"
+ASIDE = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+"""Behind a file's name: it waits to be removed, or is being written by the cleaner."""
 
 
 @click.command("dump-log")
@@ -49,8 +56,8 @@ def dump_log(files: tuple[Path, ...], with_records: bool, as_json: bool) -> None
     """Print segments, indexes, snapshots and checkpoints; exit code 1 when one is damaged."""
     damaged = False
     for path in files:
-        if not path.is_file():
-            raise UsageError(f"{path}: no such file; name files such as t-0/{0:020d}.log")
+        _check(path)
+    for path in files:
         if not as_json:
             click.echo(f"Dumping {path}")
         for row in rows_of(path, with_records=with_records):
@@ -60,10 +67,29 @@ def dump_log(files: tuple[Path, ...], with_records: bool, as_json: bool) -> None
         raise SystemExit(1)
 
 
+def _check(path: Path) -> None:
+    """Raises UsageError for what is no file that this command reads."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name files in it, such as {path}/*.log")
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; name files such as t-0/{0:020d}.log")
+    name = _meant(path)
+    known = name.suffix in SUFFIXES or name.name in NAMES or name.name.endswith(OFFSETS)
+    if not known:
+        raise UsageError(f"{path}: not a file of a log; known are .log, indexes, checkpoints")
+    if name.suffix in INDEXES and not (name.stem.isascii() and name.stem.isdigit()):
+        raise UsageError(f"{path}: an index is named by its first offset, as in {0:020d}.index")
+
+
+def _meant(path: Path) -> Path:
+    """The name that a file had before it was put aside to be removed, or will have."""
+    return path.with_suffix("") if path.suffix in ASIDE else path
+
+
 def rows_of(path: Path, *, with_records: bool = False) -> Iterator[Row]:
     """The entries of one file, by its name. Damage is a row with the key `damage`."""
     try:
-        if path.suffix == ".log":
+        if _meant(path).suffix == ".log":
             yield from _batches(path, with_records=with_records)
         else:
             yield from _small_file(path)
@@ -134,12 +160,13 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _small_file(path: Path) -> Iterator[Row]:
-    data, name = path.read_bytes(), path.name
-    if path.suffix in (".index", ".timeindex"):
-        yield from _index(data, int(path.stem), is_time=path.suffix == ".timeindex")
-    elif path.suffix == ".txnindex":
+    data, meant = path.read_bytes(), _meant(path)
+    name = meant.name
+    if meant.suffix in INDEXES:
+        yield from _index(data, int(meant.stem), is_time=meant.suffix == ".timeindex")
+    elif meant.suffix == ".txnindex":
         yield from (entry._asdict() for entry in decode_aborted(data))
-    elif path.suffix == ".snapshot":
+    elif meant.suffix == ".snapshot":
         for entry in decode_snapshot(data):
             yield {
                 "producerId": entry.producer_id,
@@ -152,15 +179,16 @@ def _small_file(path: Path) -> Iterator[Row]:
             }
     elif name == LEADER_EPOCHS:
         yield from ({"epoch": epoch, "startOffset": s} for epoch, s in decode_epochs(data))
-    elif name.endswith("-offset-checkpoint"):
+    elif name.endswith(OFFSETS):
         for (topic, partition), offset in decode_offsets(data).items():
             yield {"topic": topic, "partition": partition, "offset": offset}
     elif name == PARTITION_METADATA:
-        yield {"topicId": str(decode_partition_metadata(data))}
-    elif name == META_PROPERTIES:
+        yield {
+            "topicId": str(decode_partition_metadata(data)),
+            "tellsGaps": decode_tells_gaps(data),
+        }
+    else:  # META_PROPERTIES: no other is let in
         yield dict(decode_properties(data))
-    else:
-        raise UsageError(f"{path}: not a file of a log; known are .log, indexes, checkpoints")
 
 
 def _index(data: bytes, base: int, *, is_time: bool) -> Iterator[Row]:

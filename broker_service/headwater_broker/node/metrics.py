@@ -41,6 +41,7 @@ class BrokerCollector(Collector):
         yield from self._groups(services)
         yield from self._node(services)
         yield from self._cleaner(services)
+        yield from self._quotas(services)
         yield GaugeMetricFamily(
             "process_resident_memory_bytes", "Resident memory of the broker.", value=rss_bytes()
         )
@@ -84,13 +85,18 @@ class BrokerCollector(Collector):
                 continue
             leaders += 1
             isr += len(partition.isr)
-            under += len(partition.isr) < len(partition.replicas)
+            settled = len(partition.replicas) - len(partition.adding_replicas)
+            under += len(partition.isr) < settled
             below_min += len(partition.isr) < partition.min_insync_replicas
         rows_ = (
             ("partitions", "Replicas hosted here.", len(services.replicas.partitions)),
             ("leaders", "Partitions led here.", leaders),
             ("isr_members", "In-sync replicas of the partitions led here.", isr),
-            ("under_replicated_partitions", "Led here with an ISR below the replicas.", under),
+            (
+                "under_replicated_partitions",
+                "Led here with an ISR below the replicas; those that a move adds do not count.",
+                under,
+            ),
             ("under_min_isr_partitions", "Led here below min.insync.replicas.", below_min),
             ("offline_replicas", "Replicas hosted here that are offline.", offline),
         )
@@ -170,6 +176,19 @@ class BrokerCollector(Collector):
         )
         for name, text, value in counters:
             yield CounterMetricFamily(f"headwater_log_cleaner_{name}", text, value=value)
+
+    def _quotas(self, services: Services) -> Iterator[Metric]:
+        quotas = services.quotas
+        told = "Time that clients were told to wait (throttle_time_ms)."
+        rows_ = (
+            ("throttled", "Times that a client over a quota was held up.", quotas.throttled, 1),
+            ("throttled_seconds", told, quotas.throttled_ms, 1000),
+        )
+        for name, text, counts, divisor in rows_:
+            family = CounterMetricFamily(f"headwater_{name}", text, labels=["quota"])
+            for quota, count in sorted(counts.items()):
+                family.add_metric([quota], count / divisor)
+            yield family
 
     def _node(self, services: Services) -> Iterator[Metric]:
         meters, parked = services.meters, services.purgatories

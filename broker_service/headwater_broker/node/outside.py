@@ -25,6 +25,7 @@ from headwater.ports.remote_log import RemoteLog
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
 from headwater_broker.cluster.control_client import GrpcControlCalls
+from headwater_broker.cluster.own_calls import OwnCalls
 from headwater_broker.cluster.store_zk import ZooKeeperStore
 from headwater_broker.node.config import Address, NodeConfig
 from headwater_broker.node.lag import LagProbe
@@ -109,8 +110,11 @@ async def real_outside(config: NodeConfig) -> Outside:
     for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
         pool.submit(sleep, THREAD_START_S)
 
+    calls = OwnCalls(config.control_advertised, GrpcControlCalls())
+
     def serve_control(table: ControlTable, address: Address) -> ControlPort:
-        return ControlServer(table, loop, host=address.host, port=address.port)
+        port = ControlServer(table, loop, host=address.host, port=address.port)
+        return calls.serve(table, port)
 
     return Outside(
         clock=SystemClock(),
@@ -119,7 +123,7 @@ async def real_outside(config: NodeConfig) -> Outside:
         files=LateSyncFiles(pool),
         pool=pool,
         log_disk=ThreadPoolExecutor(1, thread_name_prefix="log-disk"),
-        control_calls=GrpcControlCalls(),
+        control_calls=calls,
         serve_control=serve_control,
         remote_log=DeltaRemoteLog(str(Path(config.log_dirs[0], CACHE_FOLDER))),
         close_session=partial(close_session, config.zookeeper),

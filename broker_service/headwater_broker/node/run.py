@@ -32,6 +32,8 @@ FILES_REMOVED_EVERY_S = 1.0
 PRODUCER_IDS_EVERY_S = 1.0
 RATES_EVERY_S = 1.0
 COLLECT_EVERY_S = 10.0
+DISK_FAILURES_EVERY_S = 1.0
+"""How soon the controller is told again of a failed folder, when it could not be."""
 BROKERS_SEEN_EVERY_S = 0.1
 """How exactly the status page knows when a broker went."""
 WATCHDOG_MIN_S = 10.0
@@ -74,6 +76,7 @@ async def live(
         reason = await stopping
         logger.info("stopping: %s", reason)
         await life.drain()
+        life.check_folders()
     finally:
         await life.stop()
 
@@ -96,6 +99,7 @@ class Life:
         await self._bind_status()
         node.logs.load_all()
         self._is_loaded = True
+        self.check_folders()
         node.outside.process.loaded()
         node.control.start()
         if node.status_server is not None:
@@ -113,6 +117,15 @@ class Life:
         node.outside.process.started(asyncio.get_running_loop(), still_max_s)
         node.lag.start()
         self._tell()
+
+    def check_folders(self) -> None:
+        """Raises HeadwaterError when no data folder is left: whoever runs brokers shall know."""
+        logs = self._node.logs
+        if not logs.directory_ids:
+            raise HeadwaterError(
+                f"all data folders have failed ({', '.join(logs.offline_directories)}): "
+                "see the errors above, mend the disk or name others in log.dirs"
+            )
 
     async def _bind_status(self) -> None:
         node = self._node
@@ -167,6 +180,7 @@ class Life:
         node.status.look()  # a broker that dies within the first interval is missed otherwise
         every("rates", RATES_EVERY_S, node.status.sample)
         every("brokers seen", BROKERS_SEEN_EVERY_S, node.status.look)
+        every("disk failures", DISK_FAILURES_EVERY_S, node.tell_disk_failures)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()
         every("producer ids", PRODUCER_IDS_EVERY_S, self._stock_producer_ids)

@@ -164,6 +164,7 @@ def _topic(topic: TopicView) -> dict[str, Any]:
                 "leader": state.leader_id,
                 "leader_epoch": state.leader_epoch,
                 "replicas": list(state.replicas),
+                "adding_replicas": list(state.adding_replicas),
                 "isr": list(state.isr),
                 "offline_reason": state.offline_reason,
             }

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from headwater.ordered import OrderedSet
 from headwater.wire.control import LiveBroker
 from headwater_broker.replication.fetcher import Fetcher, FetcherPorts
 from headwater_broker.replication.limits import ReplicationLimits
@@ -29,7 +30,7 @@ class Fetchers:
         self._limits = limits
         self._live_broker = live_broker
         self._by_leader: dict[int, Fetcher] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = OrderedSet[asyncio.Task[None]]()
         self._closed = False
         recovery = Recovery(broker_id, ports.control, self._control_address)
         self._ports = FetcherPorts(

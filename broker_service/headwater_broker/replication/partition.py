@@ -15,7 +15,7 @@ They must be O(1), must not raise and must not call back into the partition at o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from uuid import UUID
 
 from headwater.clock import Clock
@@ -51,15 +51,16 @@ class Partition:
     """One replica on this broker, as leader, follower or neither.
 
     Attributes for reading: `topic`, `topic_id`, `partition`, `log`, `leader_id` (-1: none known),
-    `leader_epoch`, `partition_epoch`, `isr` (committed), `replicas`, `is_leader`,
-    `high_watermark`, `offline_reason` (empty: fine).
+    `leader_epoch`, `partition_epoch`, `isr` (committed), `replicas`, `adding_replicas` (of those,
+    the ones that a move brings), `is_leader`, `high_watermark`, `offline_reason` (empty: fine).
     """
 
     __slots__ = (
         "_broker_id", "_clock", "_lag_max_s", "_limits", "_propose", "_role", "_short", "_sole",
-        "held", "high_watermark", "is_leader", "isr", "leader_epoch", "leader_id", "log",
-        "min_insync_replicas", "offline_reason", "on_append", "on_hw", "on_leadership", "partition",
-        "partition_epoch", "replicas", "storage_error", "topic", "topic_id",
+        "adding_replicas", "held", "high_watermark", "is_leader", "isr", "leader_epoch",
+        "leader_id", "log", "min_insync_replicas", "offline_reason", "on_append", "on_hw",
+        "on_leadership", "partition", "partition_epoch", "replicas", "storage_error", "topic",
+        "topic_id",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,7 @@ class Partition:
         self.partition_epoch = -1
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
+        self.adding_replicas: tuple[int, ...] = ()
         self.is_leader = False
         self.min_insync_replicas = 1
         self.offline_reason = ""
@@ -291,12 +293,14 @@ class Partition:
                 self._propose(self)
         return None
 
-    @property
-    def low_watermark(self) -> int:
-        """The lowest log start among the leader and its live followers (DeleteRecords waits)."""
+    def low_watermark(self, live: Container[int]) -> int:
+        """The lowest log start among the leader and its followers on `live` brokers, in sync or
+        not: DeleteRecords waits for each. -1 as long as one has not fetched."""
         starts = [self.log.log_start_offset]
         if self._role is not None:
-            starts += [row.log_start_offset for row in self._role.counted]
+            starts += [
+                r.log_start_offset for r in self._role.progress.values() if r.replica_id in live
+            ]
         return min(starts)
 
     def isr_tick(self, now: float) -> None:
@@ -412,6 +416,7 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.isr = state.isr
         self.replicas = state.replicas
+        self.adding_replicas = state.adding_replicas
 
     def _stop_leading(self) -> None:
         self.is_leader = False

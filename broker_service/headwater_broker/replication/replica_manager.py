@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ordered import OrderedSet
 from headwater.wire.control import (
     LeaderAndIsrReply,
     LeaderAndIsrRequest,
@@ -79,7 +80,7 @@ class ReplicaManager:
         )
         self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker, self.quotas.follower)
         self._in_order = asyncio.Lock()
-        self._taking: set[asyncio.Task[LeaderAndIsrReply]] = set()
+        self._taking = OrderedSet[asyncio.Task[LeaderAndIsrReply]]()
 
     # -- looking up
 
@@ -186,8 +187,8 @@ class ReplicaManager:
 
     def update_topic_configs(self, topic: str, overrides: Mapping[str, str]) -> None:
         """A topic's configuration overrides changed (all of them, as they now are)."""
-        if self._overrides.get(topic) == overrides:
-            return
+        if self._overrides.get(topic, {}) == overrides:
+            return  # as with most new topics: they have none
         self._overrides[topic] = dict(overrides)
         config = self._ports.log_config(overrides)
         for partition in self.partitions.values():
@@ -217,7 +218,7 @@ class ReplicaManager:
         """What `replication-offset-checkpoint` shall hold of a log (LogManager's provider)."""
         partition = self.partitions.get((log.topic, log.partition))
         if partition is None or partition.log is not log:
-            return self._logs.high_watermark_checkpoint(log.topic, log.partition)
+            return self._logs.high_watermark_checkpoint(log)
         return partition.high_watermark
 
     def directory_failed(self, folder: str, logs: list[PartitionLog]) -> None:
@@ -373,7 +374,7 @@ class ReplicaManager:
             self.broker_id,
             self._ports.clock,
             self._limits,
-            high_watermark=self._logs.high_watermark_checkpoint(*key),
+            high_watermark=self._logs.high_watermark_checkpoint(log),
             propose=self._isr_changes.propose,
         )
         self._wire(partition)
@@ -480,6 +481,7 @@ def describe_partition(partition: Partition) -> dict[str, Any]:
         "partition_epoch": partition.partition_epoch,
         "is_leader": partition.is_leader,
         "replicas": list(partition.replicas),
+        "adding_replicas": list(partition.adding_replicas),
         "isr": list(partition.isr),
         "pending_isr": None if partition.pending_isr is None else list(partition.pending_isr),
         "high_watermark": partition.high_watermark,

@@ -11,9 +11,9 @@ class Windows:
     """Over what a rate is measured: the last `count` windows, the present one among them."""
 
     count: int = 11
-    """replication.quota.window.num, alter.log.dirs.replication.quota.window.num."""
+    """quota.window.num, and those of replication. and alter.log.dirs.replication."""
     seconds: float = 1.0
-    """replication.quota.window.size.seconds, alter.log.dirs...."""
+    """quota.window.size.seconds, and those of replication. and alter.log.dirs.replication."""
 
 
 class WindowedRate:
@@ -42,8 +42,16 @@ class WindowedRate:
         self._forget(now)
         if not self._samples:
             return 0.0
+        return self._total / self._span_s(now)
+
+    def delay_s(self, per_second: float, now: float) -> float:
+        """How long nothing may pass until the rate is down to this one; at most 0: it is."""
+        self._forget(now)
+        return self._total / per_second - self._span_s(now) if self._samples else 0.0
+
+    def _span_s(self, now: float) -> float:
         least = (self._windows.count - 1) * self._windows.seconds
-        return self._total / max(now - self._samples[0][0], least, self._windows.seconds)
+        return max(now - self._samples[0][0], least, self._windows.seconds)
 
     def _forget(self, now: float) -> None:
         oldest = now - self._windows.count * self._windows.seconds

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import grpc
@@ -96,6 +96,29 @@ class ControlServer:
         limited = self._limited(serve) if cls is ForwardRequest else serve
         return grpc.unary_unary_rpc_method_handler(limited)
 
+    def _run(
+        self, work: Coroutine[Any, Any, Message], context: grpc.ServicerContext
+    ) -> Future[Message]:
+        """Run `work` on the loop; its answer is here before the turn in which it ends is over: a
+        task's own future takes one turn more, and turns are long when the data plane is full.
+        """
+        answer: Future[Message] = Future()
+
+        async def run() -> None:
+            answer.set_result(await work)
+
+        def ended(task: Future[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.cancel()  # does nothing where there is an answer
+
+        task = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        task.add_done_callback(ended)
+        context.add_callback(task.cancel)  # the caller gave up: so does the handler
+        return answer
+
     def _limited(self, serve: Callable[..., bytes]) -> Callable[..., bytes]:
         def run(payload: bytes, context: grpc.ServicerContext) -> bytes:
             if not self._forwarded.acquire(blocking=False):
@@ -123,9 +146,7 @@ class ControlServer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         try:
             work = cast("Coroutine[Any, Any, Message]", handler(request))
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            context.add_callback(future.cancel)  # the caller gave up: so does the handler
-            return pack(future.result(), format_of(payload))
+            return pack(self._run(work, context).result(), format_of(payload))
         except KafkaError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, error_detail(error))
         except (HeadwaterError, CancelledError) as error:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Awaitable
 from typing import Any
 
-from headwater.errors import KafkaError
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k18_api_versions import ApiVersionsResponse
 from headwater.wire.primitives import read_tagged
 from headwater.wire.schema import Message, SchemaError, decoder, encoder
@@ -20,6 +20,8 @@ from headwater_broker.api.services import RequestContext
 _FRAME = struct.Struct(">ii")
 _FRAME_FLEXIBLE = struct.Struct(">iiB")
 _SHORT = struct.Struct(">h")
+MALFORMED = (struct.error, IndexError, ValueError, OverflowError, CloseConnectionError)
+"""What a request raises that cannot be read: its connection closes."""
 
 logger = logging.getLogger(__name__)
 
@@ -83,12 +85,30 @@ def run_handler(
     try:
         return row.handler(ctx, request)
     except KafkaError as error:
-        return error_response(row, error)
+        return error_response(row, ctx.api_version, error)
+    except MALFORMED:
+        raise
+    except Exception as error:
+        if (response := unforeseen(row, ctx.api_version, error)) is None:
+            raise
+        return response
 
 
-def error_response(row: ApiRow, error: KafkaError) -> Message:
+def unforeseen(row: ApiRow, version: int, error: Exception) -> Message | None:
+    """UNKNOWN_SERVER_ERROR, where a reply has one error for all of it; None where it has not."""
+    text = f"internal error: {error!r}"
+    try:
+        response = error_response(row, version, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+    except CloseConnectionError:
+        return None
+    logger.error("request of API key %d failed", row.key, exc_info=error)
+    return response
+
+
+def error_response(row: ApiRow, version: int, error: KafkaError) -> Message:
     """A reply that carries only the error. Raises CloseConnectionError where none can."""
-    names = {field.name for field in dataclasses.fields(_as_dataclass(row.response))}
+    fields = dataclasses.fields(_as_dataclass(row.response))
+    names = {field.name for field in fields if version in field.metadata["wire"].versions}
     if "error_code" not in names:
         raise CloseConnectionError(f"API key {row.key}: {error}")
     values: dict[str, Any] = {"error_code": int(error.code)}
@@ -101,12 +121,18 @@ def _as_dataclass(cls: type[Message]) -> Any:
     return cls
 
 
-async def await_response(row: ApiRow, pending: Awaitable[Message]) -> Message:
+async def await_response(row: ApiRow, version: int, pending: Awaitable[Message]) -> Message:
     """The awaited response; a KafkaError becomes the reply that carries it."""
     try:
         return await pending
     except KafkaError as error:
-        return error_response(row, error)
+        return error_response(row, version, error)
+    except MALFORMED:
+        raise
+    except Exception as error:
+        if (response := unforeseen(row, version, error)) is None:
+            raise
+        return response
 
 
 def is_api_versions_of_unknown_version(row: ApiRow | None, key: int, version: int) -> bool:

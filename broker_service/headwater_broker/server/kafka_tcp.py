@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol, cast
 
 from headwater.ports.authorizer import Principal
+from headwater.sockets import tune
 from headwater.wire.schema import Message
 from headwater_broker.api.registry import ApiRow
-from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
+from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply, Part
 from headwater_broker.api.services import RequestContext, Services
-from headwater_broker.server import dispatch
+from headwater_broker.server import dispatch, throttling
+from headwater_broker.server.dispatch import MALFORMED
 from headwater_broker.server.outbox import Outbox, release_parts
+from headwater_broker.server.turns import Turn
 
 BUFFER_MIN_BYTES = 8 * 1024
 """Receive buffer of a quiet connection: 1,000 of them cost 8 MB."""
@@ -35,17 +37,18 @@ HEADER_BYTES_MIN = 10
 """API key, version, correlation id, length of the client id."""
 
 HOLD_TURN = 1
-"""More frames are buffered than this turn may handle."""
+"""Frames are buffered, but this turn's share of work, or the turn itself, is used up."""
 HOLD_WRITE = 2
 """The peer does not read its replies."""
 HOLD_HANDLER = 4
 """A general handler is running: as in Kafka, the next request waits for it."""
 HOLD_IN_FLIGHT = 8
 """Too many replies are parked."""
+HOLD_QUOTA = 16
+"""The client is over a quota (KIP-219)."""
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">ihhih")
-MALFORMED = (struct.error, IndexError, ValueError, OverflowError, CloseConnectionError)
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ class Owner(Protocol):
     request_bytes_max: int
     in_flight_max: int
     tick: int
+    turn: Turn
 
     def admit(self, connection: Connection) -> str:
         """Count a new connection; the reason to refuse it, or nothing."""
@@ -83,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = server.name
         self.principal = Principal(listener=server.name)
         self.client_host = ""
+        self.client_id = ""
+        self.is_exempt = False
         self.last_active_tick = server.tick
         self._rows = server.rows
         self._buffer = bytearray(BUFFER_MIN_BYTES)
@@ -93,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self._in_turn = False
         self._flush_due = False
         self._hold = 0
+        self._mute: asyncio.TimerHandle | None = None
+        self._spent_s = 0.0
         self._closed = False
         self._transport: asyncio.Transport
         self._outbox: Outbox
@@ -107,9 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if isinstance(peer, tuple) else "local"
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sock is not None:
+            tune(sock)
         refusal = self.server.admit(self)
         if refusal:
             self._close(refusal)
@@ -117,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone; what is parked is given up, or resolves into nothing."""
         self._closed = True
+        if self._mute is not None:
+            self._mute.cancel()
         self._outbox.close()
         self._discard()
         for reply in self._order:
@@ -137,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
             self._process()
         if was_filled_up and size == len(self._buffer) < BUFFER_BUSY_BYTES:
             self._resize(size * BUFFER_GROWTH)
+        if self._hold and self._filled == len(self._buffer):
+            self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         """The transport's buffer is not empty."""
@@ -157,6 +168,17 @@ class Connection(asyncio.BufferedProtocol):
         reply = ParkedReply(self._reply_ready)
         self._order.append(reply)
         return reply
+
+    def mute(self, delay_ms: int) -> None:
+        """Read nothing of this client for so long; a longer time that is told already stays."""
+        loop = self.server.loop
+        until = loop.time() + delay_ms / 1000
+        if self._closed or (self._hold & HOLD_QUOTA and self._mute and self._mute.when() >= until):
+            return
+        if self._mute is not None:
+            self._mute.cancel()
+        self._set_hold(HOLD_QUOTA)
+        self._mute = loop.call_at(until, self._release, HOLD_QUOTA)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` to its end, also when this connection goes."""
@@ -180,6 +202,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Handle the complete frames in the buffer, as far as this turn's budget goes."""
+        if not self.server.turn.has_time():
+            self._go_on_next_turn()
+            return
         self._in_turn = True
         at = 0
         try:
@@ -204,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_frames(self) -> int:
         view, filled, order, out = self._view, self._filled, self._order, self._out
         rows, size_max = self._rows, self.server.request_bytes_max
-        at, units = 0, TURN_UNITS
+        at, units, is_limited = 0, TURN_UNITS, self.services.quotas.is_active
         while filled - at >= 4:
             size = _SIZE.unpack_from(view, at)[0]
             if not HEADER_BYTES_MIN <= size <= size_max:
@@ -214,8 +239,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._reserve(4 + size, at)
                 break
             if units <= 0:
-                self._set_hold(HOLD_TURN)
-                self.server.loop.call_soon(self._release, HOLD_TURN)
+                self._go_on_next_turn()
                 break
             _, key, version, correlation_id, id_size = _HEADER.unpack_from(view, at)
             row = rows.get(key)
@@ -226,7 +250,11 @@ class Connection(asyncio.BufferedProtocol):
                 if body > end:
                     raise CloseConnectionError("client id runs past the frame")
                 # No further than this frame: counts that promise more end with it.
-                answer = row.raw(self, view[:end], body, end, version, correlation_id)
+                answer = (
+                    self._handle_limited(row, view[:end], at, body, version, correlation_id)
+                    if is_limited
+                    else row.raw(self, view[:end], body, end, version, correlation_id)
+                )
                 if answer.__class__ is bytes:
                     if order:
                         self._append_ready([answer])
@@ -240,8 +268,17 @@ class Connection(asyncio.BufferedProtocol):
                     at = end
                     break
             at = end
-            units -= 1 + size // UNIT_BYTES
+            # Who is muted is done for this turn.
+            units = 0 if is_limited and self._hold else units - 1 - size // UNIT_BYTES
         return at
+
+    def _handle_limited(
+        self, row: ApiRow, view: memoryview, at: int, body: int, version: int, correlation_id: int
+    ) -> Answer:
+        """Produce or Fetch while there are client quotas."""
+        self.client_id = dispatch.client_id_of(view, at + 12) or ""
+        size = len(view) - at
+        return throttling.handle_raw(self, row, view, body, version, correlation_id, size)
 
     def _append_ready(self, parts: list[Part]) -> None:
         reply = ParkedReply(self._reply_ready)
@@ -271,8 +308,14 @@ class Connection(asyncio.BufferedProtocol):
         meter.requests += 1
         started = self.services.clock.monotonic()
         response = dispatch.run_handler(row, context, frame, body)
+        self._spent_s = self.services.clock.monotonic() - started
+        if self.services.quotas.is_active:
+            self.client_id = client_id or ""
+            self.is_exempt |= throttling.asks_as_replica(self, key, version, frame, body)
         if isinstance(response, Message):
-            meter.observe((self.services.clock.monotonic() - started) * 1000)
+            meter.observe(self._spent_s * 1000)
+            if self.services.quotas.is_active:
+                response = throttling.charge(self, response, self._spent_s)
             data = dispatch.frame_reply(row, version, correlation_id, response)
             self._append_ready([data])
             return
@@ -290,7 +333,9 @@ class Connection(asyncio.BufferedProtocol):
         started: float,
     ) -> None:
         try:
-            response = await dispatch.await_response(row, pending)
+            response = await dispatch.await_response(row, version, pending)
+            if self.services.quotas.is_active:
+                response = throttling.charge(self, response, self._spent_s)
             data = dispatch.frame_reply(row, version, correlation_id, response)
         except MALFORMED as error:
             self._malformed(error)
@@ -347,8 +392,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- holds and buffer ---------------------------------------------------------------------
 
+    def _go_on_next_turn(self) -> None:
+        """Reading goes on meanwhile, while there is room: to stop and start it costs as much as a
+        small request."""
+        self._hold |= HOLD_TURN
+        self.server.loop.call_soon(self._release, HOLD_TURN)
+
     def _set_hold(self, reason: int) -> None:
-        if not self._hold and not self._closed:
+        if not self._closed:
             self._transport.pause_reading()
         self._hold |= reason
 

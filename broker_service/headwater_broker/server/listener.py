@@ -9,13 +9,18 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from headwater.config.keys import Values
+from headwater.config.quotas import CONNECTION_RATE
 from headwater.errors import UsageError
+from headwater.ordered import OrderedSet
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.services import Services
+from headwater_broker.server.connection_rates import ConnectionRates
 from headwater_broker.server.kafka_tcp import Connection
+from headwater_broker.server.turns import Turn
 
 BACKLOG = 512
 SYSTEM_BUFFER = -1
@@ -30,15 +35,21 @@ logger = logging.getLogger(__name__)
 
 
 def connection_overrides(rows: Iterable[str]) -> dict[str, int]:
-    """`address:count` rows of max.connections.per.ip.overrides. Raises UsageError."""
+    """`address:count` rows of max.connections.per.ip.overrides. Raises UsageError, also for host
+    names (which Kafka looks up once, at its start): connections are known by address."""
     found = {}
     for row in rows:
         host, _, count = row.rpartition(":")
-        if not host or not count.isdecimal():
+        try:
+            address = str(ip_address(host.strip("[]")))
+        except ValueError:
+            address = ""
+        if not address or not count.isdecimal():
             raise UsageError(
-                f"config max.connections.per.ip.overrides: {row!r} is not valid; use address:count"
+                f"config max.connections.per.ip.overrides: {row!r} is not valid; "
+                "use address:count, with an IP address, not a name"
             )
-        found[host] = int(count)
+        found[address] = int(count)
     return found
 
 
@@ -60,6 +71,7 @@ class Listener:
         connections_max: int = 2**31 - 1,
         connections_per_host_max: int = 2**31 - 1,
         connections_of_host: Mapping[str, int] | None = None,
+        connections_per_s: int = 2**31 - 1,
     ) -> None:
         self.services = services
         self.rows = rows
@@ -68,6 +80,7 @@ class Listener:
         self.request_bytes_max = request_bytes_max
         self.in_flight_max = in_flight_max
         self.tick = 0
+        self.turn = Turn(loop)
         self.port = 0
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
@@ -76,11 +89,15 @@ class Listener:
         self._connections_max = connections_max
         self._per_host_max = connections_per_host_max
         self._of_host = connections_of_host or {}
+        quotas = services.quotas
+        self._rates = ConnectionRates(
+            services.clock, quotas.windows, connections_per_s, quotas.connection_rate
+        )
         self._sweep_s = min(idle_ms / 1000 / SWEEP_SHARE, SWEEP_MAX_S)
         self._idle_ticks = max(int(idle_ms / 1000 / self._sweep_s), 1)
-        self._connections: set[Connection] = set()
+        self._connections = OrderedSet[Connection]()
         self._hosts: Counter[str] = Counter()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OrderedSet[asyncio.Task[None]]()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
@@ -88,6 +105,7 @@ class Listener:
         """How many new connections are taken from now on; those there stay."""
         self._connections_max = values.integer("max.connections")
         self._per_host_max = values.integer("max.connections.per.ip")
+        self._rates.limit = values.integer("max.connection.creation.rate")
 
     async def start(self, host: str, port: int) -> int:
         """`bind`, then `serve`; the port bound."""
@@ -159,7 +177,20 @@ class Listener:
         most = self._of_host.get(host, self._per_host_max)
         if self._hosts[host] > most:
             return f"more than {most} connections of {host} (max.connections.per.ip)"
+        self._pace(connection)
         return ""
+
+    def _pace(self, connection: Connection) -> None:
+        """Connections that come too fast wait (KIP-612); those of one address are closed then."""
+        host, throttled = connection.client_host, self.services.quotas.throttled
+        if delay_ms := self._rates.host_delay_ms(host):
+            throttled[CONNECTION_RATE] += 1
+            connection.mute(delay_ms)
+            reason = f"connections of {host} come faster than its {CONNECTION_RATE} allows"
+            self.loop.call_later(delay_ms / 1000, connection.close, reason)
+        elif delay_ms := self._rates.delay_ms():
+            throttled["max.connection.creation.rate"] += 1
+            connection.mute(delay_ms)
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""

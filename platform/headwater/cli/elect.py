@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
-from headwater.cli.partitions import expand
+from headwater.cli.partitions import expand, read_text
 from headwater.client.admin import Admin
 from headwater.client.admin_replicas import ELECTION_TYPES
+from headwater.client.plans import read_partitions
 from headwater.errors import ErrorCode, UsageError
 
 EXIT_FAILED = 1
@@ -16,12 +17,15 @@ EXIT_FAILED = 1
 @click.command()
 @click.argument("kind", type=click.Choice(list(ELECTION_TYPES)), metavar="preferred|unclean")
 @click.option("--partition", "wanted", multiple=True, metavar="TOPIC[:0,2]", help="Repeatable.")
+@click.option("--path-to-json-file", "path", metavar="FILE",
+              help='As for Kafka: {"partitions": [{"topic": "t", "partition": 0}]}')  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Every partition of every topic.")
 @bootstrap_options
 @json_option
 def elect(
     kind: str,
     wanted: tuple[str, ...],
+    path: str | None,
     everything: bool,
     bootstrap_server: str | None,
     directory: str,
@@ -31,10 +35,11 @@ def elect(
 
     An unclean election may lose records: those that only the replicas which are down hold.
     """
-    if everything == bool(wanted):
-        raise UsageError("give --partition TOPIC[:0,2] (repeatable), or --all")
+    if everything + bool(wanted) + (path is not None) != 1:
+        raise UsageError("give --partition TOPIC[:0,2] (repeatable), --path-to-json-file, or --all")
+    listed = None if path is None else read_partitions(read_text(path), path)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        rows = None if everything else expand(admin, wanted, "--partition")
+        rows = None if everything else listed or expand(admin, wanted, "--partition")
         outcomes = admin.elect_leaders(kind, rows)
     needless = ErrorCode.ELECTION_NOT_NEEDED
     failed = {tp: e for tp, e in outcomes.items() if e is not None and e.code is not needless}

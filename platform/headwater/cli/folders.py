@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from headwater.client.admin import Admin
-from headwater.client.plans import Folders, judge_folders
-from headwater.client.values import TopicPartition
+from headwater.client.plans import Folders, judge_folders, way_back
+from headwater.client.values import LogDirDescription, TopicPartition
 from headwater.errors import ErrorCode
 from headwater.system import SystemClock
 
@@ -37,11 +37,24 @@ def move_folders_when_there(admin: Admin, folders: Folders) -> dict[str, str]:
         time.sleep(POLL_S)
 
 
-def folder_status(admin: Admin, folders: Folders) -> list[str]:
-    """A line for each replica that is not in its folder yet."""
-    if not folders:
-        return []
-    return judge_folders(folders, admin.describe_log_dirs({broker for broker, _ in folders}))
+def folder_status(admin: Admin, folders: Folders) -> dict[str, str]:
+    """What is to be said of each replica that is not in its folder yet, by its name."""
+    return judge_folders(folders, _described(admin, folders)) if folders else {}
+
+
+def cancel_folders(admin: Admin, folders: Folders) -> tuple[list[str], dict[str, str]]:
+    """End the copies that are under way, as Kafka's tool does: each replica stays in the folder
+    that it is served from. The names of those; and why others were refused."""
+    back = way_back(folders, _described(admin, folders)) if folders else {}
+    refused = move_folders(admin, back)
+    names = [_name(broker_id, tp) for broker_id, tp in sorted(back)]
+    return [name for name in names if name not in refused], refused
+
+
+def _described(admin: Admin, folders: Folders) -> dict[int, list[LogDirDescription]]:
+    """The data folders of those brokers of a plan that run."""
+    live = {broker.node_id for broker in admin.describe_cluster().brokers}
+    return admin.describe_log_dirs(live & {broker_id for broker_id, _ in folders})
 
 
 def _by_broker(folders: Folders) -> dict[int, dict[TopicPartition | tuple[str, int], str]]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.cli.folders import folder_status, move_folders, move_folders_when_there
+from headwater.cli.folders import (
+    cancel_folders,
+    folder_status,
+    move_folders,
+    move_folders_when_there,
+)
+from headwater.cli.moves import follow, name_of, status_of, topics_of
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.cli.partitions import parse_ids, read_text
 from headwater.cli.tables import console, table
@@ -27,7 +29,6 @@ from headwater.client.plans import (
     Folders,
     Plan,
     current_plan,
-    judge,
     plan_document,
     propose,
     read_folders,
@@ -35,11 +36,10 @@ from headwater.client.plans import (
     read_topics,
 )
 from headwater.client.throttles import throttles
-from headwater.client.values import TopicDescription, TopicPartition
+from headwater.client.values import TopicPartition
 from headwater.errors import HeadwaterError, UsageError
 from headwater.system import SystemEntropy
 
-POLL_S = 0.5
 EXIT_FAILED = 1
 
 
@@ -91,7 +91,9 @@ def generate(
 @click.option(
     "--disallow-replication-factor-change", is_flag=True, help="Refuse to change replica counts."
 )
-@click.option("--wait", is_flag=True, help="Return when every move is done.")
+@click.option(
+    "--wait", is_flag=True, help="Return when none is under way; exit code 1 when one failed."
+)
 @click.option("--throttle", type=click.IntRange(1), metavar="BYTES", help="Per second and broker.")
 @click.option(
     "--replica-alter-log-dirs-throttle", "folders_rate", type=click.IntRange(1), metavar="BYTES",
@@ -111,16 +113,15 @@ def execute(
     as_json: bool,
 ) -> int:
     """Begin the moves of a plan; tells the present assignment first, which is the way back."""
-    text = read_text(plan_file)
-    plan, folders = read_plan(text, plan_file), read_folders(text, plan_file)
+    plan, folders = _read_moves(plan_file)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        before = current_plan(_topics_of(admin, plan))
-        unknown = [_name(tp) for tp in plan if tp not in before]
+        before = current_plan(topics_of(admin, plan))
+        unknown = [name_of(tp) for tp in plan if tp not in before]
         if unknown:
             raise UsageError(f"{plan_file}: no such partitions: {', '.join(unknown)}")
         moving = admin.list_partition_reassignments()
         if moving and not additional:
-            names = ", ".join(map(_name, moving))
+            names = ", ".join(map(name_of, moving))
             raise HeadwaterError(f"moves are under way ({names}): wait, or give --additional")
         slowed = throttles(plan, before, folders, rate=throttle, folders_rate=folders_rate)
         apply_throttles(admin, slowed)
@@ -133,13 +134,15 @@ def execute(
             click.echo(f"Current partition replica assignment\n{json.dumps(plan_document(before))}")
             click.echo("\nSave this: executed, it is the way back.")
         refused = move_folders_when_there(admin, folders)
+        failed: dict[str, str] = {}
         if wait and not refused and not _refusals(outcomes):
-            _follow(admin, plan, folders, quiet=as_json)
+            failed = follow(admin, plan, folders, quiet=as_json)
             if throttle or folders_rate:
                 remove_throttles(admin, plan)
     started = "Reassigned" if wait else "Started to reassign"
-    done = f"{started}: {', '.join(map(_name, plan))}"
-    return _end(outcomes, done, as_json, refused, current=plan_document(before))
+    done = f"{started}: {', '.join(map(name_of, plan))}"
+    others = {"folders": refused, "failed": failed}
+    return _end(outcomes, done, as_json, others, current=plan_document(before))
 
 
 @reassign.command("verify")
@@ -156,17 +159,17 @@ def verify(
 ) -> int:
     """Say how far each move of a plan is. Exit code 1 when one has failed. When no move of the
     plan is under way any more, throttles are removed."""
-    text = read_text(plan_file)
-    plan, folders = read_plan(text, plan_file), read_folders(text, plan_file)
+    plan, folders = _read_moves(plan_file)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        found = _status(admin, plan)
-        open_folders = folder_status(admin, folders)
+        found = status_of(admin, plan)
+        copies = folder_status(admin, folders)
         is_under_way = IN_PROGRESS in found.values() or any(
-            IN_PROGRESS in row for row in open_folders
+            why.startswith(IN_PROGRESS) for why in copies.values()
         )
         if not preserve_throttles and not is_under_way:
             remove_throttles(admin, plan)
-    done = all(s == COMPLETE for s in found.values()) and not open_folders
+    done = all(s == COMPLETE for s in found.values()) and not copies
+    open_folders = [f"{name}: {why}" for name, why in copies.items()]
     if as_json:
         rows = [{**tp._asdict(), "status": status} for tp, status in sorted(found.items())]
         echo_json({"partitions": rows, "folders": open_folders, "done": done})
@@ -174,7 +177,7 @@ def verify(
         _print_table("partition, status", {tp: (status,) for tp, status in found.items()})
         for line in open_folders:
             click.echo(line)
-    has_failed = FAILED in found.values() or any(f": {FAILED}" in line for line in open_folders)
+    has_failed = any(why.startswith(FAILED) for why in (*found.values(), *copies.values()))
     return EXIT_FAILED if has_failed else 0
 
 
@@ -197,59 +200,43 @@ def list_moves(bootstrap_server: str | None, directory: str, as_json: bool) -> i
 
 @reassign.command("cancel")
 @click.argument("plan_file", metavar="PLAN.json")
+@click.option("--preserve-throttles", is_flag=True, help="Leave them in place.")
 @bootstrap_options
 @json_option
-def cancel(plan_file: str, bootstrap_server: str | None, directory: str, as_json: bool) -> int:
-    """Stop the moves of a plan that are under way; replicas go back to where they were."""
-    plan = read_plan(read_text(plan_file), plan_file)
+def cancel(
+    plan_file: str,
+    preserve_throttles: bool,
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+) -> int:
+    """Stop the moves of a plan that are under way; replicas go back to where they were, also those
+    on their way to another data folder. Throttles are removed when no other move is under way."""
+    plan, folders = _read_moves(plan_file)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         moving = [tp for tp in admin.list_partition_reassignments() if tp in plan]
         outcomes = admin.alter_partition_reassignments(dict.fromkeys(moving)) if moving else {}
-    none = "none of the plan's moves is under way"
-    return _end(
-        outcomes, f"Cancelled: {', '.join(map(_name, moving))}" if moving else none, as_json
-    )
+        stayed, refused = cancel_folders(admin, folders)
+        if not preserve_throttles and not refused and not _refusals(outcomes):
+            remove_throttles(admin, plan)
+    names = [*map(name_of, moving), *stayed]
+    done = f"Cancelled: {', '.join(names)}" if names else "none of the plan's moves is under way"
+    return _end(outcomes, done, as_json, {"folders": refused}, folders_cancelled=stayed)
 
 
-def _topics_of(admin: Admin, plan: Plan) -> list[TopicDescription]:
-    known = set(admin.list_topics(include_internal=True))
-    names = sorted({tp.topic for tp in plan} & known)
-    return list(admin.describe_topics(names).values()) if names else []
-
-
-def _status(admin: Admin, plan: Plan) -> dict[TopicPartition, str]:
-    # The moves first: one that ends in between then is seen complete.
-    moving = admin.list_partition_reassignments()
-    return judge(plan, current_plan(_topics_of(admin, plan)), moving)
-
-
-def _follow(admin: Admin, plan: Plan, folders: Folders, *, quiet: bool) -> None:
-    """A bar until no move of the plan is under way."""
-    output = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    hidden = quiet or not output.is_terminal
-    with Progress(*columns, TimeElapsedColumn(), console=output, disable=hidden) as shown:
-        task = shown.add_task("moving", total=len(plan))
-        while True:
-            left = sum(s == IN_PROGRESS for s in _status(admin, plan).values())
-            shown.update(task, completed=len(plan) - left)
-            if not left and not folder_status(admin, folders):
-                return
-            time.sleep(POLL_S)
-
-
-def _name(tp: TopicPartition) -> str:
-    return f"{tp.topic}-{tp.partition}"
+def _read_moves(plan_file: str) -> tuple[Plan, Folders]:
+    text = read_text(plan_file)
+    return read_plan(text, plan_file), read_folders(text, plan_file)
 
 
 def _refusals(outcomes: Outcomes) -> dict[str, str]:
-    return {_name(tp): str(error) for tp, error in outcomes.items() if error is not None}
+    return {name_of(tp): str(error) for tp, error in outcomes.items() if error is not None}
 
 
 def _print_table(columns: str, rows: Mapping[TopicPartition, Sequence[str]]) -> None:
     shown = table(None, columns)
     for tp, cells in sorted(rows.items()):
-        shown.add_row(_name(tp), *cells)
+        shown.add_row(name_of(tp), *cells)
     console().print(shown)
 
 
@@ -257,12 +244,14 @@ def _end(
     outcomes: Outcomes,
     done: str,
     as_json: bool,
-    others: Mapping[str, str] = MappingProxyType({}),
+    others: Mapping[str, Mapping[str, str]],
     **told: Any,
 ) -> int:
-    """What a change of moves ends with: JSON, or `done` or the refusals (`others`: of moves
-    between folders); and the exit code."""
-    failed = {**_refusals(outcomes), **others}
+    """What a change of moves ends with: JSON (with `told`), or `done` or the refusals; and the
+    exit code. `others`: more refusals, by their name in JSON."""
+    failed = _refusals(outcomes)
+    for rows in others.values():
+        failed |= rows
     if as_json:
         results = [
             {
@@ -272,8 +261,7 @@ def _end(
             }
             for tp, error in sorted(outcomes.items(), key=itemgetter(0))
         ]
-        folders = {"folders": dict(others)} if others else {}
-        echo_json({**told, "results": results, **folders})
+        echo_json({**told, "results": results, **{k: v for k, v in others.items() if v}})
         return EXIT_FAILED if failed else 0
     if not failed:
         click.echo(done)

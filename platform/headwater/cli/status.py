@@ -184,11 +184,10 @@ def _partition_table(partitions: list[PartitionRow], moved: Rates) -> Table | Te
     headings = "partition, >leader, in sync, >lag, >records/s, >start, >end, Delta | hot"
     shown = table("partitions", headings)
     for p in partitions:
-        full = len(p.isr) == len(p.replicas)
         shown.add_row(
             p.name,
             str(p.leader) if p.leader >= 0 else Text("none", "red"),
-            Text(",".join(map(str, p.isr)), "" if full else "yellow"),
+            Text(",".join(map(str, p.isr)), "" if p.is_replicated else "yellow"),
             str(p.lag_max),
             f"{moved.records.get(p.name, 0):,.0f}",
             f"{p.log_start_offset:,}",

@@ -40,6 +40,13 @@ class PartitionRow:
     lag: Mapping[int, int] = field(default_factory=dict)
     """Offsets each follower is behind."""
     offline_reason: str = ""
+    adding_replicas: tuple[int, ...] = ()
+    """Those of the replicas that a move brings: they need not be in sync yet."""
+
+    @property
+    def is_replicated(self) -> bool:
+        """As many are in sync as there are replicas that do not come by a move, as in Kafka."""
+        return len(self.isr) >= len(self.replicas) - len(self.adding_replicas)
 
     @property
     def name(self) -> str:
@@ -124,7 +131,7 @@ class StatusView:
     @property
     def healthy(self) -> bool:
         """Every broker ready, every partition led and fully replicated."""
-        replicated = all(p.leader >= 0 and len(p.isr) == len(p.replicas) for p in self.partitions)
+        replicated = all(p.leader >= 0 and p.is_replicated for p in self.partitions)
         return replicated and all(broker.ready for broker in self.brokers)
 
 
@@ -217,6 +224,7 @@ def _partition_document(p: PartitionRow, moved: Rates) -> dict[str, Any]:
         "leader": p.leader,
         "leader_epoch": p.leader_epoch,
         "replicas": list(p.replicas),
+        "adding_replicas": list(p.adding_replicas),
         "isr": list(p.isr),
         "lag": {str(broker_id): lag for broker_id, lag in p.lag.items()},
         "log_start_offset": p.log_start_offset,
@@ -340,6 +348,7 @@ def _merged(
         leader_epoch=known.get("leader_epoch", -1),
         replicas=tuple(known.get("replicas", ())),
         isr=tuple(known.get("isr", ())),
+        adding_replicas=tuple(known.get("adding_replicas", ())),
         log_start_offset=best.get("log_start_offset", -1),
         tiered_end_offset=max(_or_none(best.get("tiered_end_offset")), local_start),
         local_log_start_offset=local_start,

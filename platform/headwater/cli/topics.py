@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -10,12 +10,15 @@ from rich.table import Table
 
 from headwater.cli.assignments import parse_settings
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.partition_filters import FILTERS, Adding, adding_replicas
 from headwater.cli.partitions import parse_assignment
 from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
-from headwater.client.values import NewTopic, PartitionDescription, TopicDescription
+from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
 from headwater.errors import ErrorCode, KafkaError, UsageError
 
+MIN_ISR = "min.insync.replicas"
+EXIT_FAILED = 1
 DEFAULT = -1  # on the wire: the broker's own default
 
 
@@ -106,53 +109,62 @@ def list_topics(internal: bool, bootstrap_server: str | None, directory: str, as
 
 @topics.command("describe")
 @click.argument("names", nargs=-1)
-@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas out of sync.")
-@click.option("--unavailable", is_flag=True, help="Only partitions without a live leader.")
-@click.option("--with-overrides", is_flag=True, help="Only topics with configs of their own.")
+@click.option("--under-replicated", "--under-replicated-partitions", "under_replicated",
+              is_flag=True, help="Only partitions with replicas out of sync.")  # fmt: skip
+@click.option("--unavailable", "--unavailable-partitions", "unavailable",
+              is_flag=True, help="Only partitions without a live leader.")  # fmt: skip
+@click.option("--under-min-isr", "--under-min-isr-partitions", "under_min_isr",
+              is_flag=True, help="Only those below min.insync.replicas.")  # fmt: skip
+@click.option("--at-min-isr", "--at-min-isr-partitions", "at_min_isr",
+              is_flag=True, help="Only those at min.insync.replicas.")  # fmt: skip
+@click.option("--with-overrides", "--topics-with-overrides", "with_overrides",
+              is_flag=True, help="Only topics with configs of their own.")  # fmt: skip
 @bootstrap_options
 @json_option
 def describe(
     names: tuple[str, ...],
-    under_replicated: bool,
-    unavailable: bool,
     with_overrides: bool,
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
+    **filters: bool,
 ) -> int:
     """Show partitions, leaders, replicas and in-sync replicas (all topics by default)."""
-    if under_replicated + unavailable + with_overrides > 1:
-        raise UsageError("give one of --under-replicated, --unavailable, --with-overrides")
-    wanted = _FILTERS["under" if under_replicated else "unavailable" if unavailable else "all"]
+    given = [name for name, is_given in filters.items() if is_given]
+    if len(given) + with_overrides > 1:
+        known = ", ".join(f"--{name.replace('_', '-')}" for name in (*filters, "with_overrides"))
+        raise UsageError(f"give one of {known}")
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         found = admin.describe_topics(names or None)
         rows = sorted(found.values(), key=lambda topic: topic.name)
-        overrides = {topic.name: _overrides(admin, topic.name) for topic in rows}
+        configs = {topic.name: admin.describe_configs("topic", topic.name) for topic in rows}
+        adding = adding_replicas(admin, rows)
+    overrides = {name: _overrides(entries) for name, entries in configs.items()}
     if with_overrides:
         rows = [topic for topic in rows if overrides[topic.name]]
-    rows = [t._replace(partitions=tuple(filter(wanted, t.partitions))) for t in rows]
-    if under_replicated or unavailable:
+    for name in given:
+        wanted = FILTERS[name]
+        rows = [t._replace(partitions=tuple(
+            p for p in t.partitions
+            if wanted(p, adding.get((t.name, p.partition), 0), _min_isr(configs[t.name]))
+        )) for t in rows]  # fmt: skip
         rows = [topic for topic in rows if topic.partitions]
     if as_json:
         echo_json([{**_document(t), "configs": overrides[t.name]} for t in rows])
         return 0
     out = console()
     for topic in rows:
-        out.print(_table(topic, overrides[topic.name]))
+        out.print(_table(topic, overrides[topic.name], adding))
     return 0
 
 
-_FILTERS: dict[str, Callable[[PartitionDescription], bool]] = {
-    "all": lambda p: True,
-    "under": lambda p: len(p.isr) < len(p.replicas),
-    "unavailable": lambda p: p.leader < 0,
-}
-
-
-def _overrides(admin: Admin, topic: str) -> dict[str, str | None]:
+def _overrides(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
     """What is set on the topic itself."""
-    found = admin.describe_configs("topic", topic)
-    return {k: e.value for k, e in sorted(found.items()) if e.source == "DYNAMIC_TOPIC_CONFIG"}
+    return {k: e.value for k, e in sorted(entries.items()) if e.source == "DYNAMIC_TOPIC_CONFIG"}
+
+
+def _min_isr(entries: Mapping[str, ConfigEntry]) -> int:
+    return int(entries[MIN_ISR].value or 1)
 
 
 @topics.command("delete")
@@ -169,16 +181,22 @@ def delete(
 ) -> int:
     """Delete topics with all their data."""
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        if if_exists:
-            known = set(admin.list_topics(include_internal=True))
-            names = tuple(name for name in names if name in known)
-        if names:
-            admin.delete_topics(names)
+        outcomes = admin.try_delete_topics(names)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    deleted = [name for name, error in outcomes.items() if error is None]
+    failed = {name: error for name, error in outcomes.items()
+              if error and not (if_exists and error.code is unknown)}  # fmt: skip
     if as_json:
-        echo_json({"deleted": list(names)})
-    else:
-        click.echo(f"deleted {', '.join(names)}" if names else "nothing to delete")
-    return 0
+        rows = [{"topic": name, "error": e.code.name, "message": e.detail}
+                for name, e in failed.items()]  # fmt: skip
+        echo_json({"deleted": deleted, "failed": rows})
+        return EXIT_FAILED if failed else 0
+    if deleted or not failed:
+        click.echo(f"deleted {', '.join(deleted)}" if deleted else "nothing to delete")
+    for name, error in failed.items():
+        hint = "; --if-exists passes over it" if error.code is unknown else ""
+        click.echo(f"{name}: not deleted: {error}{hint}", err=True)
+    return EXIT_FAILED if failed else 0
 
 
 @topics.command("alter")
@@ -235,7 +253,7 @@ def _document(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-def _table(topic: TopicDescription, overrides: dict[str, str | None]) -> Table:
+def _table(topic: TopicDescription, overrides: Mapping[str, str | None], adding: Adding) -> Table:
     kind = " (internal)" if topic.is_internal else ""
     headings = "partition, >leader, >epoch, replicas, in sync, "
     configs = "".join(f"  {key}={value}" for key, value in overrides.items())
@@ -247,15 +265,15 @@ def _table(topic: TopicDescription, overrides: dict[str, str | None]) -> Table:
             str(p.leader_epoch),
             _ids(p.replicas),
             _ids(p.isr),
-            _remark(p),
+            _remark(p, adding.get((topic.name, p.partition), 0)),
         )
     return shown
 
 
-def _remark(partition: PartitionDescription) -> str:
+def _remark(partition: PartitionDescription, adding: int) -> str:
     if partition.leader < 0:
         return "[red]offline[/red]"
-    if len(partition.isr) < len(partition.replicas):
+    if FILTERS["under_replicated"](partition, adding, 0):
         return "[yellow]under-replicated[/yellow]"
     return ""
 

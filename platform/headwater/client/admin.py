@@ -14,11 +14,14 @@ from typing import Any, TypeVar
 
 from headwater.client.addresses import parse_bootstrap
 from headwater.client.admin_groups import GroupCalls
+from headwater.client.admin_quotas import QuotaCalls
 from headwater.client.admin_replicas import Outcomes, ReplicaCalls
 from headwater.client.admin_topics import TopicCalls
 from headwater.client.background import LoopThread
 from headwater.client.cluster import Cluster, ClusterOptions
+from headwater.client.errors import kafka_error
 from headwater.client.values import (
+    ClientQuotas,
     ClusterDescription,
     ConfigEntry,
     GroupDescription,
@@ -32,6 +35,7 @@ from headwater.client.values import (
     TopicDescription,
     TopicPartition,
 )
+from headwater.errors import KafkaError
 
 T = TypeVar("T")
 CALL_MARGIN_S = 5.0
@@ -69,6 +73,7 @@ class Admin:
         self._topics = TopicCalls(self._cluster)
         self._groups = GroupCalls(self._cluster)
         self._replicas = ReplicaCalls(self._cluster)
+        self._quotas = QuotaCalls(self._cluster)
         try:
             self._call(self._cluster.bootstrap(bootstrap_timeout_ms))
         except BaseException:
@@ -107,8 +112,19 @@ class Admin:
         self._call(self._topics.create(rows, timeout_ms, validate_only=validate_only))
 
     def delete_topics(self, topics: Iterable[str], *, timeout_ms: int = 30_000) -> None:
-        """Delete topics. Raises UnknownTopicOrPartitionError."""
-        self._call(self._topics.delete(list(topics), timeout_ms))
+        """Delete topics. Raises UnknownTopicOrPartitionError; the others are deleted all the same:
+        `try_delete_topics` tells which."""
+        outcomes = self.try_delete_topics(topics, timeout_ms=timeout_ms)
+        failed = [error for error in outcomes.values() if error is not None]
+        if failed:
+            raise kafka_error(failed[0].code, "; ".join(error.detail for error in failed))
+
+    def try_delete_topics(
+        self, topics: Iterable[str], *, timeout_ms: int = 30_000
+    ) -> dict[str, KafkaError | None]:
+        """Delete topics; per topic None, or why not. Raises KafkaError when nothing was done."""
+        names = list(dict.fromkeys(topics))
+        return self._call(self._topics.delete(names, timeout_ms)) if names else {}
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Names, sorted."""
@@ -154,6 +170,28 @@ class Admin:
             resource_type, name, dict(settings), validate_only=validate_only
         )
         self._call(work)
+
+    def describe_client_quotas(
+        self, entity: Mapping[str, str | None] | None = None
+    ) -> list[ClientQuotas]:
+        """The quotas of {"client-id": "app"}, {"user": None}, ...; without an entity, all of them.
+
+        The name None is the default of its type.
+        """
+        return self._call(self._quotas.describe(entity))
+
+    def alter_client_quotas(
+        self,
+        entity: Mapping[str, str | None],
+        quotas: Mapping[str, float | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set each quota, or remove it with None; others stay (KIP-546).
+
+        Raises UsageError, KafkaError(INVALID_REQUEST).
+        """
+        self._call(self._quotas.alter(entity, quotas, validate_only=validate_only))
 
     def list_offsets(
         self,

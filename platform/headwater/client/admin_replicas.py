@@ -152,7 +152,7 @@ class ReplicaCalls:
                 for p in t.partitions
             }
 
-        return await self._cluster.retrying("list reassignments", attempt)
+        return await self._cluster.retrying("list reassignments", attempt, timeout_ms)
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None

@@ -15,7 +15,7 @@ from headwater.client.values import (
     TopicDescription,
     TopicPartition,
 )
-from headwater.errors import ErrorCode, UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -124,27 +124,32 @@ class TopicCalls:
 
         await self._cluster.retrying("create topics", attempt)
 
-    async def delete(self, topics: list[str], timeout_ms: int) -> None:
-        """DeleteTopics at the controller."""
+    async def delete(self, topics: list[str], timeout_ms: int) -> dict[str, KafkaError | None]:
+        """DeleteTopics at the controller: per topic None, or why not. Those that may yet go are
+        tried again. Raises KafkaError when no topic has an outcome."""
+        outcomes: dict[str, KafkaError | None] = {}
+        late: set[str] = set()
 
         async def attempt() -> None:
+            left = [name for name in topics if name not in outcomes]
             node = await self._cluster.controller_node()
             connection = await self._cluster.connection(node)
             by_state = connection.version_for(DeleteTopicsRequest) > NAMES_DELETE_VERSION
             request = DeleteTopicsRequest(
-                topics=tuple(DeleteTopicState(name=n) for n in topics) if by_state else (),
-                topic_names=() if by_state else tuple(topics),
+                topics=tuple(DeleteTopicState(name=n) for n in left) if by_state else (),
+                topic_names=() if by_state else tuple(left),
                 timeout_ms=timeout_ms,
             )
             reply = await self._cluster.call(node, request, DeleteTopicsResponse)
-            rows = [
-                (r.name or str(r.topic_id), r.error_code, r.error_message) for r in reply.responses
-            ]
-            _raise_first(rows)
+            _take_deleted(reply, outcomes, late)
 
-        await self._cluster.retrying(
-            "delete topics", attempt, fatal=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-        )
+        try:
+            await self._cluster.retrying("delete topics", attempt)
+        except KafkaError as error:
+            if not outcomes:
+                raise
+            outcomes |= dict.fromkeys(set(topics) - outcomes.keys(), error)
+        return outcomes
 
     async def describe(self, names: list[str] | None) -> list[TopicDescription]:
         """Metadata of these topics, or of all."""
@@ -199,17 +204,27 @@ class TopicCalls:
         if resource_type not in RESOURCE_TYPES:
             raise UsageError(f"resource type {resource_type!r}: one of {', '.join(RESOURCE_TYPES)}")
         if resource_type == "broker" and name:
-            if not name.isdigit():
-                raise UsageError(f"broker {name!r} is not a broker id")
+            if not (name.isascii() and name.isdigit()):
+                raise UsageError(f"broker {name!r} is no broker id: give a number, as in 1")
             await self._cluster.any_node()
             return int(name)
         return await self._cluster.any_node()
+
+    async def _require_live(self, node: int) -> None:
+        """Raises BROKER_NOT_AVAILABLE for a broker that fresh metadata does not name, either."""
+        if node not in self._cluster.cache.brokers:
+            await self._cluster.refresh(())
+        running = self._cluster.cache.brokers
+        if node not in running:
+            text = f"no broker {node} runs; running are {sorted(running)}"
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text)  # not one to wait for
 
     async def describe_configs(self, resource_type: str, name: str) -> dict[str, ConfigEntry]:
         """DescribeConfigs of one resource."""
 
         async def attempt() -> dict[str, ConfigEntry]:
             node = await self._resource_node(resource_type, name)
+            await self._require_live(node)
             row = DescribeConfigsResource(
                 resource_type=RESOURCE_TYPES[resource_type],
                 resource_name=name,
@@ -236,7 +251,8 @@ class TopicCalls:
                 for c in answer.configs
             }
 
-        return await self._cluster.retrying("describe configs", attempt)
+        gone = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
+        return await self._cluster.retrying("describe configs", attempt, fatal=gone)
 
     async def alter_configs(
         self,
@@ -320,6 +336,25 @@ class TopicCalls:
             return self._cluster.cache.describe_cluster()
 
         return await self._cluster.retrying("describe cluster", attempt)
+
+
+def _take_deleted(
+    reply: DeleteTopicsResponse, outcomes: dict[str, KafkaError | None], late: set[str]
+) -> None:
+    """Note what became of each topic; raises the error of one that is to be asked again. A topic
+    whose deletion was `late` and that is unknown now was deleted."""
+    again: KafkaError | None = None
+    for row in reply.responses:
+        name, code = row.name or str(row.topic_id), error_code(row.error_code)
+        is_unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = kafka_error(code, f"{name}: {row.error_message or code.name}") if code else None
+        if error is not None and code.retriable and not is_unknown:
+            again = error
+            late.add(name)
+        else:
+            outcomes[name] = None if is_unknown and name in late else error
+    if again is not None:
+        raise again
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

@@ -9,13 +9,13 @@ request owns the next reply. A reply that is out of order closes the connection.
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 from collections import deque
 from typing import TypeVar, cast
 
 from headwater import __version__
 from headwater.errors import ErrorCode, KafkaError
+from headwater.sockets import tune
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.framing import decode_response, encode_request
@@ -53,9 +53,8 @@ class _Wire(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=4 * 1024 * 1024)
         sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sock is not None:
+            tune(sock)
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f"connection lost: {exc}" if exc else "connection closed by the broker"

@@ -27,6 +27,8 @@ Folders = dict[tuple[int, TopicPartition], str]
 
 PLAN_VERSION = 1
 ANY_FOLDER = "any"
+ROW = '{"topic": "t", "partition": 0, "replicas": [1, 2]}'
+"""For messages: what a row is like."""
 COMPLETE = "complete"
 IN_PROGRESS = "in progress"
 FAILED = "failed"
@@ -37,11 +39,7 @@ def read_plan(text: str, origin: str) -> Plan:
     rows = _rows(text, origin, "partitions")
     plan: Plan = {}
     for row in rows:
-        try:
-            tp = TopicPartition(str(row["topic"]), int(row["partition"]))
-            replicas = tuple(int(b) for b in row["replicas"])
-        except (KeyError, TypeError, ValueError) as e:
-            raise UsageError(f"{origin}: {row!r} is no row of a plan: {e!r}") from e
+        tp, replicas = _partition(row, origin), _replicas(row, origin)
         if tp in plan:
             raise UsageError(f"{origin}: {tp.topic}-{tp.partition} stands in it more than once")
         doubled = sorted(b for b, times in Counter(replicas).items() if times > 1)
@@ -54,43 +52,114 @@ def read_plan(text: str, origin: str) -> Plan:
     return plan
 
 
+def read_partitions(text: str, origin: str) -> list[TopicPartition]:
+    """Partitions to elect leaders of: `{"partitions": [{"topic": "t", "partition": 0}]}`, as
+    Kafka's tool takes them. Raises UsageError."""
+    found = [_partition(row, origin) for row in _rows(text, origin, "partitions")]
+    doubled = sorted({f"{tp.topic}-{tp.partition}" for tp in found if found.count(tp) > 1})
+    if doubled:
+        raise UsageError(f"{origin}: stand in it more than once: {', '.join(doubled)}")
+    if not found:
+        raise UsageError(f"{origin}: it holds no partitions")
+    return found
+
+
 def read_folders(text: str, origin: str) -> Folders:
     """The "log_dirs" of a plan that `read_plan` takes: one per replica, or "any" (KIP-113)."""
     found: Folders = {}
     for row in _rows(text, origin, "partitions"):
-        replicas, folders = row["replicas"], row.get("log_dirs")
+        folders = row.get("log_dirs")
         if folders is None:
             continue
-        tp = TopicPartition(str(row["topic"]), int(row["partition"]))
+        tp, replicas = _partition(row, origin), _replicas(row, origin)
         if not isinstance(folders, list) or len(folders) != len(replicas):
             where = f"{tp.topic}-{tp.partition}"
             raise UsageError(f"{origin}: {where}: log_dirs must name a folder, or any, per replica")
         for broker_id, folder in zip(replicas, folders, strict=True):
             if folder != ANY_FOLDER:
-                found[int(broker_id), tp] = str(folder)
+                found[broker_id, tp] = str(folder)
     return found
 
 
-def judge_folders(wanted: Folders, folders: Mapping[int, Sequence[LogDirDescription]]) -> list[str]:
-    """What is still to be said of replicas that are not in the folder wanted, one line each."""
-    told = []
+def judge_folders(
+    wanted: Folders, folders: Mapping[int, Sequence[LogDirDescription]]
+) -> dict[str, str]:
+    """What is still to be said of replicas that are not in the folder wanted: IN_PROGRESS or
+    FAILED and a word more, by `t-0 on broker 1`. `folders`: of the brokers that run."""
+    told = {}
     for (broker_id, tp), path in sorted(wanted.items()):
-        here = {row.path: row.replicas[tp].is_future for row in folders.get(broker_id, ())
-                if tp in row.replicas}  # fmt: skip
         name = f"{tp.topic}-{tp.partition} on broker {broker_id}"
+        if broker_id not in folders:
+            told[name] = f"{FAILED}, broker {broker_id} does not run: start it"
+            continue
+        here = _folders_of(tp, folders[broker_id])
         if here.get(path) is True:
-            told.append(f"{name}: {IN_PROGRESS}, to {path}")
+            told[name] = f"{IN_PROGRESS}, to {path}"
         elif path not in here:
-            told.append(f"{name}: {FAILED}, not in {path} and not on its way")
+            told[name] = f"{FAILED}, not in {path} and not on its way"
     return told
+
+
+def way_back(wanted: Folders, folders: Mapping[int, Sequence[LogDirDescription]]) -> Folders:
+    """The folder that each replica which is on its way is still served from: moved there, its
+    copy ends."""
+    found: Folders = {}
+    for (broker_id, tp), path in wanted.items():
+        here = _folders_of(tp, folders.get(broker_id, ()))
+        served = [at for at, is_future in here.items() if not is_future]
+        if here.get(path) is True and served:
+            found[broker_id, tp] = served[0]
+    return found
+
+
+def _folders_of(tp: TopicPartition, folders: Sequence[LogDirDescription]) -> dict[str, bool]:
+    """The folders that hold a replica; True: a copy on its way."""
+    return {row.path: row.replicas[tp].is_future for row in folders if tp in row.replicas}
 
 
 def read_topics(text: str, origin: str) -> list[str]:
     """Kafka's list of topics to move: `{"version": 1, "topics": [{"topic": "t"}]}`."""
-    try:
-        return [str(row["topic"]) for row in _rows(text, origin, "topics")]
-    except (KeyError, TypeError) as e:
-        raise UsageError(f"{origin}: a row without a topic") from e
+    return [_topic(row, origin) for row in _rows(text, origin, "topics")]
+
+
+def _value(row: Any, key: str, remedy: str, origin: str) -> Any:
+    """What a row has under `key`. Raises UsageError with the remedy."""
+    if not isinstance(row, dict):
+        raise UsageError(f"{origin}: {row!r} is no row: write an object, as in {ROW}")
+    if key not in row:
+        raise UsageError(f'{origin}: {row!r} has no "{key}": {remedy}, as in {ROW}')
+    return row[key]
+
+
+def _topic(row: Any, origin: str) -> str:
+    remedy = "name the topic"
+    value = _value(row, "topic", remedy, origin)
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{origin}: {row!r}: topic {value!r} is no name: {remedy}, as in {ROW}")
+    return value
+
+
+def _partition(row: Any, origin: str) -> TopicPartition:
+    """Digits in quotes are a number here, too: samples of Kafka's tools have had them."""
+    topic, remedy = _topic(row, origin), "give a whole number from 0 on"
+    value = _value(row, "partition", remedy, origin)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if not _is_id(value):
+        raise UsageError(f"{origin}: {row!r}: partition {value!r}: {remedy}, as in {ROW}")
+    return TopicPartition(topic, value)
+
+
+def _replicas(row: Any, origin: str) -> tuple[int, ...]:
+    remedy = "give a list of broker ids"
+    value = _value(row, "replicas", remedy, origin)
+    if not isinstance(value, list) or not all(map(_is_id, value)):
+        raise UsageError(f"{origin}: {row!r}: replicas {value!r}: {remedy}, as in {ROW}")
+    return tuple(value)
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and value >= 0  # True is an int of Python's, and 1.5 no id
 
 
 def _rows(text: str, origin: str, key: str) -> list[Any]:

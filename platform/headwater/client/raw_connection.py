@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from headwater import __version__
 from headwater.errors import ErrorCode, KafkaError
+from headwater.sockets import tune
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.schema import Message
@@ -37,8 +38,7 @@ class BlockingConnection:
         self._correlation_id = 0
         self._head = bytearray(_HEAD_BYTES)
         self.socket = socket.create_connection((host, port), timeout=HANDSHAKE_TIMEOUT_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        tune(self.socket)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         try:
             self._negotiate()

@@ -55,6 +55,13 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class ClientQuotas(NamedTuple):
+    """The quotas of one entity: {"client-id": "app"}, where the name None is the default."""
+
+    entity: dict[str, str | None]
+    quotas: dict[str, float]
+
+
 class Broker(NamedTuple):
     """A live broker's address."""
 

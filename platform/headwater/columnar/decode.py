@@ -28,7 +28,8 @@ _PROBLEMS = {
 
 
 class CorruptRecordsError(HeadwaterError):
-    """A batch failed its CRC or its records do not parse. The message names its base offset."""
+    """A batch failed its CRC, its records do not parse, or unpack to more than may be
+    (`headwater.records.compression`). The message names its base offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def decode_batches(
     if check_crc:
         _check_crcs(view, table)
     chunks = []
-    for body, part in _bodies(view, data, table, chunk_bytes_max):
+    for body, part in _bodies(view, data, table, chunk_bytes_max, f"{topic}-{partition}"):
         chunk = _Chunk(body, part, start_offset, end_offset)
         if chunk.rows:
             arrays = [chunk.column(field.name, topic, partition, columns) for field in schema]
@@ -164,7 +165,7 @@ def _check_crcs(view: memoryview | bytes | bytearray, table: Any) -> None:
 
 
 def _bodies(
-    view: memoryview | bytes | bytearray, data: Any, table: Any, chunk_bytes_max: int
+    view: memoryview | bytes | bytearray, data: Any, table: Any, chunk_bytes_max: int, where: str
 ) -> Iterator[tuple[Any, Any]]:
     """(bytes, batches whose bodies lie in them) per chunk, uncompressed.
 
@@ -189,7 +190,7 @@ def _bodies(
     ):
         body: bytes | memoryview = whole[begin:end]
         if codec:
-            body = _unpack(codec, body, int(table[i, k.AT_BASE_OFFSET]))
+            body = _unpack(codec, body, int(table[i, k.AT_BASE_OFFSET]), where)
         if packed and at + len(body) > chunk_bytes_max:
             yield np.frombuffer(b"".join(packed), np.uint8), table[first:i]
             packed, first, at = [], i, 0
@@ -200,12 +201,12 @@ def _bodies(
     yield np.frombuffer(b"".join(packed), np.uint8), table[first:]
 
 
-def _unpack(codec: int, body: bytes | memoryview, base_offset: int) -> bytes:
+def _unpack(codec: int, body: bytes | memoryview, base_offset: int, where: str) -> bytes:
     try:
         return decompress(codec, body)
     except KafkaError as error:
         raise CorruptRecordsError(
-            f"the batch at offset {base_offset} does not decompress: {error}"
+            f"{where}: the batch at offset {base_offset} does not decompress: {error}"
         ) from error
 
 

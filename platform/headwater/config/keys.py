@@ -36,6 +36,8 @@ def _twins() -> tuple[ConfigKey, ...]:
     )
 
 
+UNLIMITED = -1
+
 TOPIC_KEYS: dict[str, ConfigKey] = {row.name: row for row in TOPIC_ROWS}
 BROKER_KEYS: dict[str, ConfigKey] = {row.name: row for row in (*BROKER_ROWS, *_twins())}
 
@@ -88,6 +90,31 @@ def broker_key(name: str) -> ConfigKey:
 def check_topic_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
     """The typed overrides of one topic. Raises UsageError at the first bad one."""
     return {name: topic_key(name).parse(text) for name, text in overrides.items()}
+
+
+def check_topic_together(overrides: Mapping[str, str]) -> None:
+    """What may not be said of one topic at once; a broker's defaults are not looked at, as each may
+    have its own. For a change that is asked for: what is stored already counts as it is.
+
+    Raises UsageError.
+    """
+    values = check_topic_overrides(overrides)
+    _check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
+    if values.get("remote.storage.enable"):
+        for name in ("retention.ms", "retention.bytes"):
+            local = f"local.{name}"
+            if values.get(name) != UNLIMITED:
+                if values.get(local) == UNLIMITED and name in values:
+                    raise UsageError(f"config {local}: -1 is no limit, {name} is {values[name]}")
+                _check_order(values, local, name)
+
+
+def _check_order(values: Mapping[str, Value], low: str, high: str) -> None:
+    if low in values and high in values and cast(int, values[low]) > cast(int, values[high]):
+        raise UsageError(
+            f"config {low}: value {values[low]} is not valid with {high}={values[high]}; "
+            f"use one that is not larger"
+        )
 
 
 def topic_defaults(broker: Mapping[str, str]) -> dict[str, Value]:
@@ -147,6 +174,7 @@ __all__ = [
     "broker_key",
     "broker_values",
     "check_topic_overrides",
+    "check_topic_together",
     "topic_defaults",
     "topic_key",
     "topic_values",

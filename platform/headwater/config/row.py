@@ -82,6 +82,8 @@ class ConfigKey:
                 raise self._refusal(text, "use true or false")
             return text.lower() == "true"
         try:
+            if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of any script
+                raise ValueError(text)
             return float(text) if self.kind is Kind.DOUBLE else int(text)
         except ValueError:
             raise self._refusal(text, f"use a number of type {self.kind.value}") from None

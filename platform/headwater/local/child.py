@@ -7,6 +7,7 @@ a pipe: EOF there, even by our own death, means "drain, then exit".
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -87,7 +88,9 @@ class Child:
         """Signal the process, if it is still there."""
         with self._lock:
             if self._process.returncode is None:
-                os.kill(self._process.pid, signum)
+                # It may have ended by itself, and been reaped, a moment ago.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._process.pid, signum)
 
     def ask_to_stop(self) -> None:
         """EOF on its stdin, or SIGTERM for a program that does not watch it."""

@@ -114,6 +114,11 @@ class MetadataStore(Protocol):
         """The node at `path`. Raises NoNodeError."""
         ...
 
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes at these paths, None where there is none. Of any number: in few requests,
+        so not all of one moment."""
+        ...
+
     async def children(self, path: str) -> list[str]:
         """Sorted child names. Raises NoNodeError."""
         ...

@@ -8,7 +8,9 @@ length-prefixed raw blocks); raw snappy is read too. lz4: the standard frame wit
 from __future__ import annotations
 
 import mmap
+import os
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
 
 import cramjam
@@ -18,6 +20,17 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 SNAPPY_BLOCK_BYTES = 32 * 1024
 LZ4_BLOCK_BYTES = 64 * 1024
 
+UNPACKED_BYTES_MAX = 256 << 20
+"""One batch may be so large unpacked. Generous, as message.max.bytes bounds only what is packed: it
+keeps 32 KB that unpack to a gigabyte from taking a reader's memory."""
+UNPACKED_BYTES_HIGHEST = 1 << 30
+"""What the setting may ask for: Arrow's offsets are 32-bit."""
+UNPACKED_VARIABLE = "HEADWATER_UNPACKED_BATCH_BYTES_MAX"
+"""The environment variable that sets another bound, for every reader in a process."""
+_FIRST_RATIO = 16
+"""Room at first for so many times the packed bytes: more than most need, and cheap to take."""
+_FIRST_BYTES = 4096
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 # Magic, FLG (version 01, independent blocks), BD (64 KiB), and the header checksum of those two.
@@ -25,6 +38,7 @@ _LZ4_HEADER = bytes.fromhex("04224d18604082")
 _LZ4_END = bytes(4)
 _LZ4_STORED = 0x80000000
 _NO_ROOM = "failed to write whole buffer"
+_SNAPPY_LENGTH_BYTES = 5
 _INT32 = struct.Struct(">i")
 _UINT32_LE = struct.Struct("<I")
 
@@ -58,19 +72,67 @@ def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
     return b"".join(out)
 
 
-def _decompress_snappy(data: memoryview) -> bytes:
+class _TooLargeError(Exception):
+    """More bytes than may be."""
+
+
+def unpacked_limit(environment: Mapping[str, str]) -> int:
+    """How large one batch may be unpacked, in bytes. Raises UsageError for a bad setting."""
+    text = environment.get(UNPACKED_VARIABLE, str(UNPACKED_BYTES_MAX))
+    if not text.isdecimal() or not 0 < int(text) <= UNPACKED_BYTES_HIGHEST:
+        raise UsageError(
+            f"{UNPACKED_VARIABLE}={text!r} is no number of bytes from 1 to {UNPACKED_BYTES_HIGHEST}"
+        )
+    return int(text)
+
+
+def _snappy_block(block: memoryview, room: int) -> bytes:
+    """One raw block; it says its size at its start, as a varint. Raises _TooLargeError."""
+    claimed = shift = 0
+    for byte in block[:_SNAPPY_LENGTH_BYTES]:
+        claimed |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if claimed > room:
+        raise _TooLargeError
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _decompress_snappy(data: memoryview, size_max: int) -> bytes:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return bytes(cramjam.snappy.decompress_raw(data))
-    out = []
-    at = len(_XERIAL_HEADER)
+        return _snappy_block(data, size_max)
+    out: list[bytes] = []
+    at, room = len(_XERIAL_HEADER), size_max
     while at < len(data):
         size = _INT32.unpack_from(data, at)[0]
         at += 4
         if size < 0 or at + size > len(data):
             raise ValueError(f"snappy block of {size} bytes in {len(data) - at}")
-        out.append(bytes(cramjam.snappy.decompress_raw(data[at : at + size])))
+        out.append(_snappy_block(data[at : at + size], room))
+        room -= len(out[-1])
         at += size
     return b"".join(out)
+
+
+def _decompress_into(codec: Compression, data: memoryview, size_max: int) -> bytes:
+    """gzip, lz4, zstd: into room that ends. Raises _TooLargeError, cramjam.DecompressionError."""
+    library = getattr(cramjam, codec.name.lower())
+    first = len(data) * _FIRST_RATIO + _FIRST_BYTES
+    try:
+        if first < size_max:
+            small = bytearray(first)
+            return bytes(memoryview(small)[: library.decompress_into(data, small)])
+    except cramjam.DecompressionError as e:
+        if _NO_ROOM not in str(e):
+            raise
+    try:
+        with mmap.mmap(-1, size_max) as room:  # pages come as they are written
+            return room[: library.decompress_into(data, room)]
+    except cramjam.DecompressionError as e:
+        if _NO_ROOM in str(e):
+            raise _TooLargeError from e
+        raise
 
 
 def _compress_lz4(data: bytes | bytearray | memoryview) -> bytes:
@@ -107,26 +169,27 @@ def compress(
 def decompress(
     codec: int, data: bytes | bytearray | memoryview, size_max: int | None = None
 ) -> bytes:
-    """The plain bytes. Raises KafkaError: CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE.
+    """The plain bytes. Raises KafkaError: CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, and
+    MESSAGE_TOO_LARGE when there are more than `size_max`, before they take the memory.
 
-    With `size_max`, MESSAGE_TOO_LARGE for more than that, before it takes the memory: 32 KB of zstd
-    can be a gigabyte.
+    Without `size_max` it is what the process may unpack (`unpacked_limit` of its environment).
     """
     if codec == Compression.NONE:
         return bytes(data)
     if codec > Compression.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec}")
     name = Compression(codec).name.lower()
+    limit = unpacked_limit(os.environ) if size_max is None else size_max
+    view = memoryview(data)
     try:
         if codec == Compression.SNAPPY:
-            return _decompress_snappy(memoryview(data))  # which grows 22 times at most
-        library = getattr(cramjam, name)
-        if size_max is None:
-            return bytes(library.decompress(data))
-        with mmap.mmap(-1, size_max) as room:  # pages come as they are written
-            return room[: library.decompress_into(data, room)]
+            return _decompress_snappy(view, limit)
+        return _decompress_into(Compression(codec), view, limit)
+    except _TooLargeError as e:
+        remedy = (
+            f"raise {UNPACKED_VARIABLE} to read it" if size_max is None else "send smaller ones"
+        )
+        text = f"{name}: {len(view)} bytes are more than {limit} bytes unpacked: {remedy}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text) from e
     except (cramjam.DecompressionError, ValueError, struct.error) as e:
-        if size_max is not None and _NO_ROOM in str(e):
-            text = f"{name}: a batch of more than {size_max} bytes unpacked: send smaller ones"
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text) from e
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name}: {e}") from e

@@ -19,7 +19,8 @@ from headwater.records.batch import (
     BatchHeader,
 )
 from headwater.records.builder import NO_TIMESTAMP, seal
-from headwater.records.compression import compress, decompress
+from headwater.records.compression import compress
+from headwater.records.record import unpack_batch
 from headwater.records.varint import read_varint, varint_of
 
 
@@ -39,9 +40,8 @@ class Span(NamedTuple):
 
 
 def payload_of(batch: memoryview) -> bytes:
-    """The decompressed records of a batch. Raises KafkaError(CORRUPT_MESSAGE)."""
-    header = BatchHeader._make(HEADER.unpack_from(batch))
-    return decompress(header.compression, batch[HEADER_BYTES : header.size_bytes])
+    """The decompressed records of a batch. Raises KafkaError that names its offset."""
+    return unpack_batch(batch, 0, BatchHeader._make(HEADER.unpack_from(batch)))
 
 
 def spans(payload: bytes, header: BatchHeader) -> list[Span]:

@@ -149,6 +149,17 @@ def check_batch(view: memoryview, at: int, header: BatchHeader) -> None:
         )
 
 
+def unpack_batch(
+    view: memoryview, at: int, header: BatchHeader, size_max: int | None = None
+) -> bytes:
+    """The plain records of the batch at byte `at`. Raises KafkaError that names its offset."""
+    packed = view[at + HEADER_BYTES : at + header.size_bytes]
+    try:
+        return decompress(header.compression, packed, size_max)
+    except KafkaError as e:
+        raise KafkaError(e.code, f"batch at offset {header.base_offset}: {e.detail}") from e
+
+
 def decode_batch(
     view: memoryview,
     at: int,
@@ -157,8 +168,7 @@ def decode_batch(
     unpacked_bytes_max: int | None = None,
 ) -> list[Record]:
     """The records of the batch at byte `at`, from `start_offset` on. Raises KafkaError."""
-    packed = view[at + HEADER_BYTES : at + header.size_bytes]
-    payload = decompress(header.compression, packed, unpacked_bytes_max)
+    payload = unpack_batch(view, at, header, unpacked_bytes_max)
     try:
         return decode_payload(payload, header, start_offset)
     except (ValueError, IndexError) as e:

@@ -86,6 +86,13 @@ class MemoryTree:
         """One node. Raises NoNodeError."""
         return self._entry(path).node
 
+    def find(self, path: str) -> Node | None:
+        """One node, or None."""
+        try:
+            return self.get(path)
+        except NoNodeError:
+            return None
+
     def children(self, path: str) -> list[str]:
         """Child names. Raises NoNodeError."""
         return sorted(self._entry(path).children)
@@ -252,6 +259,11 @@ class MemoryStore(StoreClient):
         """The node at `path`. Raises NoNodeError."""
         await self._reach()
         return self._tree.get(path)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes at these paths, None where there is none."""
+        await self._reach()
+        return [self._tree.find(path) for path in paths]
 
     async def children(self, path: str) -> list[str]:
         """Sorted child names. Raises NoNodeError."""

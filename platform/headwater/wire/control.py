@@ -15,6 +15,8 @@ from uuid import UUID
 from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 FORMAT_VERSION = 0
+METADATA_NOT_TAKEN = -1
+"""No metadata came with the LeaderAndIsr, or its broker is of a release that skips it."""
 
 
 class Control(Message):
@@ -95,6 +97,34 @@ class PartitionError(Struct):
 
 
 @wire_schema
+class BrokerConfigs(Struct):
+    """The dynamic configs of one broker, or with an empty name of all brokers (KIP-226)."""
+
+    name: str = wire("string")
+    configs: tuple[ConfigEntry, ...] = wire(ConfigEntry, array=True)
+
+
+@wire_schema
+class MetadataPart(Struct):
+    """What an UpdateMetadata would tell, inside a LeaderAndIsr: one call instead of two.
+
+    The live brokers, and the partitions that are told alike, are those of the LeaderAndIsr.
+    """
+
+    cluster_id: str = wire("string")
+    full: bool = wire("bool")
+    topics: tuple[TopicState, ...] = wire(TopicState, array=True)
+    partitions: tuple[PartitionState, ...] = wire(PartitionState, array=True)
+    """Only those that the LeaderAndIsr does not tell, or tells otherwise: these count."""
+    broker_configs: tuple[BrokerConfigs, ...] | None = wire(
+        BrokerConfigs, array=True, nullable="0+", default=None
+    )
+    client_quotas: tuple[BrokerConfigs, ...] | None = wire(
+        BrokerConfigs, array=True, nullable="0+", default=None, tag=0, tagged="0+"
+    )
+
+
+@wire_schema
 class LeaderAndIsrRequest(Control):
     """Controller -> broker: become leader or follower of these partitions."""
 
@@ -105,6 +135,10 @@ class LeaderAndIsrRequest(Control):
     partitions: tuple[PartitionState, ...] = wire(PartitionState, array=True)
     topics: tuple[TopicState, ...] = wire(TopicState, array=True)
     live_leaders: tuple[LiveBroker, ...] = wire(LiveBroker, array=True)
+    metadata: MetadataPart | None = wire(
+        MetadataPart, nullable="0+", default=None, tag=0, tagged="0+"
+    )
+    """To be applied after the replicas; a broker that does not know it says nothing of it."""
 
 
 @wire_schema
@@ -113,6 +147,8 @@ class LeaderAndIsrReply(Control):
 
     error_code: int = wire("int16")
     partitions: tuple[PartitionError, ...] = wire(PartitionError, array=True)
+    metadata_error_code: int = wire("int16", default=METADATA_NOT_TAKEN, tag=0, tagged="0+")
+    """The outcome of `metadata`, if that was applied."""
 
 
 @wire_schema
@@ -145,14 +181,6 @@ class StopReplicaReply(Control):
 
 
 @wire_schema
-class BrokerConfigs(Struct):
-    """The dynamic configs of one broker, or with an empty name of all brokers (KIP-226)."""
-
-    name: str = wire("string")
-    configs: tuple[ConfigEntry, ...] = wire(ConfigEntry, array=True)
-
-
-@wire_schema
 class UpdateMetadataRequest(Control):
     """Controller -> broker: the cluster as clients shall see it; `full` replaces everything."""
 
@@ -168,6 +196,10 @@ class UpdateMetadataRequest(Control):
         BrokerConfigs, array=True, nullable="0+", default=None
     )
     """All of them; null: as they were."""
+    client_quotas: tuple[BrokerConfigs, ...] | None = wire(
+        BrokerConfigs, array=True, nullable="0+", default=None, tag=0, tagged="0+"
+    )
+    """All client quotas by entity path (`users/U/clients/C`, `ips/A`); null: as they were."""
 
 
 @wire_schema

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.client.connection import Connection, open_connection
+from headwater.config.layers import BrokerSettings
 from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Create, Set
 from headwater.wire.apis import k33_alter_configs as k33
@@ -28,6 +29,8 @@ from headwater.wire.schema import decode, encode
 from headwater_broker.api.k33_alter_configs import alter_configs
 from headwater_broker.api.k44_incremental_alter_configs import incremental_alter_configs
 from headwater_broker.cluster import znodes
+from headwater_broker.cluster.controller.admin import AdminExecutor
+from headwater_broker.cluster.controller.events import TopicResult
 from solo_broker import SoloBroker
 from unit.api.test_moving import context, play, standby
 from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
@@ -232,6 +235,13 @@ async def describe(
     return {row.name: row for row in reply.results[0].configs}
 
 
+async def described(c: Connection, keys: tuple[str, ...] | None) -> set[str]:
+    """The names of the configs of topic t that an answer to these keys has."""
+    row = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=keys)
+    reply = await c.call(DescribeConfigsRequest(resources=(row,)), DescribeConfigsResponse)
+    return {found.name for found in reply.results[0].configs}
+
+
 def serve(folder: Path, story: Any, **properties: str) -> None:
     async def main() -> None:
         async with SoloBroker(folder, **properties) as broker:
@@ -240,6 +250,16 @@ def serve(folder: Path, story: Any, **properties: str) -> None:
             connection.close()
 
     asyncio.run(main())
+
+
+def test_no_list_of_keys_and_an_empty_one_mean_all(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        everything = await described(c, None)
+        assert await described(c, ()) == everything and len(everything) > 20
+        assert await described(c, ("segment.bytes",)) == {"segment.bytes"}
+
+    serve(tmp_path, story)
 
 
 def test_what_is_told_of_a_dynamic_config(tmp_path: Path) -> None:
@@ -303,3 +323,20 @@ def test_created_topics_tell_their_effective_configs() -> None:
         assert found["retention.ms"] == ("604800000", DEFAULT)
 
     play(story, brokers=1)
+
+
+def test_topics_made_after_a_change_of_settings_tell_the_new_ones() -> None:
+    given = [BrokerSettings(), BrokerSettings({"log.retention.ms": "5000"})]
+    executor = AdminExecutor(lambda: given[0])
+
+    def retention(**overrides: str) -> str | None:
+        made = executor._created(TopicResult(name="t", configs=overrides))
+        return {c.name: c.value for c in made.configs or ()}["retention.ms"]
+
+    assert (retention(), retention(**{"retention.ms": "7"}), retention()) == (
+        "604800000",
+        "7",
+        "604800000",
+    )
+    del given[0]
+    assert (retention(), retention(**{"retention.ms": "7"})) == ("5000", "7")

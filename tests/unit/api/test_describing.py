@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from headwater.client.admin import Admin
-from headwater.client.connection import Connection, open_connection
+from headwater.client.connection import Connection
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.client.values import ReplicaInfo, TopicPartition
 from headwater.errors import ErrorCode
@@ -39,8 +38,8 @@ from headwater.wire.apis.k75_describe_topic_partitions import (
     TopicRequest,
 )
 from solo_broker import SoloBroker
+from unit.server.test_data_plane import serve
 
-Story = Callable[[SoloBroker, Connection], Awaitable[None]]
 NOW_MS = 1_795_000_000_000
 
 
@@ -54,19 +53,6 @@ class Denies:
         self, principal: Principal, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         return (operation, resource) != self._refused
-
-
-def serve(folder: Path, story: Story, authorizer: Denies | None = None, **properties: str) -> None:
-    async def main() -> None:
-        broker = SoloBroker(folder, **properties)
-        if authorizer is not None:
-            broker.authorizer = authorizer
-        async with broker:
-            connection = await open_connection("127.0.0.1", broker.port)
-            await asyncio.wait_for(story(broker, connection), 30)
-            connection.close()
-
-    asyncio.run(main())
 
 
 async def write(c: Connection, topic: str, *, pid: int = -1, sequence: int = -1) -> None:

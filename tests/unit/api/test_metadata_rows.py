@@ -19,6 +19,9 @@ from headwater.wire.apis.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from headwater.wire.apis.k19_create_topics import CreatableTopicResult, CreateTopicsResponse
+from headwater.wire.schema import encode
+from headwater_broker.api import refused_topics
 from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, creatable
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import Scenario
@@ -67,6 +70,42 @@ def test_a_dead_leader_is_none(tmp_path: Path, version: int) -> None:
         broker.create_topic("t", replicas=(1, 2, 3), leader=3)
         told = await row(c, version)
         assert (told.error_code, told.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+
+    serve(tmp_path, scenario)
+
+
+async def look(c: Connection, name: str) -> ErrorCode:
+    """The code of a topic that may be created on demand."""
+    request = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
+    (topic,) = (await c.call(request, MetadataResponse, version=12)).topics
+    return ErrorCode(topic.error_code)
+
+
+def test_why_a_topic_was_not_created_on_demand_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        code, asked = ErrorCode.INVALID_REPLICATION_FACTOR, 0
+        create = broker.forward
+
+        async def refuse(key: int, version: int, body: bytes, principal: str) -> bytes:
+            nonlocal asked
+            asked += 1
+            row = CreatableTopicResult(name="wide", error_code=code, error_message="2 of 5 live")
+            return encode(CreateTopicsResponse(topics=(row,)), version)
+
+        monkeypatch.setattr(broker, "forward", refuse)
+        assert await look(c, "wide") == ErrorCode.LEADER_NOT_AVAILABLE, "it is being tried"
+        assert [await look(c, "wide") for _ in range(3)] == [code] * 3
+        assert asked == 1, "and the controller is left alone for a while"
+        monkeypatch.setattr(refused_topics, "TOLD_FOR_S", 0.0)
+        code = ErrorCode.REQUEST_TIMED_OUT
+        broker.services.refused_topics.put("wide", code, broker.services.clock)
+        told = [await look(c, "wide") for _ in range(3)]
+        assert set(told) == {ErrorCode.LEADER_NOT_AVAILABLE} and asked > 1, "it may yet be made"
+        monkeypatch.setattr(broker, "forward", create)
+        while await look(c, "wide") is not ErrorCode.NONE:
+            await asyncio.sleep(0)
 
     serve(tmp_path, scenario)
 

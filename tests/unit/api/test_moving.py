@@ -148,6 +148,20 @@ def test_a_preferred_leader_comes_back_on_request(version: int) -> None:
     play(story)
 
 
+def test_an_unknown_kind_of_election_moves_nobody() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        row = TopicPartitions(topic="t", partitions=(0,))
+        for asked in cluster.all():
+            request = ElectLeadersRequest(election_type=7, topic_partitions=(row,))
+            reply = await elect_leaders(context(asked, 2), request)
+            assert reply.error_code == ErrorCode.INVALID_REQUEST
+            assert reply.replica_election_results == ()
+
+    play(story)
+
+
 def test_an_unclean_election_only_where_nobody_leads() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]

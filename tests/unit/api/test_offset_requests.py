@@ -18,6 +18,12 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from headwater.wire.apis.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from headwater_broker.groups.service import OFFSETS_TOPIC
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import Scenario
@@ -81,6 +87,25 @@ def test_what_cannot_be_committed_is_told_and_the_rest_commits(tmp_path: Path) -
         }
         assert await fetched(c, 0, 1) == {0: (7, "note", 0), 1: (-1, "", 0)}, "no error for none"
         assert await fetched(c, wants_all=True) == {0: (7, "note", 0)}
+
+    serve(tmp_path, scenario)
+
+
+def test_offsets_of_what_does_not_exist_are_not_deleted(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        assert await commit(c, ("t", 0, 7, ""), ("t", 1, 8, "")) == {("t", 0): 0, ("t", 1): 0}
+        rows = tuple(
+            OffsetDeleteRequestTopic(
+                name=name, partitions=(OffsetDeleteRequestPartition(partition_index=index),)
+            )
+            for name, index in (("t", 0), ("t", 2), ("nope", 0))
+        )
+        request = OffsetDeleteRequest(group_id="g", topics=rows)
+        reply = await c.call(request, OffsetDeleteResponse)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        codes = [(t.name, p.error_code) for t in reply.topics for p in t.partitions]
+        assert (reply.error_code, codes) == (0, [("t", 0), ("t", unknown), ("nope", unknown)])
+        assert await fetched(c, wants_all=True) == {1: (8, "", 0)}
 
     serve(tmp_path, scenario)
 

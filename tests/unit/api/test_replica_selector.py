@@ -22,24 +22,13 @@ from headwater.wire.apis.k01_fetch import (
     ReplicaState,
 )
 from solo_broker import BROKER_EPOCH, SoloBroker
-from unit.server.test_data_plane import Scenario, batch, fetch, fetch_request, produce
+from unit.server.test_data_plane import batch, fetch, fetch_request, produce, serve
 from whole_cluster import served_in_racks
 
 FOREVER_MS = 2**31 - 1
 """Longer than any of these tests may take."""
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACKS = {1: "a", 2: "b", 3: "b", 4: "b"}
-
-
-def serve(folder: Path, scenario: Scenario, selector: str = RACK_AWARE_SELECTOR) -> None:
-    async def run() -> None:
-        broker = SoloBroker(folder, replica_selector_class=selector)
-        broker.racks = RACKS
-        async with broker:
-            connection = await open_connection("127.0.0.1", broker.port)
-            await asyncio.wait_for(scenario(broker, connection), 30)
-            connection.close()
-
-    asyncio.run(run())
 
 
 async def follow(c: Connection, topic_id: UUID, replica: int, offset: int) -> None:
@@ -76,7 +65,7 @@ def test_the_leader_sends_to_an_in_sync_follower_of_the_rack_that_holds_the_offs
         await follow(c, topic_id, 2, 4)
         assert await asked(c, 4, "b") == (2, 0), "only one is there yet"
 
-    serve(tmp_path, scenario)
+    serve(tmp_path, scenario, racks=RACKS, replica_selector_class=RACK_AWARE_SELECTOR)
 
 
 def test_without_the_selector_the_leader_serves_all(tmp_path: Path) -> None:
@@ -86,7 +75,7 @@ def test_without_the_selector_the_leader_serves_all(tmp_path: Path) -> None:
         await follow(c, topic_id, 2, 1)
         assert await asked(c, 0, "b") == (-1, len(batch()))
 
-    serve(tmp_path, scenario, "org.apache.kafka.common.replica.LeaderSelector")
+    serve(tmp_path, scenario, racks=RACKS, replica_selector_class=LEADER_SELECTOR)
 
 
 def test_an_incremental_fetch_names_who_is_preferred(tmp_path: Path) -> None:
@@ -106,7 +95,7 @@ def test_an_incremental_fetch_names_who_is_preferred(tmp_path: Path) -> None:
         )
         assert [p.preferred_read_replica for t in told.responses for p in t.partitions] == [2]
 
-    serve(tmp_path, scenario)
+    serve(tmp_path, scenario, racks=RACKS, replica_selector_class=RACK_AWARE_SELECTOR)
 
 
 def test_a_follower_serves_its_rack_up_to_its_high_watermark(tmp_path: Path) -> None:
@@ -135,7 +124,7 @@ def test_a_follower_serves_its_rack_up_to_its_high_watermark(tmp_path: Path) -> 
         gone = await fetch(c, "t", 0, rack_id="a")
         assert gone.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    serve(tmp_path, scenario)
+    serve(tmp_path, scenario, racks=RACKS, replica_selector_class=RACK_AWARE_SELECTOR)
 
 
 def test_followers_hear_of_a_new_high_watermark_without_waiting_for_data(tmp_path: Path) -> None:
@@ -169,7 +158,7 @@ def test_followers_hear_of_a_new_high_watermark_without_waiting_for_data(tmp_pat
         for connection in other.values():
             connection.close()
 
-    serve(tmp_path, scenario)
+    serve(tmp_path, scenario, racks=RACKS, replica_selector_class=RACK_AWARE_SELECTOR)
 
 
 def test_our_consumer_reads_in_its_rack_and_from_the_leader_when_that_one_dies(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from headwater.cli.groups import groups
 from headwater.cli.main import run_command
 from headwater.cli.reassign import reassign
 from headwater.cli.topics import topics
+from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater_broker.replication.quota import UNLIMITED
 from whole_cluster import ServedCluster
 
@@ -120,6 +122,87 @@ def test_configs_tell_default_source_type_and_meaning(c: ServedCluster) -> None:
     run(c, "configs", "alter", "brokers", "--unset", "log.retention.ms")
     run(c, "configs", "alter", "broker", "1", "--unset", "log.retention.ms")
     assert retention("1") == ("604800000", "DEFAULT_CONFIG")
+
+
+def test_client_quotas_are_set_shown_and_taken_back(c: ServedCluster) -> None:
+    rate = "producer_byte_rate"
+    run(c, "configs", "alter", "client", "app", "--set", f"{rate}=1024", "--validate-only")
+    assert told(c, "configs", "describe", "quotas") == []
+    run(c, "configs", "alter", "client", "app", "--set", f"{rate}=1024")
+    run(c, "configs", "alter", "clients", "--of-user", "u", "--set", "request_percentage=12.5")
+    run(c, "configs", "alter", "ip", "10.0.0.1", "--set", "connection_creation_rate=5")
+    app = {"entity": {"client-id": "app"}, "quotas": {rate: 1024.0}}
+    assert told(c, "configs", "describe", "client", "app") == [app]
+    every = told(c, "configs", "describe", "quotas")
+    assert len(every) == 3 and app in every
+    pair = {"user": "u", "client-id": None}
+    assert {"entity": pair, "quotas": {"request_percentage": 12.5}} in every
+    shown = run(c, "configs", "describe", "quotas").stdout
+    assert "client-id app" in shown and "client-id <default>" in shown and "1024" in shown
+    for arguments, words in (
+        (("client", "app", "--set", f"{rate}=fast"), "not a number"),
+        (("client", "app", "--set", "controller_mutation_rate=1"), "KIP-599"),
+        (("client", "--set", f"{rate}=1"), "which client?"),
+        (("clients", "app", "--set", f"{rate}=1"), "write `client app`"),
+        (("user", "u", "--of-user", "v", "--set", f"{rate}=1"), "--of-user"),
+        (("quotas", "--set", f"{rate}=1"), "shows all"),
+    ):
+        assert words in run(c, "configs", "alter", *arguments, code=2).stderr
+    refused = run(c, "configs", "alter", "client", "app", "--set", f"{rate}=0", code=1).stderr
+    assert "clients/app" in refused and "greater than 0" in refused
+    run(c, "configs", "alter", "client", "app", "--unset", rate)
+    run(c, "configs", "alter", "clients", "--of-user", "u", "--unset", "request_percentage")
+    run(c, "configs", "alter", "ip", "10.0.0.1", "--unset", "connection_creation_rate")
+    assert told(c, "configs", "describe", "quotas") == []
+
+
+def test_deleting_tells_what_is_gone_and_what_is_not(c: ServedCluster) -> None:
+    for name in ("a", "b", "c", "d"):
+        run(c, "topics", "create", name)
+    half = run(c, "topics", "delete", "a", "never-made", code=1)
+    assert half.stdout == "deleted a\n"
+    assert "never-made: not deleted: UNKNOWN_TOPIC_OR_PARTITION" in half.stderr
+    assert "--if-exists" in half.stderr
+    found = told(c, "topics", "delete", "b", "never-made", "b", code=1)
+    assert found["deleted"] == ["b"], "named twice, deleted once"
+    assert [(row["topic"], row["error"]) for row in found["failed"]] == [
+        ("never-made", "UNKNOWN_TOPIC_OR_PARTITION")
+    ]
+    run(c, "topics", "delete", "c", "never-made", "--if-exists")
+    assert "nothing to delete" in run(c, "topics", "delete", "c", "--if-exists").stdout
+    with Admin(c.bootstrap) as admin:
+        with pytest.raises(UnknownTopicOrPartitionError, match="never-made"):
+            admin.delete_topics(["d", "never-made"])
+        assert admin.list_topics() == []
+
+
+def test_configs_are_set_from_a_file(c: ServedCluster, tmp_path: Path) -> None:
+    run(c, "topics", "create", "conf")
+    file = tmp_path / "topic.properties"
+    file.write_text("# of the topic\nretention.ms=9000\ncleanup.policy=compact,delete\n")
+    run(c, "configs", "alter", "topic", "conf", "--add-config-file", str(file), "--set",
+        "segment.bytes=1048576")  # fmt: skip
+    values = {k: row["value"] for k, row in told(c, "configs", "describe", "topic", "conf").items()}
+    assert values == {
+        "retention.ms": "9000",
+        "cleanup.policy": "compact,delete",
+        "segment.bytes": "1048576",
+    }
+    twice = run(c, "configs", "alter", "topic", "conf", "--set-file", str(file), "--unset",
+                "retention.ms", code=2)  # fmt: skip
+    assert f"retention.ms: given to both {file} and --unset" in twice.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [("99", 1, "no broker 99 runs; running are [0, 1, 2]"), ("²", 2, "'²' is no broker id")],
+)
+def test_configs_of_no_broker_are_refused_at_once(
+    c: ServedCluster, name: str, code: int, words: str
+) -> None:
+    began = time.monotonic()
+    assert words in run(c, "configs", "describe", "broker", name, code=code).stderr
+    assert time.monotonic() - began < 10, "a call may take 60 s"
 
 
 def test_a_broker_that_is_down_finds_its_configs_when_it_comes_back(c: ServedCluster) -> None:
@@ -274,7 +357,9 @@ def test_a_move_waits_for_its_broker_outlives_controllers_and_is_cancelled(
     assert read(c, "slow") == WRITTEN
 
 
-def test_leaders_come_back_by_election_and_unclean_ones_are_forced(c: ServedCluster) -> None:
+def test_leaders_come_back_by_election_and_unclean_ones_are_forced(
+    c: ServedCluster, tmp_path: Path
+) -> None:
     run(c, "topics", "create", "led", "--replica-assignment", "0:1,1:0")
     run(c, "topics", "create", "lost", "--replica-assignment", "2:1")
     fill(c, "lost", 10)
@@ -284,7 +369,12 @@ def test_leaders_come_back_by_election_and_unclean_ones_are_forced(c: ServedClus
     assert "broker 0 is not running" in failed
     c.start(0)
     c.until(lambda: len(c.state("led").isr) == len(c.state("led", 1).isr) == 2, "in sync again")
-    found = told(c, "elect", "preferred", "--partition", "led")
+    file = tmp_path / "led.json"
+    file.write_text(
+        '{"partitions":[{"topic":"led","partition":"0"},{"topic":"led","partition":1}]}'
+    )
+    run(c, "elect", "preferred", "--all", "--path-to-json-file", str(file), code=2)
+    found = told(c, "elect", "preferred", "--path-to-json-file", str(file))
     assert [(r["partition"], r["elected"], r["error"]) for r in found] == [
         (0, True, None),
         (1, False, "ELECTION_NOT_NEEDED"),

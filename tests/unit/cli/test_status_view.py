@@ -55,6 +55,13 @@ def view(*rows: dict[str, Any], at: float = 1.0, bytes_in: int = 0) -> StatusVie
     return build_view(answers, "abc", at)
 
 
+def test_a_partition_that_moves_is_healthy() -> None:
+    moving = {"replicas": [2, 0, 1], "isr": [0, 1]}
+    assert not view(row(True, **moving)).healthy
+    assert view(row(True, **moving, adding_replicas=[2])).healthy
+    assert not view(row(True, **{**moving, "isr": [0]}, adding_replicas=[2])).healthy
+
+
 def test_the_leaders_row_is_the_partition_and_followers_give_lag() -> None:
     shown = view(row(True), row(False, end=70))
     (partition,) = shown.partitions

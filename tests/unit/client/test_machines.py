@@ -14,7 +14,8 @@ from headwater.client.machines.partitioning import StickyChoice, murmur2
 from headwater.client.machines.producing import Batch, PartitionQueue, Verdict
 from headwater.columnar.decode import CorruptRecordsError
 from headwater.errors import ErrorCode, KafkaError
-from headwater.records.builder import BatchBuilder
+from headwater.records.builder import BatchBuilder, build_batch
+from headwater.records.compression import UNPACKED_VARIABLE, Compression
 from headwater.records.control import ControlType, build_marker
 from headwater.wire.apis.k03_metadata import (
     MetadataResponse,
@@ -219,6 +220,27 @@ def test_answers_of_an_earlier_assignment_are_dropped() -> None:
     after.seek(0)
     assert not after.took(Chunk(memoryview(data_batch(7, -1, b"a")), 7, 8, []), before.stamp)
     assert after.fetch_offset == 0
+
+
+BOMB = build_batch([(1000, b"k", bytes(100_000), ())], compression=Compression.ZSTD)
+
+
+def test_a_batch_that_unpacks_to_too_much_is_told_by_its_place_and_the_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(UNPACKED_VARIABLE, "99999")
+    entry = PartitionFetch("t", 3)
+    entry.seek(0)
+    entry.took(Chunk(memoryview(BOMB), 0, 1, []), entry.stamp)
+    with pytest.raises(MessageTooLargeError) as caught:
+        entry.take(10, check_crcs=True)
+    with pytest.raises(CorruptRecordsError) as in_columns:
+        entry.take_decoded(table.chunk_to_arrow)
+    for told in (str(caught.value), str(in_columns.value)):
+        for part in ("t-3: ", "batch at offset 0", "99999 bytes unpacked", UNPACKED_VARIABLE):
+            assert part in told
+    monkeypatch.setenv(UNPACKED_VARIABLE, "200000")
+    assert [len(row.value or b"") for row in entry.take(10, check_crcs=True)] == [100_000]
 
 
 def with_a_bad_batch() -> PartitionFetch:

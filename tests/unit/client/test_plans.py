@@ -17,8 +17,10 @@ from headwater.client.plans import (
     plan_document,
     propose,
     read_folders,
+    read_partitions,
     read_plan,
     read_topics,
+    way_back,
 )
 from headwater.client.values import (
     Broker,
@@ -56,7 +58,18 @@ def test_a_plan_is_what_kafkas_tool_writes_and_comes_back_the_same() -> None:
         ("nonsense", "not JSON"),
         ("[]", 'no list "partitions"'),
         ('{"partitions":[]}', "no partitions to move"),
-        ('{"partitions":[{"topic":"t"}]}', "no row of a plan"),
+        ('{"partitions":[{"topic":"t"}]}', 'has no "partition": give a whole number from 0 on'),
+        ('{"partitions":[{"topic":"t","partition":0}]}', 'has no "replicas": give a list of'),
+        ('{"partitions":[{"partition":0,"replicas":[1]}]}', 'has no "topic": name the topic'),
+        ('{"partitions":[7]}', "7 is no row: write an object"),
+        ('{"partitions":[{"topic":7,"partition":0,"replicas":[1]}]}', "topic 7 is no name"),
+        ('{"partitions":[{"topic":"t","partition":1.5,"replicas":[1]}]}', "partition 1.5: give"),
+        ('{"partitions":[{"topic":"t","partition":true,"replicas":[1]}]}', "partition True: give"),
+        ('{"partitions":[{"topic":"t","partition":"²","replicas":[1]}]}', "partition '²': give"),
+        ('{"partitions":[{"topic":"t","partition":-1,"replicas":[1]}]}', "partition -1: give"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":"12"}]}', "replicas '12': give"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":[1.5]}]}', "replicas [1.5]: give"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":[true]}]}', "replicas [True]: "),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1,2,1]}]}', "more than once: [1]"),
         (
             json.dumps({"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}] * 2}),
@@ -68,6 +81,18 @@ def test_a_plan_that_cannot_be_is_refused_in_words(text: str, words: str) -> Non
     with pytest.raises(UsageError) as caught:
         read_plan(text, "plan.json")
     assert words in str(caught.value) and "plan.json" in str(caught.value)
+
+
+def test_partitions_to_elect_may_have_their_numbers_in_quotes() -> None:
+    rows = '{"partitions":[{"topic":"t","partition":"1"},{"topic":"t","partition":0}]}'
+    assert read_partitions(rows, "f") == [("t", 1), ("t", 0)]
+    with pytest.raises(UsageError, match="more than once: t-1"):
+        read_partitions('{"partitions":[{"topic":"t","partition":"1"},'
+                        '{"topic":"t","partition":1}]}', "f")  # fmt: skip
+    with pytest.raises(UsageError, match="no partitions"):
+        read_partitions('{"partitions":[]}', "f")
+    with pytest.raises(UsageError, match='has no "topic": name the topic'):
+        read_topics('{"topics":[{}]}', "f")
 
 
 def test_a_proposal_uses_just_the_brokers_named_and_keeps_the_counts() -> None:
@@ -132,9 +157,14 @@ def test_folders_of_a_plan_are_read_and_judged() -> None:
     def held(path: str, *, is_future: bool) -> LogDirDescription:
         return LogDirDescription(path, None, 0, 0, {tp: ReplicaInfo(1, 0, is_future)})
 
-    assert judge_folders(folders, {1: [held("/a", is_future=False)], 3: []}) == [
-        "t-0 on broker 3: failed, not in /b and not on its way"
-    ]
+    assert judge_folders(folders, {1: [held("/a", is_future=False)], 3: []}) == {
+        "t-0 on broker 3": "failed, not in /b and not on its way"
+    }
+    assert judge_folders(folders, {1: [held("/a", is_future=False)]}) == {
+        "t-0 on broker 3": "failed, broker 3 does not run: start it"
+    }
     both = {1: [held("/x", is_future=False), held("/a", is_future=True)],
             3: [held("/b", is_future=False)]}  # fmt: skip
-    assert judge_folders(folders, both) == ["t-0 on broker 1: in progress, to /a"]
+    assert judge_folders(folders, both) == {"t-0 on broker 1": "in progress, to /a"}
+    assert way_back(folders, both) == {(1, tp): "/x"}, "where it is served from"
+    assert way_back(folders, {}) == {}

@@ -29,9 +29,9 @@ from headwater_broker.cluster.controller.events import (
     StopReplicaAnswered,
 )
 from headwater_broker.cluster.controller.machine import ControllerMachine
-from headwater_broker.cluster.controller.snapshot import read_snapshot
+from headwater_broker.cluster.controller.snapshot import read_found_topics, read_snapshot
 from headwater_broker.cluster.controller.state import ControllerConfig, Partition
-from headwater_broker.cluster.znodes import BrokerRegistration
+from headwater_broker.cluster.znodes import NO_DIRECTORY, BrokerRegistration, TopicAssignment
 
 
 class World:
@@ -161,6 +161,12 @@ class World:
         )
         [result] = self.ask(lambda token: CreateTopics(token, (topic,), False))
         return result
+
+    def find(self, name: str, *replicas: tuple[int, ...]) -> None:
+        """Make the topic by hand in the store, where no broker need live."""
+        row = TopicAssignment(topic_id=NO_DIRECTORY, partitions=dict(enumerate(replicas)))
+        self._run(self.store.multi([Create(znodes.topic_path(name), row.encode())]))
+        self.handle(self._run(read_found_topics(self.store, [name], print)))
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         found = self.machine.state.partition(topic, index)

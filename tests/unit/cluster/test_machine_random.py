@@ -59,7 +59,9 @@ class ControllerStories(RuleBasedStateMachine):
         known = sorted({*state.brokers, *state.memories})
         replicas = data.draw(st.permutations(known))[: data.draw(st.integers(1, 3))]
         self.topics += 1
-        self.world.create(f"t{self.topics}", tuple(replicas))
+        by_hand = data.draw(st.booleans())
+        make = self.world.find if by_hand else self.world.create
+        make(f"t{self.topics}", tuple(replicas))
 
     @precondition(lambda self: self.world.machine.state.topics)
     @rule(data=st.data())
@@ -147,6 +149,7 @@ class ControllerStories(RuleBasedStateMachine):
             seen.add(partition.key)
             epoch = self.epochs.get(partition.key, 0)
             assert partition.leader_epoch >= epoch, "leader epochs never fall"
+            assert partition.isr or not partition.has_state, "who held the most stays known"
             self.epochs[partition.key] = partition.leader_epoch
             if partition.phase is not PartitionPhase.ONLINE:
                 assert partition.leader == -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,21 +13,14 @@ from headwater_broker.cluster.controller.events import (
     ConfigEdit,
     ControlledShutdown,
     CreatePartitions,
+    CreateTopics,
     DeleteTopics,
     Growth,
+    NewTopic,
     Reassign,
     ResourceKind,
 )
 from unit.cluster.machine_world import World
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    for broker_id in (1, 2, 3):
-        made.up(broker_id)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +110,38 @@ def test_reassignment_in_two_phases_survives_a_failover(world: World) -> None:
     assert deleted == [(2, 0)]
 
 
+def test_a_partition_that_never_led_may_lead_after_a_reassignment_and_a_failover(
+    world: World,
+) -> None:
+    world.up(4)
+    world.down(4)
+    world.find("t", (4,))
+    assert world.partition("t").leader == -1
+    world.ask(lambda token: Reassign(token, {("t", 0): (3,)}))
+    world.fail_over()
+    assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
+
+
+def test_a_replaced_reassignment_keeps_whoever_alone_is_in_sync(world: World) -> None:
+    world.up(4)
+    world.create("t", (1, 2))
+    world.ask(lambda token: Reassign(token, {("t", 0): (3, 4)}))
+    assert world.alter_isr(world.partition("t"), (1, 2, 3)) == ErrorCode.NONE
+    world.down(1)
+    world.down(2)
+    world.up(2)
+    assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
+
+    def reassign(*target: int) -> ErrorCode:
+        [result] = world.ask(lambda token: Reassign(token, {("t", 0): target})).values()
+        return ErrorCode(result[0])
+
+    assert reassign(4, 2) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
+    assert reassign(4, 3) is ErrorCode.NONE
+    assert world.partition("t").leader == 3
+
+
 def test_growth_and_its_refusals(world: World) -> None:
     world.create("t", (1, 2))
 
@@ -144,6 +169,11 @@ def test_growth_and_its_refusals(world: World) -> None:
         ("a.b", {}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ("ok", {"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),
         ("ok", {"retention_ms": "5"}, ErrorCode.NONE),
+        (
+            "ok",
+            {"min_compaction_lag_ms": "6", "max_compaction_lag_ms": "5"},
+            ErrorCode.INVALID_CONFIG,
+        ),
     ],
 )
 def test_topic_checks(world: World, name: str, configs: dict[str, str], code: ErrorCode) -> None:
@@ -171,6 +201,153 @@ def test_tiering_is_not_switched_off(
     assert ("stop `headwater tier run`" in (result.message or "")) is refused
     world.fail_over()
     assert world.machine.state.topics["t"].configs["remote.storage.enable"].lower() == "true"
+
+
+ID, NONE = UUID(int=0), ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "left"),
+    [
+        ([("t", ID), ("t", ID)], "Duplicate topic name.", {"t", "u"}),
+        ([(None, "t"), (None, "t")], "Duplicate topic id.", {"t", "u"}),
+        ([("t", ID), (None, "t")], "maps to an ID that was already supplied", {"t", "u"}),
+        ([(None, ID)], "Neither topic name nor id", {"t", "u"}),
+        ([("t", ID), ("u", ID), ("t", ID)], "Duplicate topic name.", {"t"}),
+    ],
+)
+def test_a_deletion_that_contradicts_itself_deletes_nothing(
+    world: World, rows: list[tuple[str | None, UUID | str]], words: str, left: set[str]
+) -> None:
+    ids = {name: world.create(name, (1, 2)).topic_id for name in ("t", "u")}
+    asked = tuple((name, ids[key] if isinstance(key, str) else key) for name, key in rows)
+    results = world.ask(lambda token: DeleteTopics(token, asked))
+    for (name, _), result in zip(asked, results, strict=True):
+        assert result.error is (NONE if name == "u" else ErrorCode.INVALID_REQUEST)
+        assert name == "u" or words in result.message
+    assert set(world.machine.state.topics) == left
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ((2, 1), NONE),
+        ((3, 2), NONE),
+        ((1, 3, 2), NONE),
+        ((1, 4), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((1, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_a_replica_that_is_down_may_stay_one_and_none_is_added_to_a_dead_broker(
+    world: World, target: tuple[int, ...], code: ErrorCode
+) -> None:
+    world.up(4)
+    world.create("t", (1, 2))
+    world.down(2, 4)
+    [result] = world.ask(lambda token: Reassign(token, {("t", 0): target})).values()
+    assert result[0] is code
+    partition = world.partition("t")
+    if 3 in target:
+        world.alter_isr(partition, (1, 3))
+    assert partition.replicas == (target if code is NONE else (1, 2))
+    assert not partition.adding and partition.leader in (1, 3)
+    world.fail_over()
+    world.up(2)
+    assert world.partition("t").leader in (1, 3)
+
+
+def test_an_added_replica_whose_broker_has_died_is_no_existing_one(world: World) -> None:
+    world.create("t", (1, 2))
+    world.ask(lambda token: Reassign(token, {("t", 0): (1, 3)}))
+    world.down(3)
+    [result] = world.ask(lambda token: Reassign(token, {("t", 0): (3, 2)})).values()
+    assert result[0] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize("how", ["down", "shutting down"])
+def test_nothing_is_made_where_no_broker_is_usable(world: World, how: str) -> None:
+    world.create("t", (1,))
+    if how == "down":
+        world.down(2, 3)
+    else:
+        for broker_id in (2, 3):
+            epoch = world.registered[broker_id].epoch
+            world.ask(lambda token, b=broker_id, e=epoch: ControlledShutdown(token, b, e))
+    made = world.create("made", (1, 2), (2, 3))
+    assert made.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "partition 1 are fenced or in controlled shutdown" in made.message
+    growth = (Growth("t", 2, ((3,),)),)
+    [grown] = world.ask(lambda token: CreatePartitions(token, growth, False))
+    assert grown.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "partition 1 are fenced" in grown.message
+    assert world.create("half", (1, 2)).error is NONE
+    assert (world.partition("half").leader, world.partition("half").isr) == (1, (1,))
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "words"),
+    [
+        ({"assignments": {0: (1, 1)}}, "INVALID_REPLICA_ASSIGNMENT", "duplicate replicas"),
+        ({"assignments": {0: ()}}, "INVALID_REPLICA_ASSIGNMENT", "no numbers of replicas"),
+        ({"assignments": {0: (1,), 1: (1, 2)}}, "INVALID_REPLICA_ASSIGNMENT", "different"),
+        ({"assignments": {0: (1,), 2: (1,)}}, "INVALID_REPLICA_ASSIGNMENT", "without gaps"),
+        ({"assignments": {1: (1,)}}, "INVALID_REPLICA_ASSIGNMENT", "without gaps"),
+        ({"assignments": {0: (9,)}}, "INVALID_REPLICA_ASSIGNMENT", "unknown brokers [9]"),
+        ({"assignments": {0: (1,)}, "repeated": (0,)}, "INVALID_REPLICA_ASSIGNMENT", "once: [0]"),
+        ({"assignments": {0: (1,)}, "num_partitions": 1}, "INVALID_REQUEST", "both manual"),
+        ({"assignments": {0: (1,)}, "replication_factor": 1}, "INVALID_REQUEST", "both manual"),
+    ],
+)
+def test_manual_assignments_that_are_refused(
+    world: World, spec: dict[str, Any], code: str, words: str
+) -> None:
+    topic = NewTopic(name="t", **spec)
+    [result] = world.ask(lambda token: CreateTopics(token, (topic,), False))
+    assert result.error is ErrorCode[code] and words in result.message
+    assert "t" not in world.machine.state.topics
+
+
+def test_a_topic_grows_while_its_partitions_move(world: World) -> None:
+    world.create("t", (1, 2))
+    world.ask(lambda token: Reassign(token, {("t", 0): (3, 1)}))
+    for count, given in ((2, ((2, 3),)), (3, None)):
+        row = Growth("t", count, given)
+        [result] = world.ask(lambda token, r=row: CreatePartitions(token, (r,), False))
+        assert result.error is NONE
+    world.fail_over()
+    assert (world.partition("t").adding, world.partition("t").removing) == ((3,), (2,))
+    assert world.alter_isr(world.partition("t"), (1, 2, 3)) == NONE
+    assert world.partition("t").replicas == (3, 1)
+    assert world.partition("t", 1).replicas == (2, 3)
+    assert len(world.partition("t", 2).replicas) == 2, "as partition 0 will have"
+    world.fail_over()
+    assert [world.partition("t", i).leader for i in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("007", NONE),
+        ("8", NONE),
+        ("99", ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ("\u00b2", ErrorCode.INVALID_REQUEST),
+        ("-1", ErrorCode.INVALID_REQUEST),
+        (" 7", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_configs_are_of_brokers_that_were_here_once(
+    world: World, name: str, code: ErrorCode
+) -> None:
+    world.up(7)
+    world.up(8)
+    world.down(8)
+    world.fail_over()
+    edit = ConfigEdit(ResourceKind.BROKER, name, False, (("num.partitions", 0, "2"),))
+    [result] = world.ask(lambda token: AlterConfigs(token, (edit,), False))
+    assert (result.error, result.name) == (code, name)
+    world.fail_over()
+    known = {str(int(name)): {"num.partitions": "2"}} if code is NONE else {}
+    assert world.machine.state.broker_configs == known
 
 
 def test_a_name_is_free_at_once_after_deletion(world: World) -> None:

@@ -10,6 +10,15 @@ import pytest
 
 from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Create, Delete, NoNodeError, Set
+from headwater.wire.apis.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headwater.wire.apis.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.wire.schema import decode, encode
+from headwater_broker.api.k20_delete_topics import delete_topics
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller.events import (
     BalanceTick,
@@ -18,14 +27,20 @@ from headwater_broker.cluster.controller.events import (
     Growth,
     Reassign,
 )
+from headwater_broker.cluster.controller.state import ControllerConfig
+from unit.api.test_moving import context
 from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
 from unit.cluster.machine_world import World
 from unit.cluster.test_controller_shell import create, leader, rejoin, rejoin_partition
 
 
-def play(story: Callable[[Cluster], Awaitable[None]], brokers: int = 3) -> None:
+def play(
+    story: Callable[[Cluster], Awaitable[None]],
+    brokers: int = 3,
+    config: ControllerConfig | None = None,
+) -> None:
     async def main() -> None:
-        async with Cluster(brokers) as cluster:
+        async with Cluster(brokers, config) as cluster:
             await asyncio.wait_for(story(cluster), 30)
 
     asyncio.run(main())
@@ -119,6 +134,71 @@ def test_deletions_filed_in_the_store_and_of_topics_nobody_knows() -> None:
         await until(lambda: ("t", 0, True) in cluster.brokers[2].stopped)
 
     play(story)
+
+
+KEEPS_TOPICS = ControllerConfig(delete_topic_enable=False)
+
+
+def test_no_topic_is_deleted_on_request_while_deletion_is_disabled() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        named = DeleteTopicState(name="t")
+        by_id = DeleteTopicState(name=None, topic_id=one.view.topics["t"].topic_id)
+        for row in (named, by_id):
+            request = DeleteTopicsRequest(topics=(row,), timeout_ms=1000)
+            [answer] = (await delete_topics(context(one, 6), request)).responses
+            assert answer.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+            assert "delete.topic.enable" in (answer.error_message or "")
+        assert leader(one, "t") == 1
+
+    play(story, config=KEEPS_TOPICS)
+
+
+def test_a_topic_named_twice_is_told_so_and_stays() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        twice = (DeleteTopicState(name="t"),) * 2
+        request = DeleteTopicsRequest(topics=twice, timeout_ms=1000)
+        rows = (await delete_topics(context(one, 6), request)).responses
+        assert [(r.name, r.error_code) for r in rows] == [("t", ErrorCode.INVALID_REQUEST)] * 2
+        old = DeleteTopicsRequest(topic_names=("t", "t"), timeout_ms=1000)
+        rows = (await delete_topics(context(one, 5), old)).responses
+        assert [(r.name, r.error_code) for r in rows] == [("t", ErrorCode.INVALID_REQUEST)] * 2
+        assert leader(one, "t") == 1
+
+    play(story)
+
+
+def test_a_topic_that_assigns_a_partition_twice_is_not_made() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        rows = tuple(CreatableReplicaAssignment(partition_index=0, broker_ids=(b,)) for b in (1, 2))
+        topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=rows)
+        body = encode(CreateTopicsRequest(topics=(topic,), timeout_ms=5000), 7)
+        reply = decode(CreateTopicsResponse, 7, await one.calls.forward(19, 7, body))
+        assert reply.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert "t" not in one.view.topics
+
+    play(story)
+
+
+def test_a_deletion_filed_while_deletion_is_disabled_is_dropped_and_the_topic_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        path = znodes.delete_request_path("t")
+        await file_request(one, path)
+        await until_gone(one, path)
+        assert "a request to delete topic t is dropped" in caplog.text
+        assert await is_gone(one, znodes.topic_path("t")) is False
+        assert leader(one, "t") == 1
+        assert cluster.brokers[1].stopped == cluster.brokers[2].stopped == []
+
+    play(story, config=KEEPS_TOPICS)
 
 
 def test_requests_filed_while_nobody_is_controller_are_carried_out() -> None:

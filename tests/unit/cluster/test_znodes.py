@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from headwater.wire.control import BrokerEndpoint
-from headwater_broker.cluster import znodes
+from headwater_broker.cluster import tool_nodes, znodes
 
 
 def test_ids_are_base64url_without_padding() -> None:
@@ -88,16 +88,16 @@ def test_the_rest_round_trips() -> None:
 
 def test_what_tools_write() -> None:
     plan = b'{"version":1,"partitions":[{"topic":"t","partition":"1","replicas":[2,3]}]}'
-    assert znodes.decode_partition_list("/p", plan) == {("t", 1): (2, 3)}
+    assert tool_nodes.decode_partition_list("/p", plan) == {("t", 1): (2, 3)}
     election = b'{"partitions":[{"topic":"t","partition":0}]}'
-    assert znodes.decode_partition_list("/p", election) == {("t", 0): ()}
+    assert tool_nodes.decode_partition_list("/p", election) == {("t", 0): ()}
     with pytest.raises(znodes.ZnodeError):
-        znodes.decode_partition_list("/p", b"[]")
-    assert znodes.decode_config_change(b'"t"') == "topics/t"
-    assert znodes.decode_config_change(b'{"version":2,"entity_path":"topics/t"}') == "topics/t"
+        tool_nodes.decode_partition_list("/p", b"[]")
+    assert tool_nodes.decode_config_change(b'"t"') == "topics/t"
+    assert tool_nodes.decode_config_change(b'{"version":2,"entity_path":"topics/t"}') == "topics/t"
     for bad in (b"{", b"{}", b'{"version":3,"entity_path":"topics/t"}'):
         with pytest.raises(znodes.ZnodeError):
-            znodes.decode_config_change(bad)
+            tool_nodes.decode_config_change(bad)
 
 
 OLDEST = {
@@ -121,7 +121,7 @@ OLDEST = {
     "/config/topics/t": (
         lambda data: znodes.decode_overrides("/config/topics/t", data), {"config": {}}
     ),
-    "/config/changes": (znodes.decode_config_change, {"entity_path": "topics/t"}),
+    "/config/changes": (tool_nodes.decode_config_change, {"entity_path": "topics/t"}),
     "/latest_producer_id_block": (
         znodes.ProducerIdBlock.decode,
         {"broker": 1, "block_start": "0", "block_end": "9"},
@@ -139,7 +139,7 @@ OLDEST = {
         {"broker": 1},
     ),
     "/admin/reassign_partitions": (
-        lambda data: znodes.decode_partition_list("/admin/reassign_partitions", data),
+        lambda data: tool_nodes.decode_partition_list("/admin/reassign_partitions", data),
         {"partitions": []},
     ),
 }  # fmt: skip
@@ -160,3 +160,8 @@ def test_a_registration_of_a_newer_format_is_refused() -> None:
     decode, least = OLDEST["/brokers/ids/1"]
     with pytest.raises(znodes.ZnodeError, match="format 2, this broker reads up to 1"):
         decode(json.dumps({**least, "format": 2}).encode())
+
+
+def test_an_id_read_again_is_the_same_object() -> None:
+    text = znodes.uuid_text(UUID(int=7))
+    assert znodes.uuid_from_text(text) is znodes.uuid_from_text(text)

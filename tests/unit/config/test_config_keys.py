@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from headwater.config.docs import sample_properties
-from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS, broker_values, topic_values
+from headwater.config.keys import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    broker_values,
+    check_topic_together,
+    topic_values,
+)
 from headwater.config.load import parse_properties
 from headwater.errors import UsageError
 from headwater_broker.log.config import LogConfig
@@ -70,6 +76,55 @@ def test_every_setting_of_a_log_is_read_by_something() -> None:
         name: f"effective_{name}" for name in names if hasattr(LogConfig, f"effective_{name}")
     }
     assert [n for n in names if f".{by_way_of.get(n, n)}" not in code] == []
+
+
+TIERED = {"remote.storage.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, "min.compaction.lag.ms"),
+        ({"local.retention.ms": "6", "retention.ms": "5", **TIERED}, "local.retention.ms"),
+        ({"local.retention.bytes": "6", "retention.bytes": "5", **TIERED}, "local.retention.bytes"),
+        ({"local.retention.ms": "-1", "retention.ms": "5", **TIERED}, "local.retention.ms"),
+    ],
+)
+def test_what_a_topic_may_not_say_at_once(overrides: dict[str, str], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        check_topic_together(overrides)
+    topic_values(overrides, {})  # what is stored already still counts
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"},
+        {"local.retention.ms": "5", "retention.ms": "5", **TIERED},
+        {"local.retention.ms": "-2", "retention.ms": "5", **TIERED},
+        {"local.retention.ms": "6", "retention.ms": "-1", **TIERED},
+        {"local.retention.ms": "-1", **TIERED},
+        {"local.retention.ms": "6", "retention.ms": "5"},
+    ],
+)
+def test_what_a_topic_may_say_at_once(overrides: dict[str, str]) -> None:
+    check_topic_together(overrides)
+
+
+@pytest.mark.parametrize("text", ["1_000", "1 000", "\u0661\u0662", "0x10", "", "1.5"])
+def test_numbers_are_written_as_java_reads_them(text: str) -> None:
+    with pytest.raises(UsageError, match="use a number of type long"):
+        topic_values({"retention.ms": text}, {})
+
+
+@pytest.mark.parametrize("text", ["1_0e-1", "\u0661"])
+def test_fractions_too(text: str) -> None:
+    with pytest.raises(UsageError, match="use a number of type double"):
+        topic_values({"min.cleanable.dirty.ratio": text}, {})
+    assert (
+        topic_values({"min.cleanable.dirty.ratio": "5e-1"}, {}).number("min.cleanable.dirty.ratio")
+        == 0.5
+    )
 
 
 def test_unknown_keys_name_a_near_one() -> None:

@@ -135,7 +135,7 @@ class Machine:
             group_id=GROUP,
             generation=generation,
             member_id=member_id,
-            instance_id=None,
+            instance_id=more.get("instance_id"),
             retention_ms=more.get("retention_ms", -1),
             rows=(Commit("t", 0, offset, -1, more.get("metadata", "")),),
         )

@@ -43,6 +43,21 @@ def test_simple_commits_need_an_empty_group() -> None:
     assert m.committed() == 7
 
 
+@pytest.mark.parametrize(
+    ("member_id", "instance_id"), [("", None), ("", "i1"), ("m", None), ("m", "i1")]
+)
+def test_whoever_assigns_itself_commits_again_and_again(
+    member_id: str, instance_id: str | None
+) -> None:
+    m = Machine()
+    for offset in (5, 6):  # the first makes the group
+        found = m.commit(offset, member_id, instance_id=instance_id)
+        assert found == ErrorCode.NONE and m.committed() == offset
+    m.stable_pair()
+    found = m.commit(7, member_id, instance_id=instance_id)
+    assert found == ErrorCode.UNKNOWN_MEMBER_ID and m.committed() == 6
+
+
 def test_commits_are_refused_between_join_and_sync_but_not_before() -> None:
     m = Machine()
     leader, follower = m.stable_pair()
@@ -58,6 +73,10 @@ def test_large_metadata_is_refused_alone() -> None:
     assert m.commit(1, metadata="four") == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert m.commit(2, metadata="abc") == ErrorCode.NONE
     assert m.committed() == 2
+    assert m.commit(3, metadata="äöü") == ErrorCode.NONE, "characters, not bytes"
+    assert m.commit(4, metadata="a\U0001f600") == ErrorCode.NONE
+    assert m.commit(5, metadata="aa\U0001f600") == ErrorCode.OFFSET_METADATA_TOO_LARGE, "two"
+    assert m.committed() == 4
 
 
 def test_unknown_groups_refuse_generations() -> None:

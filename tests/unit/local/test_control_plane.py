@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ import pytest
 
 from headwater.client.control import ControlClient
 from headwater.errors import ErrorCode, KafkaError, UsageError
-from headwater.ports.control import ControlUnavailableError
+from headwater.ports.control import ControlHandler, ControlUnavailableError
 from headwater.wire.control import (
     FORMAT_VERSION,
     AllocateProducerIdsReply,
@@ -60,19 +61,25 @@ HANDLERS = {
 }
 
 
-@pytest.fixture
-def server() -> Iterator[ControlServer]:
+@contextmanager
+def serving(handlers: Mapping[type[Message], ControlHandler]) -> Iterator[ControlServer]:
     """A control server whose handlers run on a loop in another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = ControlServer(HANDLERS, loop)
+    server = ControlServer(handlers, loop)
     server.start()
     yield server
     server.stop(0)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+@pytest.fixture
+def server() -> Iterator[ControlServer]:
+    with serving(HANDLERS) as made:
+        yield made
 
 
 def address(server: ControlServer) -> str:
@@ -113,6 +120,49 @@ def test_the_async_client_answers_refuses_and_times_out(server: ControlServer) -
         await calls.close()
         with pytest.raises(ControlUnavailableError):
             await calls.call(where, StatusRequest(), StatusReply, 5_000)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_underway", [True, False])
+def test_a_call_given_up_does_not_run_on(is_underway: bool) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def hang(_request: Message) -> Message:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return DrainReply()
+
+    async def give_up(where: str) -> None:
+        calls = GrpcControlCalls()
+        task = asyncio.create_task(calls.call(where, DrainRequest(), DrainReply, 60_000))
+        if is_underway:
+            await asyncio.to_thread(began.wait, 10)
+        else:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if is_underway or await asyncio.to_thread(began.wait, 0.2):
+            assert await asyncio.to_thread(ended.wait, 10), "it hangs on where it is served"
+        await calls.close()
+
+    with serving({DrainRequest: hang}) as server:
+        asyncio.run(give_up(address(server)))
+
+
+def test_a_call_on_a_channel_closed_meanwhile_is_unavailable(server: ControlServer) -> None:
+    async def run() -> None:
+        calls = GrpcControlCalls()
+        where = address(server)
+        await calls.call(where, StatusRequest(), StatusReply, 5_000)
+        calls._channel(where).close()
+        with pytest.raises(ControlUnavailableError):
+            await calls.call(where, StatusRequest(), StatusReply, 5_000)
+        await calls.close()
 
     asyncio.run(run())
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater.records.compression import UNPACKED_VARIABLE, Compression
 from headwater.testing.clocks import ManualClock
 from headwater_broker.log.cleaner import (
     FAILURES_MAX,
@@ -109,6 +112,14 @@ def test_a_truncation_makes_dirty_what_will_be_written_anew() -> None:
     assert log.first_dirty_offset == 5
 
 
+def test_a_cut_inside_a_batch_makes_dirty_all_that_follows_its_new_end() -> None:
+    log = compacted_log(Box())
+    fill(log, 10, 3)
+    log.first_dirty_offset = 16
+    log.truncate_to(13)
+    assert (log.log_end_offset, log.first_dirty_offset) == (12, 12)
+
+
 def test_segments_deleted_meanwhile_stay_deleted() -> None:
     box = Box()
     log = compacted_log(box, {**SETTINGS, "cleanup.policy": "compact,delete"})
@@ -168,6 +179,29 @@ def test_interrupted_work_is_tried_again_but_not_for_ever() -> None:
     assert log.uncleanable_reason == "the process died"
 
 
+def test_a_full_disk_puts_a_log_off_and_never_gives_it_up() -> None:
+    box = Box()
+    log = compacted_log(box)
+    fill(log, 20, 3)
+    hands = Hands(box)
+    hands.error = OSError(errno.ENOSPC, "no space left on device")
+    cleaner = LogCleaner(box.manager, hands, box.clock)
+    tries = []
+    for second in range(0, 7200, 10):
+        asyncio.run(cleaner.run())
+        if len(hands.folders) > len(tries):
+            tries.append(second)
+        box.clock.advance(10_000)
+    gaps = [later - earlier for earlier, later in pairwise(tries)]
+    assert gaps[:6] == [30, 60, 120, 240, 480, 900]
+    assert set(gaps[6:]) == {900}
+    assert (log.uncleanable_reason, cleaner.meter.failures) == ("", len(tries))
+    hands.error = None
+    box.clock.advance(900_000)
+    asyncio.run(cleaner.run())
+    assert (cleaner.meter.runs, log.first_dirty_offset) == (1, log.bases[-1])
+
+
 def test_damage_is_never_copied() -> None:
     box = Box()
     log = compacted_log(box)
@@ -175,6 +209,25 @@ def test_damage_is_never_copied() -> None:
     box.files._nodes[f"/d/t-0/{log.bases[1]:020d}.log"].data[90] ^= 1
     compact(box)
     assert "CORRUPT_MESSAGE" in log.uncleanable_reason
+
+
+def test_what_unpacks_to_too_much_is_not_unpacked_and_names_the_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box()
+    log = compacted_log(box)
+    large = [(b"k", bytes(50_000))]
+    for _ in range(2):
+        log.append_as_leader(records_batch(large, codec=Compression.ZSTD), 0, 1000)
+    log.roll(1000)
+    monkeypatch.setenv(UNPACKED_VARIABLE, "50000")
+    compact(box)
+    for part in ("batch at offset 0", "50000 bytes unpacked", UNPACKED_VARIABLE):
+        assert part in log.uncleanable_reason
+    log.uncleanable_reason = ""
+    monkeypatch.delenv(UNPACKED_VARIABLE)
+    compact(box)
+    assert (log.uncleanable_reason, [r.offset for r in visible(log)]) == ("", [1])
 
 
 def test_a_map_too_small_for_one_batch_names_the_setting() -> None:

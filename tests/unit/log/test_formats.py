@@ -76,5 +76,9 @@ def test_checkpoints_as_text() -> None:
             checkpoints.decode_offsets(bad)
     topic_id = UUID(int=1)
     data = checkpoints.encode_partition_metadata(topic_id)
-    assert data == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+    assert data == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\ntells_gaps: true\n"
     assert checkpoints.decode_partition_metadata(data) == topic_id
+    assert checkpoints.decode_tells_gaps(data)
+    data = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+    assert checkpoints.decode_partition_metadata(data) == topic_id, "as Kafka writes it"
+    assert not checkpoints.decode_tells_gaps(data)

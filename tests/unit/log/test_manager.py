@@ -60,7 +60,7 @@ def test_a_clean_stop_needs_no_recovery_and_its_mark_counts_once() -> None:
     assert (everything(log), log.recovered) == (kept, [])
     assert (log.log_start_offset, log.latest_epoch) == (4, 2)
     assert box.manager.clean_broker_epoch == 5
-    assert box.manager.high_watermark_checkpoint("t", 0) == 30
+    assert box.manager.high_watermark_checkpoint(log) == 30
     box.crash(tear=1 << 30)
     assert box.manager.clean_broker_epoch == -1
 

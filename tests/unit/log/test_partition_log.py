@@ -20,6 +20,7 @@ def offsets(log: PartitionLog, start: int, upper: int = HUGE, max_bytes: int = H
     part = log.read(start, max_bytes, upper, min_one=True)
     data = part.file.read_at(part.position, part.size_bytes)
     assert len(data) == part.size_bytes
+    assert part.data in (None, data)
     return [h.base_offset for _, h in iter_headers(data)]
 
 
@@ -72,6 +73,21 @@ def test_read_bounds() -> None:
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     append(log, batch(1))
     assert offsets(log, 4) == [4]
+
+
+def test_small_slices_come_with_their_bytes() -> None:
+    log = Box().log(index_interval_bytes="0")
+    size = len(batch(value=b"x" * 1000))
+    for _ in range(20):
+        append(log, batch(value=b"x" * 1000))
+    one = log.read(7, 1, HUGE)
+    assert one.size_bytes == size
+    assert one.data == one.file.read_at(one.position, size)
+    assert one.head(23) == one.file.read_at(one.position, 23)
+    large = log.read(7, HUGE, HUGE)
+    assert large.size_bytes == 13 * size
+    assert large.data is None
+    assert large.head(23) == large.file.read_at(large.position, 23)
 
 
 def test_bad_batches_are_refused() -> None:

@@ -26,11 +26,13 @@ def test_a_batch_is_judged_by_its_first_false_fact() -> None:
 
 
 def test_a_segment_is_judged_over_all_inputs() -> None:
-    for facts in product((False, True), repeat=4):
-        after_cut, clean, below, sane = facts
+    for facts in product((False, True), repeat=5):
+        after_cut, missing, clean, below, sane = facts
         case = judge_segment(SegmentFacts(*facts))
         if after_cut:
             assert case is SegmentCase.P_DROP
+        elif missing:
+            assert case is SegmentCase.O_GAP
         elif not (clean or below):
             assert case is SegmentCase.S_SCAN
         else:

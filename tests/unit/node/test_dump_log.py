@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from uuid import UUID
 
+import pytest
 from click.testing import CliRunner
 
+from headwater.cli.main import EXIT_USAGE, run_command
 from headwater.system_files import SystemFiles
 from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater_broker.log.manager import LogManager
@@ -50,6 +52,39 @@ def test_every_file_of_a_data_folder_is_readable(tmp_path: Path) -> None:
     assert {row["startOffset"] for row in rows if "startOffset" in row} == {0}
     assert [row for row in rows if "lastSequence" in row]
     assert [row for row in rows if row["file"].endswith(".index")]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *paths: Path) -> str:
+    """What is said of paths that are bad input; nothing is dumped."""
+    assert run_command(dump_log, [str(path) for path in paths]) == EXIT_USAGE
+    told = capsys.readouterr()
+    assert told.out == ""
+    return told.err
+
+
+def test_what_is_no_file_of_a_log_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path)
+    good = folder / f"{0:020d}.log"
+    for name in ("abc.index", "².timeindex", "notes.txt"):
+        (tmp_path / name).write_bytes(b"\0" * 24)
+    assert "named by its first offset" in refusal(capsys, good, tmp_path / "abc.index")
+    assert "named by its first offset" in refusal(capsys, tmp_path / "².timeindex")
+    assert "not a file of a log" in refusal(capsys, good, tmp_path / "notes.txt")
+    assert f"{folder} is a folder" in refusal(capsys, folder)
+    assert "no such file" in refusal(capsys, folder / "none.log")
+
+
+@pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
+def test_files_put_aside_are_read_as_what_they_are(tmp_path: Path, suffix: str) -> None:
+    folder = written(tmp_path)
+    for kind in (".log", ".index", ".timeindex"):
+        path = folder / f"{0:020d}{kind}"
+        (_, before), aside = run(str(path)), Path(f"{path}{suffix}")
+        path.rename(aside)
+        found = [{**row, "file": str(path)} for row in run(str(aside))[1]]
+        assert found == before and before
 
 
 def test_records_and_damage(tmp_path: Path) -> None:

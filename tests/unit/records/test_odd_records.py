@@ -6,10 +6,19 @@ import struct
 
 import pytest
 
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import AT_CRC, HEADER_BYTES, LOG_OVERHEAD_BYTES, compute_crc
 from headwater.records.builder import build_batch
-from headwater.records.compression import Compression, compress, decompress
+from headwater.records.compression import (
+    UNPACKED_BYTES_MAX as READERS_MAX,
+)
+from headwater.records.compression import (
+    UNPACKED_VARIABLE,
+    Compression,
+    compress,
+    decompress,
+    unpacked_limit,
+)
 from headwater.records.record import Record, read_records
 from headwater_broker.log.validation import UNPACKED_BYTES_MAX
 from unit.log.harness import Box
@@ -46,16 +55,50 @@ def test_bytes_behind_the_last_record_are_refused() -> None:
         list(read_records(with_payload(record(body) + b"\0")))
 
 
-@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+CODECS = [codec for codec in Compression if codec]
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_small_batch_that_unpacks_to_much_is_refused_at_the_limit(codec: Compression) -> None:
     packed = compress(codec, bytes(100_000))
     assert decompress(codec, packed, 100_000) == decompress(codec, packed) == bytes(100_000)
-    with pytest.raises(KafkaError, match="more than 99999 bytes unpacked") as caught:
+    with pytest.raises(KafkaError, match="more than 99999 bytes unpacked: send") as caught:
         decompress(codec, packed, 99_999)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(KafkaError) as caught:
         decompress(codec, packed[:-1] if codec != Compression.LZ4 else packed[1:], 200_000)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("limit", [1_000_000, 999_999])
+def test_readers_unpack_up_to_the_setting(
+    codec: Compression, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far beyond the room taken at first, which a batch that packs well needs."""
+    monkeypatch.setenv(UNPACKED_VARIABLE, str(limit))
+    packed = compress(codec, bytes(1_000_000))
+    if limit == 1_000_000:
+        assert decompress(codec, packed) == bytes(1_000_000)
+        return
+    with pytest.raises(
+        KafkaError, match=f"more than 999999 bytes unpacked: raise {UNPACKED_VARIABLE}"
+    ):
+        decompress(codec, packed)
+
+
+def test_raw_snappy_is_not_believed_to_hold_what_it_claims() -> None:
+    with pytest.raises(KafkaError) as caught:
+        decompress(Compression.SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(20), 1 << 20)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_setting_is_a_number_of_bytes() -> None:
+    assert unpacked_limit({}) == READERS_MAX
+    assert unpacked_limit({UNPACKED_VARIABLE: "5"}) == 5
+    for wrong in ("", "0", "-1", "64m", str((1 << 30) + 1)):
+        with pytest.raises(UsageError, match="bytes from 1 to 1073741824"):
+            unpacked_limit({UNPACKED_VARIABLE: wrong})
 
 
 def test_a_compacted_topic_does_not_unpack_without_limit() -> None:

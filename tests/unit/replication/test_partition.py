@@ -348,15 +348,18 @@ def test_a_failed_disk_takes_the_replica_offline() -> None:
     assert code(h.append) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_low_watermark_is_the_lowest_start() -> None:
+def test_low_watermark_is_the_lowest_start_on_live_brokers_in_sync_or_not() -> None:
     h = Hosted()
-    partition = h.lead((1, 2), (1, 2))
+    partition = h.lead((1, 2), (1, 2, 3))
     partition.update_follower(2, 1, 0, 0.0, log_start_offset=0)
     h.append()
     h.log.delete_records_before(1)
-    assert partition.low_watermark == 0
+    assert partition.low_watermark({1, 2}) == 0
     partition.update_follower(2, 1, 1, 0.0, log_start_offset=1)
-    assert partition.low_watermark == 1
+    assert partition.low_watermark({1, 2}) == 1
+    assert partition.low_watermark({1, 2, 3}) == -1, "3 lags and lives: it has not told"
+    partition.update_follower(3, 1, 1, 0.0, log_start_offset=1)
+    assert partition.low_watermark({1, 2, 3}) == 1
 
 
 def test_nothing_waits_for_a_follower_that_left() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
+from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteSlice
 from headwater.records.builder import build_batch
 from headwater.wire.apis.k00_produce import (
@@ -51,9 +52,20 @@ from solo_broker import BROKER_EPOCH, SoloBroker
 Scenario = Callable[[SoloBroker, Connection], Awaitable[None]]
 
 
-def serve(tmp_path: Path, scenario: Scenario, **properties: str) -> None:
+def serve(
+    tmp_path: Path,
+    scenario: Scenario,
+    authorizer: Authorizer | None = None,
+    racks: Mapping[int, str] | None = None,
+    **properties: str,
+) -> None:
+    """Run the scenario with a broker of these properties and a connection to it, 30 s at most."""
+
     async def run() -> None:
-        async with SoloBroker(tmp_path, **properties) as broker:
+        broker = SoloBroker(tmp_path, **properties)
+        broker.authorizer = authorizer or broker.authorizer
+        broker.racks = dict(racks or broker.racks)
+        async with broker:
             connection = await open_connection("127.0.0.1", broker.port)
             await asyncio.wait_for(scenario(broker, connection), 30)
             connection.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
@@ -37,6 +40,33 @@ def test_the_end_of_an_older_segment_does_not_wait_for_min_bytes(tmp_path: Path)
     serve(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("max_bytes", [2, 1.5, 0.5])
+def test_min_bytes_asks_for_no_more_than_max_bytes_allows(tmp_path: Path, max_bytes: float) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        size = len(batch(1, 500))
+        broker.create_topic("t")
+        for _ in range(3):
+            await produce(c, "t", batch(1, 500))
+        bounds = {"min_bytes": 9 * size, "max_bytes": int(max_bytes * size)}
+        asked = fetch(c, "t", 0, max_wait_ms=2**31 - 1, **bounds)
+        read = await asyncio.wait_for(asked, 5)
+        assert len(read.records or b"") == max(int(max_bytes), 1) * size
+
+    serve(tmp_path, scenario)
+
+
+def test_min_bytes_asks_for_no_more_than_the_broker_gives(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        size = len(batch(1, 500))
+        broker.create_topic("t")
+        for _ in range(3):
+            await produce(c, "t", batch(1, 500))
+        asked = fetch(c, "t", 0, max_wait_ms=2**31 - 1, min_bytes=9 * size)
+        assert len((await asyncio.wait_for(asked, 5)).records or b"") == size
+
+    serve(tmp_path, scenario, fetch_max_bytes="1024")
+
+
 def test_a_time_out_names_only_the_partitions_that_wait(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("waits", replicas=(1, 2))
@@ -54,6 +84,32 @@ def test_a_time_out_names_only_the_partitions_that_wait(tmp_path: Path) -> None:
         told = await codes(*topics, timeout_ms=30)
         assert told == {"waits": ErrorCode.REQUEST_TIMED_OUT, "alone": 0, "nope": unknown}
         assert await codes(topics[2], timeout_ms=2**31 - 1) == {"nope": unknown}, "at once"
+
+    serve(tmp_path, scenario)
+
+
+def test_a_new_leader_finds_times_below_its_high_watermark(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        async def ask(timestamp: int) -> tuple[int, int]:
+            part = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(part,)),)
+            )
+            reply = await c.call(request, ListOffsetsResponse, version=9)
+            row = reply.topics[0].partitions[0]
+            return row.error_code, row.offset
+
+        first = 1_795_000_000_000
+        broker.create_topic("t")
+        await produce(c, "t", batch(10, at=first))
+        broker.create_topic("t", replicas=(1, 2), epoch=1)
+        await produce(c, "t", batch(10, at=first + 10))
+        broker.create_topic("t", replicas=(1, 2), epoch=2)
+        assert await ask(-1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1), "or this shows nothing"
+        assert await ask(first + 5) == (0, 5)
+        assert await ask(first + 15) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1), "perhaps committed"
+        assert await ask(first + 99) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        assert await ask(-3) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
 
     serve(tmp_path, scenario)
 

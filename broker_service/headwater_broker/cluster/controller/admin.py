@@ -5,6 +5,7 @@ The broker that took the request has asked its authorizer already.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from headwater.config.layers import BrokerSettings
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
+from headwater.wire.apis import k49_alter_client_quotas as k49
 from headwater.wire.apis.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -52,6 +54,7 @@ from headwater.wire.control import ForwardRequest
 from headwater.wire.schema import Message, decode, encode
 from headwater_broker.cluster.controller.config_changes import SET
 from headwater_broker.cluster.controller.events import (
+    AlterClientQuotas,
     AlterConfigs,
     ConfigEdit,
     CreatePartitions,
@@ -60,13 +63,14 @@ from headwater_broker.cluster.controller.events import (
     ElectLeaders,
     Growth,
     NewTopic,
+    QuotaEdit,
     Reassign,
     ResourceKind,
     TopicResult,
 )
 from headwater_broker.cluster.controller.term import TermOfOffice
 
-UNCLEAN_ELECTION = 1
+PREFERRED_ELECTION, UNCLEAN_ELECTION = range(2)
 
 Run = Callable[["AdminExecutor", TermOfOffice, Any], Awaitable[Message]]
 
@@ -76,6 +80,8 @@ class AdminExecutor:
 
     def __init__(self, settings: Callable[[], BrokerSettings]) -> None:
         self._settings = settings
+        self._plain: tuple[BrokerSettings, tuple[CreatableTopicConfigs, ...]] | None = None
+        """What topics without overrides have, by these settings: a thousand may be made at once."""
 
     async def execute(self, term: TermOfOffice, request: ForwardRequest) -> bytes:
         """The encoded reply body. Raises KafkaError (INVALID_REQUEST, NOT_CONTROLLER)."""
@@ -115,16 +121,12 @@ class AdminExecutor:
 
     def _effective(self, overrides: Mapping[str, str]) -> tuple[CreatableTopicConfigs, ...]:
         """Every topic key with its value and where that comes from."""
-        return tuple(
-            CreatableTopicConfigs(
-                name=key.name,
-                value=value,
-                read_only=False,
-                config_source=source,
-                is_sensitive=key.is_sensitive,
-            )
-            for key, value, source, _ in self._settings().topic_rows(overrides)
-        )
+        settings = self._settings()
+        if overrides:
+            return _topic_rows(settings, overrides)
+        if self._plain is None or self._plain[0] is not settings:
+            self._plain = settings, _topic_rows(settings, {})
+        return self._plain[1]
 
     async def _delete_topics(
         self, term: TermOfOffice, request: DeleteTopicsRequest
@@ -181,9 +183,34 @@ class AdminExecutor:
         made = tuple(k44.AlterConfigsResourceResponse(**row) for row in rows)
         return k44.IncrementalAlterConfigsResponse(responses=made)
 
+    async def _alter_client_quotas(
+        self, term: TermOfOffice, request: k49.AlterClientQuotasRequest
+    ) -> k49.AlterClientQuotasResponse:
+        edits = tuple(
+            QuotaEdit(
+                tuple((e.entity_type, e.entity_name) for e in entry.entity),
+                tuple((op.key, None if op.remove else op.value) for op in entry.ops),
+            )
+            for entry in request.entries
+        )
+        results = await term.ask(
+            lambda token: AlterClientQuotas(token, edits, request.validate_only)
+        )
+        return k49.AlterClientQuotasResponse(
+            entries=tuple(
+                k49.AlteredEntryData(
+                    error_code=result.error, error_message=result.message, entity=entry.entity
+                )
+                for entry, result in zip(request.entries, results, strict=True)
+            )
+        )
+
     async def _elect_leaders(
         self, term: TermOfOffice, request: ElectLeadersRequest
     ) -> ElectLeadersResponse:
+        if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
+            text = f"election type {request.election_type}: 0 is preferred, 1 is unclean"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         named = request.topic_partitions
         rows = None if named is None else tuple((t.topic, p) for t in named for p in t.partitions)
         unclean = request.election_type == UNCLEAN_ELECTION
@@ -253,11 +280,13 @@ class AdminExecutor:
 
 
 def _new_topic(row: CreatableTopic) -> NewTopic:
+    times = Counter(a.partition_index for a in row.assignments)
     return NewTopic(
         name=row.name,
         num_partitions=row.num_partitions,
         replication_factor=row.replication_factor,
         assignments={a.partition_index: a.broker_ids for a in row.assignments},
+        repeated=tuple(sorted(index for index, count in times.items() if count > 1)),
         configs={c.name: c.value for c in row.configs},
     )
 
@@ -292,6 +321,21 @@ async def _edit(
     ]
 
 
+def _topic_rows(
+    settings: BrokerSettings, overrides: Mapping[str, str]
+) -> tuple[CreatableTopicConfigs, ...]:
+    return tuple(
+        CreatableTopicConfigs(
+            name=key.name,
+            value=value,
+            read_only=False,
+            config_source=source,
+            is_sensitive=key.is_sensitive,
+        )
+        for key, value, source, _ in settings.topic_rows(overrides)
+    )
+
+
 _ZERO = DeletableTopicResult(name=None, error_code=0).topic_id
 
 _EXECUTED: dict[int, tuple[type[Message], Run]] = {
@@ -302,6 +346,7 @@ _EXECUTED: dict[int, tuple[type[Message], Run]] = {
         (CreatePartitionsRequest, AdminExecutor._create_partitions),
         (k33.AlterConfigsRequest, AdminExecutor._alter_configs),
         (k44.IncrementalAlterConfigsRequest, AdminExecutor._incremental_alter_configs),
+        (k49.AlterClientQuotasRequest, AdminExecutor._alter_client_quotas),
         (ElectLeadersRequest, AdminExecutor._elect_leaders),
         (AlterPartitionReassignmentsRequest, AdminExecutor._reassign),
         (ListPartitionReassignmentsRequest, AdminExecutor._list_reassignments),

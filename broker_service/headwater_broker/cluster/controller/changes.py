@@ -7,6 +7,8 @@ store, so nothing is undone. A partition touched several times in a round is wri
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from headwater.ports.metadata_store import Create, Delete, Operation, Set
@@ -40,8 +42,10 @@ class Changes:
         self._full: set[int] = set()
         self._everyone = False
         self._has_broker_configs = False
+        self._has_client_quotas = False
         self._writes: list[tuple[Operation, ...]] = []
         self._replies: list[Reply] = []
+        self._late_replies: list[tuple[int, Callable[[], Any]]] = []
 
     def touch(self, partition: Partition, *, tell_replicas: bool = True) -> None:
         """The partition's record changed: write it, tell everybody; its replicas too."""
@@ -103,7 +107,11 @@ class Changes:
             self._full.add(full)
 
     def create_topic(self, topic: Topic) -> None:
-        """A new topic: assignment, configs and the partition records in one group."""
+        """A new topic: assignment, configs and the partition records in one group.
+
+        A node made by hand since the store was read refuses the group: that ends the term, and the
+        request, sent again, meets one that knows the node.
+        """
         self._writes.append(
             (
                 Create(znodes.topic_path(topic.name), assignment_of(topic).encode()),
@@ -136,6 +144,10 @@ class Changes:
     def tell_broker_configs(self) -> None:
         """Dynamic configs of brokers changed: tell everybody all of them."""
         self._has_broker_configs = True
+
+    def tell_client_quotas(self) -> None:
+        """Client quotas changed: tell everybody all of them."""
+        self._has_client_quotas = True
 
     def _record_writes(self, topic: Topic) -> list[Operation]:
         """Take the touched records of one topic out of the round, as operations."""
@@ -219,6 +231,10 @@ class Changes:
         """Answer once durable."""
         self._replies.append(reply)
 
+    def reply_at_end(self, token: int, make: Callable[[], Any]) -> None:
+        """Answer once durable, with what this gives when the round is over."""
+        self._late_replies.append((token, make))
+
     def take(self) -> Ready:
         """The round's Ready. These changes are spent: the next round makes new ones."""
         writes = [*self._writes, *self._assignment_writes()]
@@ -227,7 +243,7 @@ class Changes:
             writes=tuple(writes),
             live=tuple(b.live() for _, b in sorted(self._state.brokers.items())),
             updates=tuple(self._updates()),
-            replies=tuple(self._replies),
+            replies=(*self._replies, *(Reply(t, make()) for t, make in self._late_replies)),
         )
 
     def _assignment_writes(self) -> list[tuple[Operation, ...]]:
@@ -265,7 +281,9 @@ class Changes:
         topics = (*self._deleted, *(t.describe() for t in self._topics.values()))
         metadata = tuple(described.values())
         configs = state.describe_broker_configs() if self._has_broker_configs else None
-        news = bool(metadata or topics or self._everyone or configs is not None)
+        quotas = state.describe_client_quotas() if self._has_client_quotas else None
+        is_told = configs is not None or quotas is not None
+        news = bool(metadata or topics or self._everyone or is_told)
         updates = []
         for broker_id in state.brokers:
             stops = tuple(self._stops.get(broker_id, ()))
@@ -280,6 +298,7 @@ class Changes:
                         metadata=metadata,
                         topics=topics,
                         broker_configs=configs,
+                        client_quotas=quotas,
                         stops=stops,
                     )
                 )
@@ -296,20 +315,24 @@ class Changes:
         state = self._state
         replicas: list[PartitionState] = []
         topics: dict[UUID, TopicState] = {}
+        metadata = {p.key: state.describe(p) for p in state.partitions()}
         for key, partition in state.hosted.get(broker_id, {}).items():
             if self._may_be_told(partition, broker_id):
                 is_new = (key, broker_id) in self._new_replicas
-                replicas.append(state.describe(partition, is_new=is_new))
-                topics[key[0]] = state.topic_by_id[key[0]].describe()
+                row = state.describe(partition, is_new=True) if is_new else metadata[key]
+                replicas.append(row)
+                if key[0] not in topics:
+                    topics[key[0]] = state.topic_by_id[key[0]].describe()
                 _mark_online(partition, broker_id)
         return BrokerUpdate(
             broker_id=broker_id,
             full=True,
             replicas=tuple(replicas),
             replica_topics=tuple(topics.values()),
-            metadata=tuple(state.describe(p) for p in state.partitions()),
+            metadata=tuple(metadata.values()),
             topics=tuple(t.describe() for t in state.topics.values()),
             broker_configs=state.describe_broker_configs(),
+            client_quotas=state.describe_client_quotas(),
             stops=stops,
         )
 
@@ -327,6 +350,7 @@ def assignment_of(topic: Topic) -> znodes.TopicAssignment:
         partitions={p.index: p.replicas for p in rows},
         adding={p.index: p.adding for p in rows if p.adding},
         removing={p.index: p.removing for p in rows if p.removing},
+        is_tiered=topic.is_tiered,
     )
 
 

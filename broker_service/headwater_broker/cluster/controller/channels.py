@@ -16,10 +16,12 @@ from uuid import UUID
 from headwater.errors import ErrorCode, HeadwaterError
 from headwater.ports.control import ControlCalls, ControlUnavailableError
 from headwater.wire.control import (
+    METADATA_NOT_TAKEN,
     BrokerConfigs,
     LeaderAndIsrReply,
     LeaderAndIsrRequest,
     LiveBroker,
+    MetadataPart,
     PartitionState,
     StopReplicaPartition,
     StopReplicaReply,
@@ -35,6 +37,7 @@ from headwater_broker.cluster.controller.events import (
     StopReplicaAnswered,
 )
 from headwater_broker.cluster.controller.state import PartitionKey
+from headwater_broker.cluster.told_together import join, with_newness
 
 CALL_TIMEOUT_MS = 30_000
 RETRY_DELAY_S = 0.05
@@ -68,6 +71,7 @@ class Pending:
     metadata: dict[PartitionKey, PartitionState] = field(default_factory=dict)
     topics: dict[UUID, TopicState] = field(default_factory=dict)
     broker_configs: tuple[BrokerConfigs, ...] | None = None
+    client_quotas: tuple[BrokerConfigs, ...] | None = None
     stops: dict[PartitionKey, StopReplicaPartition] = field(default_factory=dict)
 
     def add(self, update: BrokerUpdate) -> None:
@@ -83,6 +87,8 @@ class Pending:
         )
         if update.broker_configs is not None:
             self.broker_configs = update.broker_configs
+        if update.client_quotas is not None:
+            self.client_quotas = update.client_quotas
         for topic in update.topics:
             self.topics.pop(topic.topic_id, None)
             self.topics[topic.topic_id] = topic
@@ -94,7 +100,7 @@ class Pending:
             key = (state.topic_id, state.partition)
             known = self.replicas.get(key)
             is_new_still = known is not None and known.is_new and not state.is_new
-            self.replicas[key] = _as_new(state) if is_new_still else state
+            self.replicas[key] = with_newness(state, True) if is_new_still else state
             self.stops.pop(key, None)
         for stop in update.stops:
             key = (stop.topic_id, stop.partition)
@@ -103,6 +109,7 @@ class Pending:
 
     def follow(self, newer: Pending) -> None:
         """Take what came in while these were being sent."""
+        has_metadata = self.has_metadata or newer.has_metadata
         self.add(
             BrokerUpdate(
                 broker_id=-1,
@@ -112,19 +119,22 @@ class Pending:
                 metadata=tuple(newer.metadata.values()),
                 topics=tuple(newer.topics.values()),
                 broker_configs=newer.broker_configs,
+                client_quotas=newer.client_quotas,
                 stops=tuple(newer.stops.values()),
             )
         )
-        self.has_metadata = self.has_metadata or newer.has_metadata
+        self.has_metadata = has_metadata
+
+    def metadata_told(self) -> None:
+        """The broker took the metadata; its replicas may be left."""
+        self.has_metadata = self.full_metadata = False
+        self.metadata = {}
+        self.topics = {}
+        self.broker_configs = self.client_quotas = None
 
     def is_empty(self) -> bool:
         """Nothing left to tell."""
         return not (self.full_replicas or self.has_metadata or self.replicas or self.stops)
-
-
-def _as_new(state: PartitionState) -> PartitionState:
-    values = {name: getattr(state, name) for name in PartitionState.__slots__}
-    return PartitionState(**{**values, "is_new": True})
 
 
 class BrokerChannel:
@@ -148,6 +158,7 @@ class BrokerChannel:
         self._pushed = 0
         self._delivered = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._takes_metadata_along = True
         name = f"controller-to-broker-{broker.broker_id}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
@@ -190,6 +201,9 @@ class BrokerChannel:
                 await self._send(batch)
             except HeadwaterError as e:
                 logger.warning("broker %d was not told: %s", self.broker.broker_id, e)
+            except Exception:
+                # Whatever it is, a channel that ended here would leave its broker in the past.
+                logger.exception("broker %d was not told", self.broker.broker_id)
             if batch.is_empty():
                 delay = RETRY_DELAY_S
                 self._release(upto)
@@ -218,10 +232,16 @@ class BrokerChannel:
             partitions=tuple(batch.replicas.values()),
             topics=tuple(batch.replica_topics.values()),
             live_leaders=self._live(),
+            metadata=self._along(batch),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, LeaderAndIsrReply, CALL_TIMEOUT_MS)
         self._check(reply.error_code)
+        if request.metadata is not None:
+            self._takes_metadata_along = reply.metadata_error_code != METADATA_NOT_TAKEN
+            if self._takes_metadata_along:
+                self._check(reply.metadata_error_code)
+                batch.metadata_told()
         batch.full_replicas = False
         failed = {
             (r.topic_id, r.partition): r.error_code
@@ -236,6 +256,19 @@ class BrokerChannel:
         if failed:
             logger.warning("broker %d refused %s", self.broker.broker_id, failed)
 
+    def _along(self, batch: Pending) -> MetadataPart | None:
+        if not (batch.has_metadata and self._takes_metadata_along):
+            return None
+        return join(
+            batch.replicas,
+            batch.metadata,
+            cluster_id=self._office.cluster_id,
+            full=batch.full_metadata,
+            topics=tuple(batch.topics.values()),
+            broker_configs=batch.broker_configs,
+            client_quotas=batch.client_quotas,
+        )
+
     async def _send_metadata(self, batch: Pending) -> None:
         request = UpdateMetadataRequest(
             controller_id=self._office.controller_id,
@@ -247,14 +280,12 @@ class BrokerChannel:
             topics=tuple(batch.topics.values()),
             partitions=tuple(batch.metadata.values()),
             broker_configs=batch.broker_configs,
+            client_quotas=batch.client_quotas,
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, UpdateMetadataReply, CALL_TIMEOUT_MS)
         self._check(reply.error_code)
-        batch.has_metadata = batch.full_metadata = False
-        batch.metadata = {}
-        batch.topics = {}
-        batch.broker_configs = None
+        batch.metadata_told()
 
     async def _send_stops(self, batch: Pending) -> None:
         asked = tuple(batch.stops.values())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from headwater.config.keys import TOPIC_KEYS, Kind, broker_key, check_topic_overrides, topic_key
+from headwater.config.keys import Kind, broker_key, check_topic_together, topic_key
 from headwater.config.layers import StaticKeyError, check_dynamic
 from headwater.config.row import ConfigKey
 from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ports.metadata_store import Create, Set
+from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import elections
 from headwater_broker.cluster.controller.changes import Changes
 from headwater_broker.cluster.controller.events import (
@@ -15,13 +17,18 @@ from headwater_broker.cluster.controller.events import (
     BrokerConfigFound,
     ConfigEdit,
     ConfigFound,
+    ConfigRefused,
     Reply,
     ResourceKind,
     TopicResult,
 )
-from headwater_broker.cluster.controller.state import ControllerState, Topic
+from headwater_broker.cluster.controller.state import (
+    TIERING_KEY,
+    ControllerState,
+    Topic,
+    is_tiered,
+)
 
-TIERING_KEY = "remote.storage.enable"
 STAYS_TIERED = (
     f"config {TIERING_KEY}: cannot be switched off or removed once it is true, as brokers would no "
     "longer serve the history in the Delta table (Kafka wants remote.log.delete.on.disable for "
@@ -56,7 +63,7 @@ def _alter_topic(
     configs = edited(topic.configs, edit, topic_key)
     check_change(topic.configs, configs)
     if is_real and configs != topic.configs:
-        topic.configs = configs
+        _take(changes, topic, configs)
         changes.write_configs(topic)
         elections.check_eligible(state, changes, topic)
         _elect_if_allowed(state, changes, topic)
@@ -66,17 +73,33 @@ def _alter_broker(
     state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
 ) -> None:
     """The configs of one broker, which need not live, or with an empty name of all (KIP-226)."""
-    if edit.name and not edit.name.isdigit():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {edit.name!r} is not a broker id")
-    now = state.broker_configs.get(edit.name, {})
+    broker = _broker_of(state, edit.name)
+    now = state.broker_configs.get(broker, {})
     configs = edited(now, edit, broker_key)
     for name, text in configs.items():
         if now.get(name) != text:
             _check_broker_config(name, text)
     if is_real and configs != now:
-        state.broker_configs[edit.name] = configs
-        changes.write_broker_configs(edit.name)
+        state.broker_configs[broker] = configs
+        changes.write_broker_configs(broker)
         _check_all_eligible(state, changes)
+
+
+def _broker_of(state: ControllerState, name: str) -> str:
+    """The broker's id as its configs' node has it (`007` is 7); empty: all brokers.
+
+    Raises KafkaError: INVALID_REQUEST, BROKER_ID_NOT_REGISTERED for one that was never here.
+    """
+    if not name:
+        return name
+    if not (name.isascii() and name.isdigit()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {name!r} is not a broker id")
+    broker = int(name)
+    is_known = broker in state.brokers or broker in state.memories or broker in state.stored_lives
+    if not is_known and str(broker) not in state.broker_configs:
+        text = f"broker {broker} was never registered: start it once, then set its configs"
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, text)
+    return str(broker)
 
 
 def _check_broker_config(name: str, text: str) -> None:
@@ -89,16 +112,27 @@ def _check_broker_config(name: str, text: str) -> None:
 
 
 def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:
-    """Somebody wrote `/config/topics/T`: take it as it is, if it is valid."""
+    """Somebody wrote `/config/topics/T`: what `check_change` allows."""
     topic = state.topics.get(event.topic)
     if topic is None:
         return
-    check_change(topic.configs, event.configs)
-    topic.configs = dict(event.configs)
-    topic.has_config = True
+    _take(changes, topic, dict(event.configs))
+    topic.has_config = event.has_config
     elections.check_eligible(state, changes, topic)
     changes.tell_topic(topic)
     _elect_if_allowed(state, changes, topic)
+
+
+def on_config_refused(state: ControllerState, changes: Changes, event: ConfigRefused) -> None:
+    """What counts is written back, unless somebody has edited the node once more meanwhile."""
+    topic = state.topics.get(event.topic)
+    if topic is None:
+        return
+    path = znodes.topic_config_path(topic.name)
+    data = znodes.encode_overrides(topic.configs)
+    version = event.version
+    changes.write(Create(path, data) if version is None else Set(path, data, version))
+    topic.has_config = True
 
 
 def on_broker_config_found(
@@ -126,7 +160,7 @@ def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) ->
 def check_configs(configs: Mapping[str, str]) -> None:
     """Raises KafkaError(INVALID_CONFIG)."""
     try:
-        check_topic_overrides(configs)
+        check_topic_together(configs)
     except UsageError as e:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
 
@@ -134,13 +168,16 @@ def check_configs(configs: Mapping[str, str]) -> None:
 def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:
     """Whether overrides may become these (KIP-950). Raises KafkaError(INVALID_CONFIG)."""
     check_configs(then)
-    if _is_tiered(now) and not _is_tiered(then):
+    if is_tiered(now) and not is_tiered(then):
         raise KafkaError(ErrorCode.INVALID_CONFIG, STAYS_TIERED)
 
 
-def _is_tiered(configs: Mapping[str, str]) -> bool:
-    row = TOPIC_KEYS[TIERING_KEY]
-    return row.parse(configs.get(TIERING_KEY, row.render(row.default))) is True
+def _take(changes: Changes, topic: Topic, configs: dict[str, str]) -> None:
+    """The topic has these overrides from now on. That it is tiered is noted in its own node too."""
+    is_news = is_tiered(configs) and not topic.is_tiered
+    topic.configs = configs
+    if is_news:
+        changes.write_assignment(topic)
 
 
 def edited(

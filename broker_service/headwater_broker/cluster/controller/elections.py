@@ -148,7 +148,8 @@ def lost_data(
     """A replica came back without (some of) its records: it is neither in sync nor eligible.
 
     The last member of the ISR gives way to the eligible ones; when there are none it stays, as
-    nobody is known to hold more.
+    nobody is known to hold more. So an ISR is never empty, and the one in it is what Kafka notes as
+    `LastKnownElr` once its ISR and ELR are: the last known leader. That list stays empty here.
     """
     if broker_id not in (*partition.isr, *partition.elr):
         return

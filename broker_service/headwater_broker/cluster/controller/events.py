@@ -55,17 +55,28 @@ class FoundTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicsFound:
-    """Topics made by hand in the store, as Kafka's old tools do."""
+    """Topics made by hand in the store, as Kafka's old tools do. `unusable`: all those that cannot
+    be used, and why."""
 
     topics: tuple[FoundTopic, ...]
+    unusable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFound:
-    """A topic's overrides were edited by hand."""
+    """A topic's overrides were edited by hand, and are valid. `has_config`: there is a node."""
 
     topic: str
     configs: Mapping[str, str]
+    has_config: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRefused:
+    """They are not valid; `version` of the node with them, None: it was removed."""
+
+    topic: str
+    version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,14 @@ class BrokerConfigFound:
     """A broker's dynamic configs, or with an empty name those of all, were edited by hand."""
 
     name: str
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotasFound:
+    """The quotas of one entity were edited by hand."""
+
+    path: str
     configs: Mapping[str, str]
 
 
@@ -84,6 +103,8 @@ class NewTopic:
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    repeated: tuple[int, ...] = ()
+    """Partitions that the request assigns more than once."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -147,6 +168,24 @@ class AlterConfigs:
 
     token: int
     edits: tuple[ConfigEdit, ...]
+    validate_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEdit:
+    """One entity's change: (key, value or None to remove it). An empty name is an error."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    """(entity type, name; None: the default)."""
+    operations: tuple[tuple[str, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotas:
+    """Reply: tuple[TopicResult, ...], in the order of the edits, with errors only (KIP-546)."""
+
+    token: int
+    edits: tuple[QuotaEdit, ...]
     validate_only: bool
 
 
@@ -242,11 +281,14 @@ Event = (
     BrokersFound
     | TopicsFound
     | ConfigFound
+    | ConfigRefused
     | BrokerConfigFound
+    | ClientQuotasFound
     | CreateTopics
     | DeleteTopics
     | CreatePartitions
     | AlterConfigs
+    | AlterClientQuotas
     | AlterPartition
     | AssignReplicaToDir
     | ControlledShutdown
@@ -297,6 +339,7 @@ class BrokerUpdate:
     metadata: tuple[PartitionState, ...] = ()
     topics: tuple[TopicState, ...] = ()
     broker_configs: tuple[BrokerConfigs, ...] | None = None
+    client_quotas: tuple[BrokerConfigs, ...] | None = None
     """All of them; None: as they were."""
     stops: tuple[StopReplicaPartition, ...] = ()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from headwater.errors import ErrorCode
 from headwater.wire.control import (
     AlterPartitionItem,
@@ -31,21 +34,28 @@ def on_alter_partition(state: ControllerState, changes: Changes, event: AlterPar
         stale = AlterPartitionReply(error_code=ErrorCode.STALE_BROKER_EPOCH)
         changes.reply(Reply(event.token, stale))
         return
-    rows = tuple(_alter(state, changes, request.broker_id, item) for item in request.partitions)
-    reply = AlterPartitionReply(error_code=ErrorCode.NONE, partitions=rows)
-    changes.reply(Reply(event.token, reply))
+    makers = [_alter(state, changes, request.broker_id, item) for item in request.partitions]
+
+    def make() -> AlterPartitionReply:
+        rows = tuple(make_row() for make_row in makers)
+        return AlterPartitionReply(error_code=ErrorCode.NONE, partitions=rows)
+
+    # A later event of this round may change the same partition: one write, one partition epoch.
+    # The leader must be told what that epoch stands for, or it would keep what was in between.
+    changes.reply_at_end(event.token, make)
 
 
 def _alter(
     state: ControllerState, changes: Changes, broker_id: int, item: AlterPartitionItem
-) -> AlterPartitionResult:
+) -> Callable[[], AlterPartitionResult]:
+    """Decide; what is returned makes the answer once the round is over."""
     topic = state.topic_by_id.get(item.topic_id)
     partition = topic.partitions.get(item.partition) if topic else None
     if partition is None:
         is_topic = topic is not None
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_topic else ErrorCode.UNKNOWN_TOPIC_ID
-        return AlterPartitionResult(
-            topic_id=item.topic_id, partition=item.partition, error_code=code
+        return partial(
+            AlterPartitionResult, topic_id=item.topic_id, partition=item.partition, error_code=code
         )
     code = _judge(state, partition, broker_id, item)
     if code is ErrorCode.NONE:
@@ -60,6 +70,12 @@ def _alter(
             changes.touch(partition, tell_replicas=False)
         if reassignments.advance(state, changes, partition) and partition.leader != broker_id:
             code = ErrorCode.NEW_LEADER_ELECTED
+    return partial(_result, partition, item, code)
+
+
+def _result(
+    partition: Partition, item: AlterPartitionItem, code: ErrorCode
+) -> AlterPartitionResult:
     return AlterPartitionResult(
         topic_id=item.topic_id,
         partition=item.partition,

@@ -35,12 +35,15 @@ from headwater_broker.cluster.znodes import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTopic:
-    """One topic as the store holds it. `folders`: which partitions have a node at all."""
+    """One topic as the store holds it. `folders`: which partitions have a node at all; `czxid`: of
+    its node, lower the older it is."""
 
     name: str
     assignment: TopicAssignment
     version: int
-    configs: Mapping[str, str] | None
+    czxid: int
+    configs: Mapping[str, str]
+    has_config: bool
     has_folder: bool
     folders: frozenset[int]
     records: Mapping[int, tuple[PartitionRecord, int]]
@@ -56,8 +59,14 @@ class Snapshot:
     deletions: tuple[Deletion, ...]
     lives: Mapping[int, BrokerLife]
     producer_ids: ProducerIdBlock | None
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """Topics whose nodes cannot be used, and why."""
+    stray_configs: frozenset[str] = frozenset()
+    """Names below `/config/topics` that are no topic's, or one's that cannot be used."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By broker id as text; the empty name counts for all."""
+    client_quotas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By entity path: every node that is there, also without a quota."""
 
 
 def build_state(
@@ -68,7 +77,7 @@ def build_state(
     snapshot: Snapshot,
     entropy: Entropy,
 ) -> tuple[ControllerState, list[Topic], list[Topic]]:
-    """The state; topics that need an id written; topics whose deletion was cut short."""
+    """The state; topics whose node must be written; topics whose deletion was cut short."""
     state = ControllerState(controller_id, controller_epoch, cluster_id, config)
     for broker_id, life in snapshot.lives.items():
         found = snapshot.registered.get(broker_id)
@@ -77,9 +86,11 @@ def build_state(
         broker = Broker(broker_id, life.broker_epoch, life.boot_id, registration)
         state.brokers[broker_id] = broker
         state.stored_lives.add(broker_id)
+    state.unusable = dict(snapshot.unusable)
+    state.stray_configs = set(snapshot.stray_configs)
     for note in snapshot.deletions:
         state.removals[note.topic_id] = _removal(note)
-    nameless = []
+    unwritten = []
     unfinished = []
     for stored in snapshot.topics:
         topic = _topic(stored, entropy)
@@ -87,18 +98,22 @@ def build_state(
         for partition in topic.partitions.values():
             if partition.phase is not PartitionPhase.ONLINE:
                 state.leaderless[partition.key] = partition
-        if topic.topic_id != stored.assignment.topic_id:
-            nameless.append(topic)
+        is_named = topic.topic_id == stored.assignment.topic_id
+        if not is_named or topic.is_tiered != stored.assignment.is_tiered:
+            unwritten.append(topic)
         removal = state.removals.get(topic.topic_id)
         if removal is not None and removal.whole:
             unfinished.append(topic)
     for name, configs in snapshot.broker_configs.items():
         state.broker_configs[name] = dict(configs)
         state.stored_broker_configs.add(name)
+    for path, quotas in snapshot.client_quotas.items():
+        state.client_quotas[path] = dict(quotas)
+        state.stored_quota_nodes.add(path)
     if snapshot.producer_ids is not None:
         state.next_producer_id = snapshot.producer_ids.end + 1
         state.has_producer_ids = True
-    return state, nameless, unfinished
+    return state, unwritten, unfinished
 
 
 def _removal(note: Deletion) -> Removal:
@@ -121,10 +136,10 @@ def _topic(stored: StoredTopic, entropy: Entropy) -> Topic:
         stored.name,
         topic_id,
         partitions,
-        dict(stored.configs or {}),
+        dict(stored.configs),
         stored.version,
         stored.has_folder,
-        stored.configs is not None,
+        stored.has_config,
     )
 
 

@@ -26,6 +26,7 @@ from headwater_broker.cluster.controller import (
     elections,
     isr_changes,
     leadership,
+    quota_changes,
     reassignments,
     removals,
     topic_changes,
@@ -33,13 +34,16 @@ from headwater_broker.cluster.controller import (
 from headwater_broker.cluster.controller.changes import Changes
 from headwater_broker.cluster.controller.events import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AssignReplicaToDir,
     BalanceTick,
     BrokerConfigFound,
     BrokersFound,
+    ClientQuotasFound,
     ConfigFound,
+    ConfigRefused,
     ControlledShutdown,
     CreatePartitions,
     CreateTopics,
@@ -79,11 +83,11 @@ class ControllerMachine:
         entropy: Entropy,
     ) -> None:
         self._entropy = entropy
-        self.state, nameless, unfinished = build_state(
+        self.state, unwritten, unfinished = build_state(
             controller_id, controller_epoch, cluster_id, config, snapshot, entropy
         )
         self._changes = Changes(self.state)
-        for topic in nameless:
+        for topic in unwritten:
             self._changes.write_assignment(topic)
         for topic in unfinished:
             removals.delete_topic(self.state, self._changes, topic)
@@ -191,10 +195,13 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     ControlledShutdown: _plain(broker_changes.on_controlled_shutdown),
     TopicsFound: _random(topic_changes.on_topics_found),
     ConfigFound: _plain(config_changes.on_config_found),
+    ConfigRefused: _plain(config_changes.on_config_refused),
     BrokerConfigFound: _plain(config_changes.on_broker_config_found),
+    ClientQuotasFound: _plain(quota_changes.on_client_quotas_found),
     CreateTopics: _random(topic_changes.on_create_topics),
     CreatePartitions: _plain(topic_changes.on_create_partitions),
     AlterConfigs: _plain(config_changes.on_alter_configs),
+    AlterClientQuotas: _plain(quota_changes.on_alter_client_quotas),
     DeleteTopics: _plain(removals.on_delete_topics),
     AlterPartition: _plain(isr_changes.on_alter_partition),
     AssignReplicaToDir: _plain(isr_changes.on_assign_replica_to_dir),

@@ -46,15 +46,19 @@ def _start(
     bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target or len(set(target)) != len(target):
         return bad, f"{partition.name}: the replica list {list(target)} is empty or has duplicates"
-    unknown = [b for b in target if b not in state.brokers]
-    if unknown:
-        return bad, f"{partition.name}: brokers {unknown} are not running"
     original = tuple(b for b in partition.replicas if b not in partition.adding)
+    # Who is a replica already may be down meanwhile: nothing has to be copied there.
+    absent = [b for b in target if b not in state.brokers and b not in original]
+    if absent:
+        return bad, f"{partition.name}: brokers {absent} are not running"
     if not is_factor_change_allowed and len(target) != len(original):
         text = f"{partition.name}: {len(original)} replicas now, {len(target)} asked for"
         return ErrorCode.INVALID_REPLICATION_FACTOR, text
     if target == partition.replicas and not partition.adding and not partition.removing:
         return OK
+    if partition.isr and not any(b in (*target, *original) for b in partition.isr):
+        text = f"{partition.name}: nobody in the ISR {list(partition.isr)} would stay a replica"
+        return bad, f"{text}: keep one of them in the list"
     _set_replicas(state, changes, partition, target, original)
     advance(state, changes, partition)
     return OK
@@ -87,7 +91,12 @@ def _set_replicas(
         changes.new_replica(partition, broker_id)
     state.add_partition(partition)
     changes.write_assignment(state.topics[partition.topic])
-    changes.touch(partition)
+    if partition.phase is PartitionPhase.NEW:
+        # Never led: a record without an ISR would tell the next controller of records that nobody
+        # has, and no replica could lead but by an unclean election.
+        changes.tell(partition)
+    else:
+        changes.touch(partition)
 
 
 def advance(state: ControllerState, changes: Changes, partition: Partition) -> bool:

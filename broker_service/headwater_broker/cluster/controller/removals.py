@@ -7,6 +7,7 @@ same name can be hit, because StopReplica carries the id.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from headwater.errors import ErrorCode
@@ -24,9 +25,12 @@ from headwater_broker.cluster.controller.state import (
     Topic,
 )
 from headwater_broker.cluster.controller.transitions import ReplicaPhase
+from headwater_broker.cluster.znodes import NO_DIRECTORY
 
 NO_LEADER_EPOCH = -1
 """In StopReplica: whatever the replica's epoch, it goes."""
+
+DELETION_DISABLED = "the topic is kept, as the brokers' delete.topic.enable is false"
 
 _DONE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
@@ -36,19 +40,50 @@ _DONE = frozenset(
 def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopics) -> None:
     """Delete by name or id; the answer comes when the brokers have forgotten the topics."""
     results = []
-    for name, topic_id in event.topics:
-        topic = state.topics.get(name) if name is not None else state.topic_by_id.get(topic_id)
-        if topic is None:
+    found = [_named(state, *row) for row in event.topics]
+    for (name, topic_id), topic in zip(event.topics, found, strict=True):
+        fault = _contradiction(event.topics, found, name, topic_id, topic)
+        if fault:
+            bad = ErrorCode.INVALID_REQUEST
+            results.append(TopicResult(name=name, topic_id=topic_id, error=bad, message=fault))
+        elif topic is None:
             by_name = name is not None
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
             results.append(TopicResult(name=name, topic_id=topic_id, error=code))
-        elif not state.config.delete_topic_enable and not event.requested_in_store:
+        elif not state.config.delete_topic_enable:
             disabled = ErrorCode.TOPIC_DELETION_DISABLED
-            results.append(TopicResult(name=topic.name, topic_id=topic.topic_id, error=disabled))
+            row = TopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error=disabled,
+                message=DELETION_DISABLED,
+            )
+            results.append(row)
         else:
             delete_topic(state, changes, topic, requested=event.requested_in_store)
             results.append(TopicResult(name=topic.name, topic_id=topic.topic_id))
     changes.reply(Reply(event.token, tuple(results), after_delivery=True))
+
+
+def _named(state: ControllerState, name: str | None, topic_id: UUID) -> Topic | None:
+    return state.topics.get(name) if name is not None else state.topic_by_id.get(topic_id)
+
+
+def _contradiction(
+    rows: Sequence[tuple[str | None, UUID]],
+    found: Sequence[Topic | None],
+    name: str | None,
+    topic_id: UUID,
+    topic: Topic | None,
+) -> str:
+    """Why this row of a request deletes nothing, in Kafka's words; empty when it may."""
+    if name is None and topic_id == NO_DIRECTORY:
+        return "Neither topic name nor id were specified."
+    if rows.count((name, topic_id)) > 1:
+        return "Duplicate topic id." if name is None else "Duplicate topic name."
+    if topic is not None and found.count(topic) > 1:
+        return "The provided topic name maps to an ID that was already supplied."
+    return ""
 
 
 def delete_topic(

@@ -1,92 +1,163 @@
-"""Reads from the store what a new controller needs, all reads in flight at once."""
+"""Reads from the store what a new controller needs: many nodes by one request.
+
+What cannot be used is left out, with a line in the log: see `found`.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable
+import logging
+from asyncio import gather
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
+from uuid import UUID
 
 from headwater.ports.metadata_store import MetadataStore, Node, NoNodeError
 from headwater_broker.cluster import znodes
-from headwater_broker.cluster.controller.events import FoundTopic, Registered
+from headwater_broker.cluster.controller import found
+from headwater_broker.cluster.controller.events import FoundTopic, Registered, TopicsFound
+from headwater_broker.cluster.controller.found import Complain
 from headwater_broker.cluster.controller.loading import Snapshot, StoredTopic
+from headwater_broker.cluster.controller.quota_nodes import read_client_quotas
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
 
-async def read_snapshot(store: MetadataStore) -> Snapshot:
+
+async def read_snapshot(store: MetadataStore, complain: Complain = logger.error) -> Snapshot:
     """Everything. Watches must be set before."""
     topic_names = await store.children(znodes.TOPICS)
-    registered, lives, deletions, block, configs, topics = await asyncio.gather(
-        read_registered(store),
+    registered, lives, notes, block, (configs, quotas, overridden), topic_rows = await gather(
+        read_registered(store, complain),
         _read_lives(store),
         _read_deletions(store),
-        _maybe(store, znodes.PRODUCER_IDS),
-        _read_broker_configs(store),
-        _all(_read_topic(store, name) for name in topic_names),
+        read_node(store, znodes.PRODUCER_IDS),
+        gather(
+            _read_broker_configs(store, complain),
+            read_client_quotas(store),
+            store.children(znodes.TOPIC_CONFIGS),
+        ),
+        _read_topics(store, topic_names, complain),
     )
+    stored, unusable = topic_rows
+    topics, copies = found.without_copies(stored, notes)
+    for name, fault in copies.items():
+        unusable[name] = _left_alone(name, fault, complain)
     return Snapshot(
         registered=registered,
-        topics=tuple(t for t in topics if t is not None),
-        deletions=tuple(deletions),
+        topics=topics,
+        unusable=unusable,
+        stray_configs=frozenset(overridden) - {topic.name for topic in topics},
+        deletions=tuple(notes),
         lives=lives,
         producer_ids=znodes.ProducerIdBlock.decode(block.data) if block else None,
         broker_configs=configs,
+        client_quotas=quotas,
     )
 
 
-async def read_registered(store: MetadataStore) -> dict[int, Registered]:
-    """All registrations; those that vanish meanwhile are left out."""
-    names = await store.children(znodes.BROKERS)
-    ids = sorted(int(name) for name in names if name.isdigit())
-    nodes = await _all(_maybe(store, znodes.broker_path(b)) for b in ids)
-    return {
-        broker_id: Registered(node.czxid, znodes.BrokerRegistration.decode(broker_id, node.data))
-        for broker_id, node in zip(ids, nodes, strict=True)
-        if node is not None
-    }
-
-
-async def read_found_topics(store: MetadataStore, names: Iterable[str]) -> list[FoundTopic]:
-    """Topics that the controller does not know."""
-    found = []
-    for name in sorted(names):
-        node = await _maybe(store, znodes.topic_path(name))
+async def read_registered(store: MetadataStore, complain: Complain) -> dict[int, Registered]:
+    """All registrations; those that vanish meanwhile are left out, and what is none."""
+    names = sorted(await store.children(znodes.BROKERS))
+    nodes = await _all(read_node(store, f"{znodes.BROKERS}/{name}") for name in names)
+    registered = {}
+    for name, node in zip(names, nodes, strict=True):
         if node is None:
             continue
-        configs = await read_overrides(store, name)
-        assignment = znodes.TopicAssignment.decode(name, node.data)
-        row = FoundTopic(name, assignment, node.version, configs or {}, configs is not None)
-        found.append(row)
-    return found
+        try:
+            broker_id, registration = found.read_registration(name, node.data)
+        except znodes.NewerVersionError:
+            raise
+        except znodes.ZnodeError as e:
+            complain(f"this counts as no broker until it is mended or removed: {e}")
+        else:
+            registered[broker_id] = Registered(node.czxid, registration)
+    return registered
 
 
-async def read_overrides(store: MetadataStore, topic: str) -> dict[str, str] | None:
-    """A topic's overrides; None without a node."""
-    path = znodes.topic_config_path(topic)
-    node = await _maybe(store, path)
-    return znodes.decode_overrides(path, node.data) if node else None
+async def read_found_topics(
+    store: MetadataStore,
+    names: Iterable[str],
+    complain: Complain,
+    owners: Mapping[UUID, str] = MappingProxyType({}),
+) -> TopicsFound:
+    """Topics that the controller does not know. `owners`: whose the topic ids are that it knows."""
+    taken = dict(owners)
+    rows = []
+    unusable: dict[str, str] = {}
+    for name in sorted(names):
+        node = await read_node(store, znodes.topic_path(name))
+        if node is None:
+            continue
+        assignment = _assignment(name, node, unusable, complain)
+        if assignment is None:
+            continue
+        topic_id = assignment.topic_id
+        if fault := found.copy_fault(name, topic_id, taken):
+            unusable[name] = _left_alone(name, fault, complain)
+            continue
+        if topic_id != znodes.NO_DIRECTORY:
+            taken[topic_id] = name
+        config = await read_node(store, znodes.topic_config_path(name))
+        configs = _overrides(name, config, complain, was_tiered=assignment.is_tiered)
+        rows.append(FoundTopic(name, assignment, node.version, configs, config is not None))
+    return TopicsFound(tuple(rows), unusable)
+
+
+def _assignment(
+    topic: str, node: Node, unusable: dict[str, str], complain: Complain
+) -> znodes.TopicAssignment | None:
+    """What the topic's node says; None when that is nothing usable."""
+    try:
+        return found.read_assignment(topic, node.data)
+    except znodes.ZnodeError as e:
+        unusable[topic] = _left_alone(topic, e, complain)
+        return None
+
+
+def _left_alone(topic: str, fault: znodes.ZnodeError, complain: Complain) -> str:
+    """Why the topic cannot be used. Raises what a newer version wrote."""
+    if isinstance(fault, znodes.NewerVersionError):
+        raise fault
+    complain(f"topic {topic!r} is left alone until its node is mended or removed: {fault}")
+    return str(fault)
 
 
 async def read_broker_configs(store: MetadataStore, name: str) -> dict[str, str]:
     """The dynamic configs of one broker, or with an empty name of all."""
     path = znodes.broker_config_path(name)
-    node = await _maybe(store, path)
+    node = await read_node(store, path)
     return znodes.decode_overrides(path, node.data) if node else {}
 
 
-async def _read_broker_configs(store: MetadataStore) -> dict[str, dict[str, str]]:
+async def _usable_broker_configs(
+    store: MetadataStore, name: str, complain: Complain
+) -> dict[str, str]:
+    try:
+        return await read_broker_configs(store, name)
+    except znodes.NewerVersionError:
+        raise
+    except znodes.ZnodeError as e:
+        complain(f"{e}: these configs of brokers do not count until this is mended")
+        return {}
+
+
+async def _read_broker_configs(
+    store: MetadataStore, complain: Complain
+) -> dict[str, dict[str, str]]:
     nodes = await store.children(znodes.BROKER_CONFIGS)
     names = [name for name in map(znodes.broker_of_config, sorted(nodes)) if name is not None]
-    rows = await _all(read_broker_configs(store, name) for name in names)
+    rows = await _all(_usable_broker_configs(store, name, complain) for name in names)
     return dict(zip(names, rows, strict=True))
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    return list(await asyncio.gather(*work))
+    return list(await gather(*work))
 
 
-async def _maybe(store: MetadataStore, path: str) -> Node | None:
+async def read_node(store: MetadataStore, path: str) -> Node | None:
+    """One node; None when it is not there."""
     try:
         return await store.get(path)
     except NoNodeError:
@@ -104,43 +175,67 @@ async def _read_lives(store: MetadataStore) -> dict[int, znodes.BrokerLife]:
 
 async def _read_deletions(store: MetadataStore) -> list[znodes.Deletion]:
     paths = [f"{znodes.DELETIONS}/{n}" for n in await store.children(znodes.DELETIONS)]
-    nodes = await _all(_maybe(store, path) for path in paths)
+    nodes = await _all(read_node(store, path) for path in paths)
     rows = zip(paths, nodes, strict=True)
     return [znodes.Deletion.decode(path, node.data) for path, node in rows if node]
 
 
-async def _read_topic(store: MetadataStore, name: str) -> StoredTopic | None:
-    node, configs, folders = await asyncio.gather(
-        _maybe(store, znodes.topic_path(name)),
-        read_overrides(store, name),
-        _read_folders(store, name),
+async def _read_topics(
+    store: MetadataStore, names: Sequence[str], complain: Complain
+) -> tuple[list[StoredTopic], dict[str, str]]:
+    """Those that are still there, and why some cannot be used. Few requests, however many topics
+    and partitions there are."""
+    nodes = await store.get_many([znodes.topic_path(name) for name in names])
+    unusable: dict[str, str] = {}
+    usable: dict[str, tuple[znodes.TopicAssignment, Node]] = {}
+    for name, node in zip(names, nodes, strict=True):
+        row = _assignment(name, node, unusable, complain) if node is not None else None
+        if node is not None and row is not None:
+            usable[name] = (row, node)
+    keys = [(name, index) for name, (row, _) in usable.items() for index in sorted(row.partitions)]
+    configs, folders, states = await gather(
+        store.get_many([znodes.topic_config_path(name) for name in usable]),
+        store.get_many([znodes.partitions_path(name) for name in usable]),
+        store.get_many([znodes.state_path(*key) for key in keys]),
     )
-    if node is None:
-        return None
-    indexes = sorted(folders or ())
-    states = await _all(_maybe(store, znodes.state_path(name, i)) for i in indexes)
-    records = {
-        index: (
-            znodes.PartitionRecord.decode(znodes.state_path(name, index), state.data),
-            state.version,
+    state_of = dict(zip(keys, states, strict=True))
+    # Only where there is no record the folder is in doubt.
+    bare = [key for key, node in state_of.items() if node is None]
+    bare_folders = await store.get_many([znodes.partition_path(*key) for key in bare])
+    empty = {key for key, node in zip(bare, bare_folders, strict=True) if node is not None}
+    topics = []
+    for (name, (assignment, topic_node)), config, folder in zip(
+        usable.items(), configs, folders, strict=True
+    ):
+        at = {index: state_of[name, index] for index in assignment.partitions}
+        try:
+            records = {i: _record(name, i, node) for i, node in at.items() if node is not None}
+        except znodes.ZnodeError as e:
+            unusable[name] = _left_alone(name, e, complain)
+            continue
+        topics.append(
+            StoredTopic(
+                name=name,
+                assignment=assignment,
+                version=topic_node.version,
+                czxid=topic_node.czxid,
+                configs=_overrides(name, config, complain, was_tiered=assignment.is_tiered),
+                has_config=config is not None,
+                has_folder=folder is not None,
+                folders=frozenset(i for i, node in at.items() if node or (name, i) in empty),
+                records=records,
+            )
         )
-        for index, state in zip(indexes, states, strict=True)
-        if state is not None
-    }
-    return StoredTopic(
-        name=name,
-        assignment=znodes.TopicAssignment.decode(name, node.data),
-        version=node.version,
-        configs=configs,
-        has_folder=folders is not None,
-        folders=frozenset(indexes),
-        records=records,
-    )
+    return topics, unusable
 
 
-async def _read_folders(store: MetadataStore, name: str) -> set[int] | None:
-    try:
-        names = await store.children(znodes.partitions_path(name))
-    except NoNodeError:
-        return None
-    return {int(n) for n in names if n.isdigit()}
+def _overrides(
+    topic: str, node: Node | None, complain: Complain, *, was_tiered: bool
+) -> dict[str, str]:
+    data = node.data if node is not None else None
+    return found.usable_overrides(topic, data, complain, was_tiered=was_tiered)
+
+
+def _record(topic: str, index: int, node: Node) -> tuple[znodes.PartitionRecord, int]:
+    path = znodes.state_path(topic, index)
+    return znodes.PartitionRecord.decode(path, node.data), node.version

@@ -5,10 +5,11 @@ Rebuilt whole from the store at every fail-over, so nothing here is ever rolled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from headwater.config.keys import TOPIC_KEYS
 from headwater.wire.control import (
     BrokerConfigs,
     ConfigEntry,
@@ -26,6 +27,7 @@ from headwater_broker.cluster.znodes import BrokerLife, BrokerRegistration, Part
 
 NO_LEADER = -1
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+TIERING_KEY = "remote.storage.enable"
 NO_VERSION = -1
 
 PartitionKey = tuple[UUID, int]
@@ -151,6 +153,11 @@ class Topic:
     has_folder: bool = False
     has_config: bool = False
 
+    @property
+    def is_tiered(self) -> bool:
+        """Its history goes to a Delta table (KIP-405)."""
+        return is_tiered(self.configs)
+
     def describe(self, *, deleted: bool = False) -> TopicState:
         """As told to brokers."""
         entries = tuple(ConfigEntry(name=k, value=v) for k, v in sorted(self.configs.items()))
@@ -182,6 +189,20 @@ class Removal:
         return left
 
 
+def is_tiered(configs: Mapping[str, str]) -> bool:
+    """Whether these overrides, checked before, switch tiering on."""
+    row = TOPIC_KEYS[TIERING_KEY]
+    return row.parse(configs.get(TIERING_KEY, row.render(row.default))) is True
+
+
+def _number(text: str | None) -> int | None:
+    """The number that a config's text stands for, if it is one."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
 def fold_name(topic: str) -> str:
     """Names that differ only in `.` and `_` would collide in metric names, as Kafka says."""
     return topic.replace(".", "_")
@@ -203,6 +224,10 @@ class ControllerState:
         self.topics: dict[str, Topic] = {}
         self.topic_by_id: dict[UUID, Topic] = {}
         self.folded_names: dict[str, str] = {}
+        self.unusable: dict[str, str] = {}
+        """Topics in the store whose nodes cannot be used, and why."""
+        self.stray_configs: set[str] = set()
+        """Names whose config node is there without a topic: hand-made, or left behind."""
         self.hosted: dict[int, dict[PartitionKey, Partition]] = {}
         self.removals: dict[UUID, Removal] = {}
         self.storage_faults: set[tuple[PartitionKey, int]] = set()
@@ -212,16 +237,26 @@ class ControllerState:
         self.broker_configs: dict[str, dict[str, str]] = {}
         """Dynamic configs by broker id as text; the empty name counts for every broker."""
         self.stored_broker_configs: set[str] = set()
+        self.client_quotas: dict[str, dict[str, str]] = {}
+        """Client quotas by entity path (`headwater.config.quotas`)."""
+        self.stored_quota_nodes: set[str] = set()
+        """Below `/config`: nodes of quotas, and of what lies above them."""
         self.next_producer_id = 0
         self.has_producer_ids = False
 
     def add_topic(self, topic: Topic) -> None:
         """Enter a topic and index its partitions."""
         self.topics[topic.name] = topic
+        self.stray_configs.discard(topic.name)
         self.topic_by_id[topic.topic_id] = topic
         self.folded_names[fold_name(topic.name)] = topic.name
         for partition in topic.partitions.values():
             self.add_partition(partition)
+
+    def topic_id_owners(self) -> dict[UUID, str]:
+        """Whose every topic id is: of the topics, and of those whose deletion goes on."""
+        removed = {key: removal.topic for key, removal in self.removals.items() if removal.whole}
+        return removed | {topic_id: topic.name for topic_id, topic in self.topic_by_id.items()}
 
     def add_partition(self, partition: Partition) -> None:
         """Index one partition by its brokers; again after its replicas changed."""
@@ -269,11 +304,11 @@ class ControllerState:
     def min_insync_replicas(self, topic: str) -> int:
         """The least `min.insync.replicas` that a leader of this topic may go by now: brokers learn
         of a changed default one after the other."""
-        value = self.topics[topic].configs.get(MIN_INSYNC_REPLICAS)
-        if value is not None:
-            return int(value)
-        stored = [row.get(MIN_INSYNC_REPLICAS, "") for row in self.broker_configs.values()]
-        changed = [int(text) for text in stored if text.isdigit()]
+        own = _number(self.topics[topic].configs.get(MIN_INSYNC_REPLICAS))
+        if own is not None:
+            return own
+        stored = [_number(row.get(MIN_INSYNC_REPLICAS)) for row in self.broker_configs.values()]
+        changed = [value for value in stored if value is not None and value > 0]
         return min([self.config.min_insync_replicas, *changed])
 
     def has_lost_directory(self, partition: Partition, broker_id: int) -> bool:
@@ -286,13 +321,11 @@ class ControllerState:
 
     def describe_broker_configs(self) -> tuple[BrokerConfigs, ...]:
         """As told to brokers: each takes its own row and the one for all."""
-        return tuple(
-            BrokerConfigs(
-                name=name,
-                configs=tuple(ConfigEntry(name=k, value=v) for k, v in sorted(configs.items())),
-            )
-            for name, configs in sorted(self.broker_configs.items())
-        )
+        return _described(self.broker_configs)
+
+    def describe_client_quotas(self) -> tuple[BrokerConfigs, ...]:
+        """As told to brokers: every entity that has a quota."""
+        return _described({path: row for path, row in self.client_quotas.items() if row})
 
     def fault(self, partition: Partition, broker_id: int) -> str:
         """Why this replica may neither lead nor be in an ISR; empty when it may."""
@@ -306,7 +339,7 @@ class ControllerState:
                 f"broker {broker_id} is back without directory {lost}, which held this replica "
                 "(its disk was wiped or replaced)"
             )
-        if (partition.key, broker_id) in self.storage_faults:
+        if self.storage_faults and (partition.key, broker_id) in self.storage_faults:
             return f"broker {broker_id} reports a storage failure"
         return ""
 
@@ -336,3 +369,13 @@ class ControllerState:
             offline_reason=partition.offline_reason,
             eligible_leader_replicas=partition.elr,
         )
+
+
+def _described(rows: Mapping[str, Mapping[str, str]]) -> tuple[BrokerConfigs, ...]:
+    return tuple(
+        BrokerConfigs(
+            name=name,
+            configs=tuple(ConfigEntry(name=k, value=v) for k, v in sorted(configs.items())),
+        )
+        for name, configs in sorted(rows.items())
+    )

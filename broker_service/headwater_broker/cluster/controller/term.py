@@ -13,20 +13,24 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.clock import Clock
+from headwater.config.quotas import entity_of
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.ordered import OrderedSet
 from headwater.ports.control import ControlCalls
 from headwater.ports.metadata_store import Delete, MetadataStore, NoNodeError, Operation
 from headwater.wire.control import LiveBroker
-from headwater_broker.cluster import znodes
-from headwater_broker.cluster.controller import office, snapshot
+from headwater_broker.cluster import tool_nodes, znodes
+from headwater_broker.cluster.controller import office, quota_nodes, snapshot
 from headwater_broker.cluster.controller.channels import BrokerChannel, Office
 from headwater_broker.cluster.controller.config_changes import check_change
 from headwater_broker.cluster.controller.events import (
     BalanceTick,
     BrokerConfigFound,
     BrokersFound,
+    ClientQuotasFound,
     ConfigFound,
+    ConfigRefused,
     DeleteTopics,
     DiskFailed,
     ElectLeaders,
@@ -35,10 +39,10 @@ from headwater_broker.cluster.controller.events import (
     Reassign,
     Reply,
     Tick,
-    TopicsFound,
 )
 from headwater_broker.cluster.controller.machine import ControllerMachine
 from headwater_broker.cluster.controller.office import Term
+from headwater_broker.cluster.controller.removals import DELETION_DISABLED
 from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller.writes import DeposedError, write_groups
 from headwater_broker.cluster.znodes import NO_DIRECTORY
@@ -90,13 +94,15 @@ class TermOfOffice:
         self._queue: deque[Event] = deque()
         self._afterwards: list[Operation] = []
         self._stale: set[str] = set()
+        self._complaints: set[str] = set()
+        self._has_ended = False
         self._wake = asyncio.Event()
         self._channels: dict[int, BrokerChannel] = {}
         self._live: tuple[LiveBroker, ...] = ()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next_token = 0
-        self._answering: set[asyncio.Task[None]] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._answering = OrderedSet[asyncio.Task[None]]()
+        self._closing = OrderedSet[asyncio.Task[None]]()
         self._next_balance = clock.monotonic() + FIRST_BALANCE_S
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
@@ -104,6 +110,8 @@ class TermOfOffice:
 
         Raises KafkaError(NOT_CONTROLLER) when the term ends first: the outcome is unknown.
         """
+        if self._has_ended:  # its owner may not have heard of it yet
+            raise _over()
         token = self._next_token
         self._next_token += 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -145,9 +153,11 @@ class TermOfOffice:
 
     async def _load(self) -> None:
         began = self._clock.monotonic()
-        for path in znodes.PERSISTENT_PATHS:
-            await self._store.ensure_path(path)
-        found = await snapshot.read_snapshot(self._store)
+        there = await self._store.get_many(znodes.PERSISTENT_PATHS)
+        for path, node in zip(znodes.PERSISTENT_PATHS, there, strict=True):
+            if node is None:
+                await self._store.ensure_path(path)
+        found = await snapshot.read_snapshot(self._store, self._complain)
         self.machine = ControllerMachine(
             self._broker_id,
             self.term.controller_epoch,
@@ -172,10 +182,16 @@ class TermOfOffice:
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
+        self._has_ended = True
         for answer in self._waiting.values():
             if not answer.done():
-                text = "the controller's term ended"
-                answer.set_exception(KafkaError(ErrorCode.NOT_CONTROLLER, text))
+                answer.set_exception(_over())
+
+    def _complain(self, text: str) -> None:
+        """Once per term: the timer reads the same again every second."""
+        if text not in self._complaints:
+            self._complaints.add(text)
+            logger.error("%s", text)
 
     def _read_again(self, path: str) -> None:
         self._stale.add(path)
@@ -238,7 +254,7 @@ class TermOfOffice:
                     self._office, broker, self._calls, lambda: self._live, self.post
                 )
 
-    def _later(self, work: Any, keep: set[asyncio.Task[None]]) -> None:
+    def _later(self, work: Any, keep: OrderedSet[asyncio.Task[None]]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         keep.add(task)
         task.add_done_callback(keep.discard)
@@ -262,51 +278,76 @@ class TermOfOffice:
             raise DeposedError("/controller is no longer of this session")
 
     async def _refresh_brokers(self, machine: ControllerMachine) -> None:
-        machine.handle(BrokersFound(await snapshot.read_registered(self._store)))
+        registered = await snapshot.read_registered(self._store, self._complain)
+        machine.handle(BrokersFound(registered))
 
     async def _refresh_topics(self, machine: ControllerMachine) -> None:
         names = set(await self._store.children(znodes.TOPICS))
         known = machine.state.topics.keys()
         if missing := known - names:
             raise DeposedError(f"topics vanished from the store by hand: {sorted(missing)[:5]}")
-        if fresh := names - known:
-            found = await snapshot.read_found_topics(self._store, fresh)
-            machine.handle(TopicsFound(tuple(found)))
+        before = machine.state.unusable
+        unknown = names - known
+        owners = machine.state.topic_id_owners() if unknown else {}
+        found = await snapshot.read_found_topics(self._store, unknown, self._complain, owners)
+        if mended := [t.name for t in found.topics if t.name in before]:
+            # Perhaps it is an old topic, with leaders and data: the whole of it must be read.
+            raise DeposedError(f"topics were mended by hand: {mended[:5]}")
+        if found.topics or found.unusable != before:
+            machine.handle(found)
 
     async def _refresh_deletions(self, machine: ControllerMachine) -> None:
         for name in await self._store.children(znodes.DELETE_REQUESTS):
-            if name in machine.state.topics:
+            is_known = name in machine.state.topics
+            if is_known and machine.state.config.delete_topic_enable:
                 row = ((name, NO_DIRECTORY),)
                 machine.handle(DeleteTopics(self._spare_token(), row, requested_in_store=True))
-            else:
-                self._afterwards.append(Delete(znodes.delete_request_path(name)))
+                continue
+            if is_known:
+                logger.warning(
+                    "a request to delete topic %s is dropped: %s", name, DELETION_DISABLED
+                )
+            self._afterwards.append(Delete(znodes.delete_request_path(name)))
 
     async def _refresh_config_changes(self, machine: ControllerMachine) -> None:
+        entities = set()
         for name in await self._store.children(znodes.CONFIG_CHANGES):
             path = f"{znodes.CONFIG_CHANGES}/{name}"
             try:
-                entity = znodes.decode_config_change((await self._store.get(path)).data)
+                entity = tool_nodes.decode_config_change((await self._store.get(path)).data)
             except NoNodeError:
                 continue
             except znodes.ZnodeError as e:
                 logger.error("a note of a config changed by hand is dropped: %s", e)
                 entity = ""
+            entities.add(entity)
+            self._afterwards.append(Delete(path))
+        for entity in sorted(entities):
             kind, _, name = entity.partition("/")
             broker = znodes.broker_of_config(name)
             if kind == "topics" and name in machine.state.topics:
                 await self._reload_config(machine, name)
             elif kind == "brokers" and broker is not None:
                 await self._reload_broker_config(machine, broker)
-            self._afterwards.append(Delete(path))
+            elif entity_of(entity) is not None:
+                quotas = await quota_nodes.read_quotas(self._store, entity)
+                if quotas is not None:
+                    machine.handle(ClientQuotasFound(entity, quotas))
 
     async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
+        """An edit is taken whole, or taken back, so that the next controller reads what counts."""
+        path = znodes.topic_config_path(topic)
+        node = await snapshot.read_node(self._store, path)
         try:
-            configs = await snapshot.read_overrides(self._store, topic) or {}
+            configs = znodes.decode_overrides(path, node.data) if node else {}
             check_change(machine.state.topics[topic].configs, configs)
-        except HeadwaterError as e:
+        except znodes.NewerVersionError as e:
             logger.error("configs of %s, written by hand, are ignored: %s", topic, e)
-            return
-        machine.handle(ConfigFound(topic, configs))
+        except HeadwaterError as e:
+            logger.error("configs of %s, written by hand, are taken back: %s", topic, e)
+            machine.handle(ConfigRefused(topic, node.version if node else None))
+        else:
+            machine.handle(ConfigFound(topic, configs, has_config=node is not None))
 
     async def _reload_broker_config(self, machine: ControllerMachine, broker: str) -> None:
         try:
@@ -349,7 +390,7 @@ class TermOfOffice:
         except NoNodeError:
             return None
         try:
-            return znodes.decode_partition_list(path, data)
+            return tool_nodes.decode_partition_list(path, data)
         except znodes.ZnodeError as e:
             logger.error("a request written by hand is dropped: %s", e)
             return {}
@@ -358,6 +399,10 @@ class TermOfOffice:
         """For events whose reply nobody waits for."""
         self._next_token += 1
         return self._next_token - 1
+
+
+def _over() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "the controller's term ended")
 
 
 _REFRESH: dict[str, Callable[[TermOfOffice, ControllerMachine], Any]] = {

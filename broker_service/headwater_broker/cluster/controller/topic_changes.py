@@ -87,6 +87,9 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
     check_name(spec.name)
     if spec.name in state.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{spec.name}' already exists.")
+    if spec.name in state.unusable:
+        text = f"Topic '{spec.name}' is in the store, but cannot be used until its node is mended"
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{text}: {state.unusable[spec.name]}")
     twin = state.folded_names.get(fold_name(spec.name))
     if twin is not None:
         text = f"Topic '{spec.name}' collides with existing topic: {twin} ('.' and '_' are alike)"
@@ -101,7 +104,10 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
     partitions = {
         index: Partition(spec.name, topic_id, index, replicas) for index, replicas in placed.items()
     }
-    return Topic(spec.name, topic_id, partitions, configs)
+    # A config node that lies there without a topic is written over, as in Kafka with ZooKeeper
+    # (setOrCreateEntityConfigs): a new topic has the overrides of its request and no others.
+    has_config = spec.name in state.stray_configs
+    return Topic(spec.name, topic_id, partitions, configs, has_config=has_config)
 
 
 def _placement(
@@ -111,6 +117,9 @@ def _placement(
         if spec.num_partitions != -1 or spec.replication_factor != -1:
             text = "both manual assignments and numPartitions or replicationFactor are set"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        if spec.repeated:
+            text = f"partitions that are assigned more than once: {list(spec.repeated)}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         check_manual(state, spec.assignments)
         return dict(sorted(spec.assignments.items()))
     default = state.config
@@ -154,11 +163,12 @@ def _place(
 def check_manual(
     state: ControllerState, assignments: Mapping[int, tuple[int, ...]], first: int = 0
 ) -> None:
-    """Whole, consecutive, without duplicates, all of one size, on known brokers.
+    """Consecutive, without duplicates, all of one size, on known brokers, one of them usable.
 
     Raises KafkaError(INVALID_REPLICA_ASSIGNMENT).
     """
     bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    usable = frozenset(_usable(state))
     if sorted(assignments) != list(range(first, first + len(assignments))):
         text = f"partitions are not numbered from {first} on without gaps: {sorted(assignments)}"
         raise KafkaError(bad, text)
@@ -171,6 +181,9 @@ def check_manual(
         unknown = [b for b in replicas if b not in state.brokers and b not in state.memories]
         if unknown:
             raise KafkaError(bad, f"partition {index}: unknown brokers {unknown}")
+        if not any(b in usable for b in replicas):
+            text = "All brokers specified in the manual partition assignment for partition"
+            raise KafkaError(bad, f"{text} {index} are fenced or in controlled shutdown.")
 
 
 def enter_topic(state: ControllerState, changes: Changes, topic: Topic) -> None:
@@ -194,6 +207,7 @@ def on_topics_found(
     state: ControllerState, changes: Changes, event: TopicsFound, entropy: Entropy
 ) -> None:
     """Topics, or more partitions, that a tool wrote into the store by hand."""
+    state.unusable = dict(event.unusable)
     for found in event.topics:
         known = state.topics.get(found.name)
         if known is None:
@@ -219,7 +233,7 @@ def _adopt(state: ControllerState, changes: Changes, found: FoundTopic, entropy:
     topic.has_config = found.has_config
     enter_topic(state, changes, topic)
     changes.tell_topic(topic)
-    if not is_named:
+    if not is_named or topic.is_tiered != found.assignment.is_tiered:
         changes.write_assignment(topic)
 
 
@@ -267,10 +281,7 @@ def _plan_growth(
     if growth.count <= now:
         text = f"Topic has {now} partitions; the number can only be increased, not to "
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{text}{growth.count}.")
-    if any(p.adding or p.removing for p in topic.partitions.values()):
-        text = f"a reassignment of '{growth.name}' is in progress"
-        raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
-    first = topic.partitions[min(topic.partitions)]
+    first = topic.partitions[min(topic.partitions)].target  # also while it is being moved there
     more = growth.count - now
     if growth.assignments is not None:
         placed = dict(enumerate(growth.assignments, now))
@@ -278,12 +289,12 @@ def _plan_growth(
             text = f"{more} partitions are new, {len(placed)} assignments are given"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         check_manual(state, placed, now)
-        if any(len(r) != len(first.replicas) for r in placed.values()):
-            text = f"every new partition needs {len(first.replicas)} replicas, as partition 0"
+        if any(len(r) != len(first) for r in placed.values()):
+            text = f"every new partition needs {len(first)} replicas, as partition 0"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         return topic, placed
     brokers = _usable(state)
     # Go on where partition 0 began, so that growth keeps the leaders spread.
-    start = next((i for i, b in enumerate(brokers) if b >= first.replicas[0]), 0)
-    factor = len(first.replicas)
+    start = next((i for i, b in enumerate(brokers) if b >= first[0]), 0)
+    factor = len(first)
     return topic, _place(state, more, factor, None, start=start, shift=start, first_partition=now)

@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from headwater.client.errors import kafka_error
 from headwater.client.values import ConsumerRecord
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, KafkaError
 from headwater.records.batch import iter_headers
 from headwater.records.control import ControlType, control_type
 from headwater.records.record import check_batch, decode_batch
@@ -170,6 +171,12 @@ class PartitionFetch:
 
     def take(self, limit: int, *, check_crcs: bool) -> list[ConsumerRecord]:
         """Up to `limit` records, position moved behind them. Raises KafkaError on bad batches."""
+        try:
+            return self._take(limit, check_crcs=check_crcs)
+        except KafkaError as e:
+            raise kafka_error(e.code, f"{self.topic}-{self.partition}: {e.detail}") from e
+
+    def _take(self, limit: int, *, check_crcs: bool) -> list[ConsumerRecord]:
         while True:
             rows, at = self._rows, self._row_at
             if at < len(rows):

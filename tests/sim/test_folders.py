@@ -1,0 +1,66 @@
+"""Data folders that fail while a broker runs: others take over, and nobody waits for a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sim import fate
+from sim.plan import Plan
+from sim.world import World, run
+
+FAILS_FOR_S = 60.0
+"""Longer than a world lasts."""
+LAST_S = 8.0
+CONFIGS = {"min.insync.replicas": "2", "retention.ms": "-1"}
+
+
+def plan(folders: str, **faults: float) -> Plan:
+    return Plan(
+        chaos_s=25.0,
+        faults={"folder": 1.0, **faults},
+        topics={"log": 4},
+        topic_configs=CONFIGS,
+        properties={"log.dirs": folders},
+    )
+
+
+class Watched(World):
+    """Counts what each partition takes in the last seconds under faults."""
+
+    taken_last: list[int]
+
+    def work(self) -> None:
+        """As ever."""
+        self.fate.begin()
+        self.until(self.plan.chaos_s - LAST_S)
+        before = [len(ledger.acked) for ledger in self.ledgers.values()]
+        self.until(LAST_S)
+        now = [len(ledger.acked) for ledger in self.ledgers.values()]
+        Watched.taken_last = [b - a for a, b in zip(before, now, strict=True)]
+
+
+@pytest.mark.parametrize("folders", ["/disk", "/disk/a,/disk/b"])
+@pytest.mark.parametrize("seed", range(2))
+def test_partitions_go_on_while_a_folder_is_gone(
+    monkeypatch: pytest.MonkeyPatch, folders: str, seed: int
+) -> None:
+    """The folder that fails first stays so: whatever was led from it is led elsewhere."""
+    monkeypatch.setattr(fate, "FOLDER_S", (FAILS_FOR_S, FAILS_FOR_S))
+    outcome = run(seed, plan=plan(folders), kind=Watched)
+    assert outcome.violation is None, _story(outcome)
+    assert outcome.counts == {"folder": 1}
+    assert len(Watched.taken_last) == 4
+    assert min(Watched.taken_last) > LAST_S, Watched.taken_last
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_all_invariants_hold_with_folders_that_come_and_go(seed: int) -> None:
+    outcome = run(seed, plan=plan("/disk/a,/disk/b", kill=0.5, isolate=0.3, power=0.3))
+    assert outcome.violation is None, _story(outcome)
+    assert outcome.counts["folder"] >= 1
+
+
+def _story(outcome: Any) -> str:
+    return "\n".join((str(outcome.violation), *outcome.log[-30:]))

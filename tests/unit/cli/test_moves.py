@@ -1,0 +1,164 @@
+"""`headwater reassign` and moves that do not arrive, or are cancelled: three whole brokers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headwater import Admin
+from headwater.cli import moves
+from headwater_broker.node.lag import LagProbe
+from headwater_broker.node.metrics import BrokerCollector
+from unit.cli.test_admin_commands import WRITTEN, c, fill, rate, read, run, told
+from whole_cluster import ServedCluster
+
+__all__ = ["c"]
+SLOW = "1048576"
+THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "SETTLE_S", 0.5)
+    monkeypatch.setattr(moves, "POLL_S", 0.05)
+
+
+def plan_of(folder: Path, topic: str, *replicas: int, **more: Any) -> str:
+    path = folder / f"{topic}.json"
+    row = {"topic": topic, "partition": 0, "replicas": replicas, **more}
+    path.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    return str(path)
+
+
+def throttled(c: ServedCluster, topic: str) -> list[str | None]:
+    with Admin(c.bootstrap) as admin:
+        found = admin.describe_configs("topic", topic)
+    return [found[name].value for name in THROTTLES]
+
+
+def test_a_cancelled_move_takes_its_throttles_along(c: ServedCluster, tmp_path: Path) -> None:
+    run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
+    plan = plan_of(tmp_path, "slow", 2, 0)
+    c.cluster.cut_off.add(2)  # it lives, and does not follow
+
+    def begin() -> None:
+        run(c, "reassign", "execute", plan, "--throttle", SLOW)
+        assert throttled(c, "slow") == ["0:0,0:1", "0:2"]
+
+    begin()
+    run(c, "reassign", "cancel", plan, "--preserve-throttles")
+    assert throttled(c, "slow") == ["0:0,0:1", "0:2"]
+    begin()
+    found = told(c, "reassign", "cancel", plan)
+    assert [row["error"] for row in found["results"]] == [None]
+    assert throttled(c, "slow") == ["", ""]
+    c.until(lambda: rate(c.cluster.brokers[0], "leader") > int(SLOW), "brokers are free, too")
+    verified = told(c, "reassign", "verify", plan, code=1)
+    assert verified["partitions"][0]["status"] == "failed"
+
+
+def gauge(broker: Any, name: str) -> float:
+    """What a broker's metrics tell."""
+    collector = BrokerCollector(lambda: broker.services, cast(LagProbe, None))
+    found = next(family for family in collector.collect() if family.name == f"headwater_{name}")
+    return float(found.samples[0].value)
+
+
+def test_a_partition_that_moves_is_not_under_replicated(c: ServedCluster, tmp_path: Path) -> None:
+    run(c, "topics", "create", "slow", "--replica-assignment", "0:1", "--config",
+        "min.insync.replicas=2")  # fmt: skip
+    first = c.cluster.brokers[0]
+
+    def shown(only: str) -> list[str]:
+        return [row["topic"] for row in told(c, "topics", "describe", "slow", only)]
+
+    c.cluster.cut_off.add(2)
+    run(c, "reassign", "execute", plan_of(tmp_path, "slow", 2, 0))
+    c.until(lambda: len(first.replicas.partitions["slow", 0].replicas) == 3, "it moves")
+    assert (shown("--under-replicated"), shown("--at-min-isr")) == ([], ["slow"])
+    assert "under-replicated" not in run(c, "topics", "describe", "slow").stdout
+    assert gauge(first, "under_replicated_partitions") == 0
+    c.stop(1)
+    c.until(lambda: c.state("slow").isr == (0,), "one in sync")
+    assert shown("--under-replicated") == shown("--under-min-isr-partitions") == ["slow"]
+    assert shown("--at-min-isr") == shown("--unavailable-partitions") == []
+    assert "under-replicated" in run(c, "topics", "describe", "slow").stdout
+    assert gauge(first, "under_replicated_partitions") == 1
+
+
+def test_throttles_stay_while_another_move_is_under_way(c: ServedCluster, tmp_path: Path) -> None:
+    c.cluster.cut_off.add(2)
+    for name in ("one", "two"):
+        run(c, "topics", "create", name, "--replica-assignment", "0:1")
+        run(c, "reassign", "execute", plan_of(tmp_path, name, 2, 0), "--throttle", SLOW,
+            "--additional")  # fmt: skip
+    run(c, "reassign", "cancel", plan_of(tmp_path, "one", 2, 0))
+    assert throttled(c, "one") == throttled(c, "two") == ["0:0,0:1", "0:2"]
+    run(c, "reassign", "cancel", plan_of(tmp_path, "two", 2, 0))
+    assert throttled(c, "two") == ["", ""]
+
+
+def test_who_waits_for_a_move_is_told_that_it_was_cancelled(
+    c: ServedCluster, tmp_path: Path
+) -> None:
+    run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
+    plan = plan_of(tmp_path, "slow", 2, 0)
+    c.cluster.cut_off.add(2)
+    with Admin(c.bootstrap) as admin, pytest.MonkeyPatch.context() as patch:
+        asked = iter(range(3))
+
+        def sleep(_seconds: float) -> None:
+            if next(asked, None) == 0:
+                admin.alter_partition_reassignments({("slow", 0): None})
+
+        patch.setattr(moves.time, "sleep", sleep)
+        ended = run(c, "reassign", "execute", plan, "--wait", "--throttle", SLOW, code=1)
+    assert "slow-0: failed: its replicas are [0, 1], planned were [2, 0]" in ended.stderr
+    assert "Reassigned" not in ended.stdout
+    assert throttled(c, "slow") == ["", ""]
+
+
+def test_a_move_between_folders_is_cancelled(c: ServedCluster, tmp_path: Path) -> None:
+    run(c, "topics", "create", "between", "--replica-assignment", "1")
+    fill(c, "between")
+    broker = c.cluster.brokers[1]
+    before = broker.logs.logs["between", 0].path.rpartition("/")[0]
+    there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
+    plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
+    broker.services.moves.tick = lambda: None  # copies stay where they are
+    run(c, "reassign", "execute", plan, "--replica-alter-log-dirs-throttle", "1")
+    assert told(c, "reassign", "verify", plan)["folders"] == [
+        f"between-0 on broker 1: in progress, to {there}"
+    ]
+    assert "between-0 on broker 1" in run(c, "reassign", "cancel", plan).stdout
+    assert told(c, "reassign", "verify", plan, code=1)["folders"] == [
+        f"between-0 on broker 1: failed, not in {there} and not on its way"
+    ]
+    assert broker.logs.logs["between", 0].path.rpartition("/")[0] == before
+    assert read(c, "between") == WRITTEN
+    key = "replica.alter.log.dirs.io.max.bytes.per.second"
+    assert key not in told(c, "configs", "describe", "broker", "1")
+    assert "none of the plan" in run(c, "reassign", "cancel", plan).stdout
+
+
+def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_path: Path) -> None:
+    run(c, "topics", "create", "between", "--replica-assignment", "1")
+    broker = c.cluster.brokers[1]
+    before = broker.logs.logs["between", 0].path.rpartition("/")[0]
+    there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
+    plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
+    broker.services.moves.tick = lambda: None
+    with Admin(c.bootstrap) as admin, pytest.MonkeyPatch.context() as patch:
+        asked = iter(range(3))
+
+        def sleep(_seconds: float) -> None:
+            if next(asked, None) == 0:
+                admin.alter_replica_log_dirs(1, {("between", 0): before})
+
+        patch.setattr(moves.time, "sleep", sleep)
+        ended = told(c, "reassign", "execute", plan, "--wait", code=1)
+    why = f"failed, not in {there} and not on its way"
+    assert ended["failed"] == {"between-0 on broker 1": why}

@@ -1,0 +1,57 @@
+"""Producer snapshots go with the segments that they belong to: none is left behind."""
+
+from __future__ import annotations
+
+from headwater_broker.log.config import LogConfig
+from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.segment import SNAPSHOT_SUFFIX
+from unit.log.harness import Box, batch
+
+
+def on_disk(box: Box) -> list[int]:
+    """The offsets of the snapshot files."""
+    names = box.files.names("/d/t-0")
+    return sorted(int(n.partition(".")[0]) for n in names if n.endswith(SNAPSHOT_SUFFIX))
+
+
+def write(log: PartitionLog, count: int) -> None:
+    """So many batches of one producer."""
+    for _ in range(count):
+        sequence = log.log_end_offset
+        view = batch(producer_id=7, epoch=0, sequence=sequence)
+        log.append_as_leader(view, 0, 2000)
+
+
+def restarted(box: Box) -> PartitionLog:
+    """After a clean stop."""
+    log = box.restart()
+    log.update_config(LogConfig.from_overrides({"segment.bytes": "600"}))
+    return log
+
+
+def stopped_often(box: Box) -> PartitionLog:
+    """A log of several segments; the broker was stopped within some of them."""
+    log = box.log(segment_bytes="600")
+    for _ in range(5):
+        write(log, 5)
+        log = restarted(box)
+    return log
+
+
+def test_a_start_keeps_those_of_segments_and_the_newest() -> None:
+    box = Box()
+    log = stopped_often(box)
+    wanted = {*log.bases[1:], log.log_end_offset}
+    assert set(on_disk(box)) == set(log.snapshots.offsets) == wanted
+    assert log.producers.entries[7].last_sequence == log.log_end_offset - 1
+
+
+def test_retention_removes_all_below_the_new_start() -> None:
+    box = Box()
+    log = stopped_often(box)
+    write(log, 4)
+    log.snapshots.write(log.bases[2] - 1, log.producers)
+    log.delete_records_before(log.bases[3])
+    assert log.retain(3000) == 3
+    assert min(on_disk(box)) >= log.bases[0]
+    assert on_disk(box) == log.snapshots.offsets

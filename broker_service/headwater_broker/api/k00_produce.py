@@ -10,6 +10,7 @@ from __future__ import annotations
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
+from headwater_broker.api.in_sequence import RefusedBatches
 from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.meters import LATENCY_SAMPLE
 from headwater_broker.api.out_of_order import confirm, is_doubtful
@@ -85,14 +86,19 @@ def _produce(
             ):
                 row = Row(field, key, name, index)
                 row.fail(*(refusal or _why_not(peer, row, partition, start)))
+                if start >= 0:
+                    _remember(peer, row, view[start:stop], now_ms)
                 rows.append(row)
                 continue
             try:
+                if peer.refused is not None:
+                    _check_before(peer, key, index, view[start:stop], partition, now_ms)
                 result = partition.append(view[start:stop], acks, now_ms)
             except KafkaError as error:
                 row = Row(field, key, name, index)
                 row.leader_epoch = partition.leader_epoch
                 row.fail(error.code, error.detail)
+                _remember(peer, row, view[start:stop], now_ms)
                 rows.append(row)
                 continue
             base, last, time_ms, log_start, _ = result
@@ -140,6 +146,30 @@ def _why_not(
     if start < 0:
         return ErrorCode.INVALID_RECORD, "no records (null)"
     return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+
+
+def _remember(peer: Peer, row: Row, batch: memoryview, now_ms: int) -> None:
+    """What was refused and will be sent again: others may follow it (`api.in_sequence`)."""
+    if row.code is not None and row.code.retriable:
+        if peer.refused is None:
+            peer.refused = RefusedBatches()
+        peer.refused.note(row.key, row.index, batch, row.code, now_ms)
+
+
+def _check_before(
+    peer: Peer,
+    key: str | bytes,
+    index: int,
+    batch: memoryview,
+    partition: Partition,
+    now_ms: int,
+) -> None:
+    if peer.refused:
+        code = peer.refused.before(key, index, batch, partition.log.producers, now_ms)
+        if code is not None:
+            raise KafkaError(code, f"{partition!r}: a batch before it was refused, send both again")
+    if not peer.refused:
+        peer.refused = None
 
 
 def _answer(

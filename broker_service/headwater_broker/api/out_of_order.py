@@ -9,11 +9,14 @@ leads, or cannot tell, answers NOT_LEADER_OR_FOLLOWER: the client looks for the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from headwater.errors import ErrorCode
 from headwater_broker.api.produce_replies import Row
 from headwater_broker.api.services import Services
+
+_log = logging.getLogger(__name__)
 
 
 def is_doubtful(row: Row) -> bool:
@@ -24,7 +27,11 @@ def is_doubtful(row: Row) -> bool:
 async def confirm(services: Services, rows: Sequence[Row]) -> None:
     """Doubtful rows stay as they are where this broker leads, else they become retriable."""
     for row in rows:
-        if is_doubtful(row) and not await services.leads(row.name, row.index, row.leader_epoch):
+        if not is_doubtful(row):
+            continue
+        if await services.leads(row.name, row.index, row.leader_epoch):
+            _log.warning("%s", row.message)  # the client lost something, or is about to repeat it
+        else:
             row.fail(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{row.name}-{row.index}: a gap in the producer's sequence, and this broker "

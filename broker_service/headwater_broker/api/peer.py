@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from headwater.ports.authorizer import Principal
+from headwater_broker.api.in_sequence import RefusedBatches
 from headwater_broker.api.replies import ParkedReply
 from headwater_broker.api.services import Services
 
@@ -21,6 +22,8 @@ class Peer(Protocol):
     """Of the last request; told only while client quotas are set."""
     is_exempt: bool
     """A broker's: quotas of clients do not count."""
+    refused: RefusedBatches | None
+    """Batches to be sent again; None as long as none was refused."""
 
     def park(self) -> ParkedReply:
         """Keep the next place in the order of replies."""

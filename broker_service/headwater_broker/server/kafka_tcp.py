@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from headwater.ports.authorizer import Principal
 from headwater.sockets import tune
 from headwater.wire.schema import Message
+from headwater_broker.api.in_sequence import RefusedBatches
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply, Part
 from headwater_broker.api.services import RequestContext, Services
@@ -89,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.client_id = ""
         self.is_exempt = False
+        self.refused: RefusedBatches | None = None
         self.last_active_tick = server.tick
         self._rows = server.rows
         self._buffer = bytearray(BUFFER_MIN_BYTES)

@@ -78,3 +78,66 @@ def test_a_client_that_went_away_is_not_answered(tmp_path: Path) -> None:
         assert (await produce(c, "t", sequenced(2))).error_code == 0
 
     serve(tmp_path, scenario)
+
+
+def test_a_batch_behind_one_that_found_no_leader_is_sent_again_with_it(tmp_path: Path) -> None:
+    """The leadership comes between two requests of a producer that are on their way."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2))
+        assert (await produce(c, "t", sequenced(0))).error_code == 0
+        broker.create_topic("t", replicas=(1, 2), leader=2, epoch=1)
+        first = await produce(c, "t", sequenced(1))
+        broker.create_topic("t", replicas=(1, 2), epoch=2)
+        behind = await produce(c, "t", sequenced(2))
+        assert first.error_code == behind.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert "send both again" in (behind.error_message or "")
+        assert [(await produce(c, "t", sequenced(n))).base_offset for n in (1, 2, 3)] == [1, 2, 3]
+
+    serve(tmp_path, scenario)
+
+
+def test_a_producer_that_is_not_known_begins_with_its_first_batch(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2), leader=2)
+        first = await produce(c, "t", sequenced(0))
+        broker.create_topic("t", replicas=(1, 2), epoch=1)
+        behind = await produce(c, "t", sequenced(1))
+        assert first.error_code == behind.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [(await produce(c, "t", sequenced(n))).base_offset for n in (0, 1)] == [0, 1]
+
+    serve(tmp_path, scenario)
+
+
+def test_a_gap_of_the_producer_itself_is_told_at_last(tmp_path: Path) -> None:
+    """It never sends the refused batch again: no more is excused than was on its way."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2))
+        assert (await produce(c, "t", sequenced(0))).error_code == 0
+        broker.create_topic("t", replicas=(1, 2), leader=2, epoch=1)
+        await produce(c, "t", sequenced(1))
+        broker.create_topic("t", replicas=(1, 2), epoch=2)
+        codes = [(await produce(c, "t", sequenced(n))).error_code for n in range(2, 7)]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        ]
+
+    serve(tmp_path, scenario)
+
+
+def test_a_batch_behind_one_that_lacked_replicas_is_sent_again_with_it(tmp_path: Path) -> None:
+    """The ISR grows between two requests of a producer that are on their way."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        configs = {"min.insync.replicas": "2"}
+        broker.create_topic("t", replicas=(1, 2), isr=(1,), configs=configs)
+        assert (await produce(c, "t", sequenced(0))).error_code == 0
+        first = await produce(c, "t", sequenced(1), -1)
+        broker.create_topic("t", replicas=(1, 2), isr=(1, 2), configs=configs, epoch=1)
+        behind = await produce(c, "t", sequenced(2), -1)
+        assert first.error_code == behind.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        for n in (1, 2):
+            assert (await produce(c, "t", sequenced(n))).base_offset == n
+
+    serve(tmp_path, scenario)

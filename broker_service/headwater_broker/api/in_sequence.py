@@ -1,0 +1,119 @@
+"""A batch behind a refused one of the same producer is refused as well, not called out of order.
+
+An idempotent producer has up to five requests on their way (max.in.flight). When the first finds no
+leader here and this broker becomes it before the second is read, the second would be told
+OUT_OF_ORDER_SEQUENCE_NUMBER, or be appended where the producer is not known. Kafka does so, and
+librdkafka then begins a new epoch for all partitions and sends again, under that epoch, what a dead
+leader may have replicated: records are there twice. With the error of the first the client sends
+both again, in order. Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from headwater.errors import ErrorCode
+from headwater_broker.log.producers import (
+    BATCHES_KEPT,
+    SEQUENCE_MAX,
+    Producers,
+    increment_sequence,
+)
+
+STALE_MS = 120_000
+"""The client may learn of a refusal, and so send what follows, as late as this: replies keep their
+order, and one before it may wait for replicas as long as the client's request.timeout.ms."""
+PLACES_MAX = 1000
+"""So many producers and partitions are remembered per connection; the oldest go first."""
+_PRODUCER_AT = 43
+_PRODUCER = struct.Struct(">qhi")
+"""Producer id, epoch, base sequence, where a batch of magic 2 has them."""
+
+_Place = tuple[str | bytes, int, int, int]
+"""Topic (name or id), partition, producer id, producer epoch."""
+
+
+class _Refused(NamedTuple):
+    sequence: int
+    code: ErrorCode
+    at_ms: int
+    followers: int
+    """So many batches may still have been on their way behind it."""
+
+    def is_followed_by(self, sequence: int, now_ms: int) -> bool:
+        behind = (sequence - self.sequence) & SEQUENCE_MAX
+        return 0 < behind <= SEQUENCE_MAX // 2 and now_ms - self.at_ms <= STALE_MS
+
+
+class RefusedBatches:
+    """The refused batches of one connection that its client will send again."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self) -> None:
+        self._places: dict[_Place, _Refused] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def note(
+        self, topic: str | bytes, partition: int, batch: memoryview, code: ErrorCode, now_ms: int
+    ) -> None:
+        """`batch` was refused with a code after which it is sent again as it is."""
+        found = _read(topic, partition, batch)
+        if found is None:
+            return
+        place, sequence = found
+        known = self._places.get(place)
+        if known is not None:
+            del self._places[place]
+            if known.is_followed_by(sequence, now_ms):
+                if known.followers > 1:
+                    self._places[place] = known._replace(followers=known.followers - 1)
+                return
+        if len(self._places) == PLACES_MAX:
+            del self._places[next(iter(self._places))]
+        self._places[place] = _Refused(sequence, code, now_ms, BATCHES_KEPT - 1)
+
+    def before(
+        self,
+        topic: str | bytes,
+        partition: int,
+        batch: memoryview,
+        producers: Producers,
+        now_ms: int,
+    ) -> ErrorCode | None:
+        """Why the batch that `batch` follows was refused, while that one is missing in the log.
+
+        The caller refuses `batch` with that code, and notes that, too.
+        """
+        found = _read(topic, partition, batch)
+        if found is None:
+            return None
+        place, sequence = found
+        known = self._places.get(place)
+        if known is None:
+            return None
+        if _leaves_gap(producers, place, sequence) and known.is_followed_by(sequence, now_ms):
+            return known.code
+        del self._places[place]
+        return None
+
+
+def _read(topic: str | bytes, partition: int, batch: memoryview) -> tuple[_Place, int] | None:
+    if len(batch) < _PRODUCER_AT + _PRODUCER.size:
+        return None
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
+    if producer_id < 0:
+        return None
+    return (topic, partition, producer_id, epoch), sequence
+
+
+def _leaves_gap(producers: Producers, place: _Place, sequence: int) -> bool:
+    _, _, producer_id, epoch = place
+    entry = producers.entries.get(producer_id)
+    if entry is None or entry.epoch != epoch or not entry.batches:
+        return True
+    ahead = (sequence - increment_sequence(entry.last_sequence, 1)) & SEQUENCE_MAX
+    return 0 < ahead <= SEQUENCE_MAX // 2

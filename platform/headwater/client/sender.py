@@ -153,7 +153,7 @@ class Sender:
                     next_due = due if next_due is None else min(next_due, due)
                     continue
                 node_id = self._ready_node(queue)
-                if node_id is None:
+                if node_id is None or not queue.may_go_to(node_id):
                     continue
                 if queue.wants_new_producer and self._producer_epoch_is_old(queue):
                     self._need_producer_id(anew=True)
@@ -161,6 +161,7 @@ class Sender:
                 held = self._next_size(queue)
                 if node_id in sizes and sizes[node_id] + held > self._options.max_request_bytes:
                     continue
+                queue.leader_id = node_id
                 batch = queue.take(self._producer_id, self._producer_epoch)
                 by_node.setdefault(node_id, []).append(batch)
                 sizes[node_id] = sizes.get(node_id, 0) + held

@@ -156,6 +156,18 @@ def test_at_most_five_in_flight() -> None:
     assert world.queue.due_at(0.0) is None
 
 
+def test_nothing_goes_to_a_new_leader_before_the_former_has_answered() -> None:
+    """Its successor there would be out of order: the new leader may not have what is in flight."""
+    world = World(3)
+    world.queue.leader_id = 1
+    first = world.take()
+    assert world.queue.may_go_to(1)
+    assert not world.queue.may_go_to(2)
+    world.fail(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert world.queue.may_go_to(2)
+    assert world.take() is first
+
+
 def test_expired_batches_leave_the_queue() -> None:
     world = World(2)
     assert world.queue.expire(1.0) == world.batches

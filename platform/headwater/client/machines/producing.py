@@ -85,6 +85,7 @@ class PartitionQueue:
         "_unfinished",
         "in_flight",
         "is_idempotent",
+        "leader_id",
         "needs_reset",
         "next_sequence",
         "not_before",
@@ -105,6 +106,8 @@ class PartitionQueue:
         self.sealed: deque[Batch] = deque()
         self.retry: list[Batch] = []
         self.in_flight = 0
+        self.leader_id = -1
+        """The node that the batches in flight went to."""
         self.not_before = 0.0
         self.producer_id = -1
         self.producer_epoch = -1
@@ -133,6 +136,11 @@ class PartitionQueue:
         if self.sealed:
             return 0.0
         return None if self.open is None else self.open.created + linger_s
+
+    def may_go_to(self, node_id: int) -> bool:
+        """False while batches are in flight to a former leader: to the new one their successors
+        would be out of order."""
+        return self.in_flight == 0 or self.leader_id == node_id or not self.is_idempotent
 
     def take(self, producer_id: int, producer_epoch: int) -> Batch:
         """The next batch to send; the caller saw that one is due."""

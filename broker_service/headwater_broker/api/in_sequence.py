@@ -6,6 +6,10 @@ OUT_OF_ORDER_SEQUENCE_NUMBER, or be appended where the producer is not known. Ka
 librdkafka then begins a new epoch for all partitions and sends again, under that epoch, what a dead
 leader may have replicated: records are there twice. With the error of the first the client sends
 both again, in order. Pure.
+
+The same befalls a batch whose predecessors are still on their way at the former leader, which
+cannot have them replicated any more and may not know it yet. A new leader that has appended nothing
+of this producer sends the client back for a while, so that it hears from the former one first.
 """
 
 from __future__ import annotations
@@ -20,10 +24,13 @@ from headwater_broker.log.producers import (
     Producers,
     increment_sequence,
 )
+from headwater_broker.replication.leader import LeaderRole
 
 STALE_MS = 120_000
 """The client may learn of a refusal, and so send what follows, as late as this: replies keep their
 order, and one before it may wait for replicas as long as the client's request.timeout.ms."""
+FORMER_LEADER_S = 30.0
+"""A former leader has answered by then, or the client has given it up (request.timeout.ms)."""
 PLACES_MAX = 1000
 """So many producers and partitions are remembered per connection; the oldest go first."""
 _PRODUCER_AT = 43
@@ -44,6 +51,19 @@ class _Refused(NamedTuple):
     def is_followed_by(self, sequence: int, now_ms: int) -> bool:
         behind = (sequence - self.sequence) & SEQUENCE_MAX
         return 0 < behind <= SEQUENCE_MAX // 2 and now_ms - self.at_ms <= STALE_MS
+
+
+def is_new_here(role: LeaderRole, batch: memoryview, producers: Producers, now_s: float) -> bool:
+    """Whether this leadership is young and has appended nothing of the batch's producer yet.
+
+    `now_s`: monotonic. What the producer sent before may then be at the former leader.
+    """
+    found = _read("", 0, batch)
+    if found is None or role.epoch_start == 0:
+        return False
+    entry = producers.entries.get(found[0][2])
+    is_young = role.began is not None and now_s - role.began < FORMER_LEADER_S
+    return is_young and (entry is None or entry.last_offset < role.epoch_start)
 
 
 class RefusedBatches:

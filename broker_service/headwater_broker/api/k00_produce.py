@@ -10,7 +10,7 @@ from __future__ import annotations
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
-from headwater_broker.api.in_sequence import RefusedBatches
+from headwater_broker.api.in_sequence import RefusedBatches, is_new_here
 from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.meters import LATENCY_SAMPLE
 from headwater_broker.api.out_of_order import confirm, is_doubtful
@@ -98,7 +98,7 @@ def _produce(
                 row = Row(field, key, name, index)
                 row.leader_epoch = partition.leader_epoch
                 row.fail(error.code, error.detail)
-                _remember(peer, row, view[start:stop], now_ms)
+                _look_back(peer, row, partition, view[start:stop], now_ms)
                 rows.append(row)
                 continue
             base, last, time_ms, log_start, _ = result
@@ -146,6 +146,19 @@ def _why_not(
     if start < 0:
         return ErrorCode.INVALID_RECORD, "no records (null)"
     return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+
+
+def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, now_ms: int) -> None:
+    """What a batch lacks before it may be with a former leader, which still has to answer."""
+    role, now_s = partition.role, peer.services.clock.monotonic()
+    if (
+        is_doubtful(row)
+        and role is not None
+        and is_new_here(role, batch, partition.log.producers, now_s)
+    ):
+        why = f"{row.message}; the former leader may have what is missing"
+        row.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
+    _remember(peer, row, batch, now_ms)
 
 
 def _remember(peer: Peer, row: Row, batch: memoryview, now_ms: int) -> None:

@@ -38,6 +38,7 @@ class LeaderRole:
 
     __slots__ = (
         "awaiting_controller",
+        "began",
         "counted",
         "epoch_start",
         "leader_epoch",
@@ -56,6 +57,8 @@ class LeaderRole:
         self.own_id = own_id
         self.leader_epoch = leader_epoch
         self.epoch_start = epoch_start
+        self.began: float | None = None
+        """When, in monotonic seconds."""
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.members: tuple[int, ...] = ()
@@ -78,6 +81,8 @@ class LeaderRole:
         now: float,
     ) -> None:
         """Take the controller's committed state; a proposal of ours is settled by it."""
+        if self.began is None:
+            self.began = now
         fresh = {
             replica: self.progress.get(replica) or self._new_progress(replica, members, now)
             for replica in dict.fromkeys((*replicas, *members))

@@ -108,6 +108,11 @@ class Partition:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
         return f"<Partition {self.topic}-{self.partition} {role} epoch {self.leader_epoch}>"
 
+    @property
+    def role(self) -> LeaderRole | None:
+        """This leadership; None on a follower."""
+        return self._role
+
     # -- the hot path: append, read, acknowledge
 
     def append(

@@ -10,6 +10,7 @@ import pytest
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
 from headwater.records.builder import BatchBuilder
+from headwater_broker.api.in_sequence import FORMER_LEADER_S
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import produce, serve
 
@@ -20,6 +21,12 @@ def sequenced(sequence: int) -> bytes:
     builder = BatchBuilder()
     builder.append(1_795_000_000_000, None, b"v")
     return bytes(builder.build(producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence))
+
+
+def lead_for(broker: SoloBroker, seconds: float) -> None:
+    role = broker.replicas.partitions["t", 0].role
+    assert role is not None and role.began is not None
+    role.began -= seconds
 
 
 def test_a_leader_tells_the_gap(tmp_path: Path) -> None:
@@ -118,6 +125,7 @@ def test_a_gap_of_the_producer_itself_is_told_at_last(tmp_path: Path) -> None:
         broker.create_topic("t", replicas=(1, 2), leader=2, epoch=1)
         await produce(c, "t", sequenced(1))
         broker.create_topic("t", replicas=(1, 2), epoch=2)
+        lead_for(broker, FORMER_LEADER_S)
         codes = [(await produce(c, "t", sequenced(n))).error_code for n in range(2, 7)]
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -139,5 +147,35 @@ def test_a_batch_behind_one_that_lacked_replicas_is_sent_again_with_it(tmp_path:
         assert first.error_code == behind.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         for n in (1, 2):
             assert (await produce(c, "t", sequenced(n))).base_offset == n
+
+    serve(tmp_path, scenario)
+
+
+def test_a_new_leader_waits_for_what_may_be_with_the_former_one(tmp_path: Path) -> None:
+    """The former leader is cut off and does not know: it will refuse batches 1 and 2 in the end."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2))
+        await produce(c, "t", sequenced(0))
+        broker.create_topic("t", replicas=(1, 2), leader=2, epoch=1)
+        broker.create_topic("t", replicas=(1, 2), epoch=2)
+        refused = await produce(c, "t", sequenced(3))
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert "the former leader may have what is missing" in (refused.error_message or "")
+        assert [(await produce(c, "t", sequenced(n))).base_offset for n in (1, 2, 3)] == [1, 2, 3]
+        gap = await produce(c, "t", sequenced(5))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has its own by now"
+
+    serve(tmp_path, scenario)
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2))
+        await produce(c, "t", sequenced(0))
+        broker.create_topic("t", replicas=(1, 2), epoch=1)
+        lead_for(broker, FORMER_LEADER_S)
+        gap = await produce(c, "t", sequenced(3))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     serve(tmp_path, scenario)

@@ -45,14 +45,16 @@ class FetchFrame:
         "session_id",
     )
 
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+
     def __init__(self) -> None:
+        """Bounds and isolation come in every version."""
         self.replica_id = -1
         self.replica_epoch = -1
-        self.max_wait_ms = 0
-        self.min_bytes = 0
         self.rack_id = ""
-        self.max_bytes = MAX_BYTES
-        self.isolation = 0
         self.session_id = 0
         self.session_epoch = -1
         self.items: list[FetchItem] = []
@@ -102,6 +104,7 @@ def _parse_plain(frame: FetchFrame, view: memoryview, at: int, version: int) -> 
 
 def _plain_topics(frame: FetchFrame, view: memoryview, at: int, version: int) -> int:
     packed = _ITEM_V9 if version >= 9 else _ITEM_V5 if version >= 5 else _ITEM_V4
+    add, row_bytes = frame.items.append, packed.size
     count = _INT32.unpack_from(view, at)[0]
     at += 4
     for _ in range(count):
@@ -110,7 +113,7 @@ def _plain_topics(frame: FetchFrame, view: memoryview, at: int, version: int) ->
         at += 4
         for _ in range(partitions):
             row = packed.unpack_from(view, at)
-            at += packed.size
+            at += row_bytes
             if version >= 9:
                 index, epoch, offset, log_start, max_bytes = row
                 item = FetchItem(name, index, offset, max_bytes, epoch, -1, log_start)
@@ -118,8 +121,9 @@ def _plain_topics(frame: FetchFrame, view: memoryview, at: int, version: int) ->
                 index, offset, log_start, max_bytes = row
                 item = FetchItem(name, index, offset, max_bytes, -1, -1, log_start)
             else:
-                item = FetchItem(name, *row)
-            frame.items.append(item)
+                index, offset, max_bytes = row
+                item = FetchItem(name, index, offset, max_bytes)
+            add(item)
     return at
 
 

@@ -17,7 +17,8 @@ from headwater_broker.replication.truncation import EpochEnd
 READ_COMMITTED = 1
 ZSTD_SINCE = 10
 ZSTD = 4
-AT_ATTRIBUTES = 21
+AT_COMPRESSION = 22
+"""Low byte of a batch's attributes."""
 _READ = Operation.READ
 _TOPIC = ResourceType.TOPIC
 
@@ -84,19 +85,6 @@ class PartitionRead:
         self.fail(failed.code, failed.detail)
 
 
-def resolve(services: Services, item: FetchItem) -> tuple[str, Partition | None]:
-    """The topic's name and the hosted partition; the name is empty for an unknown id."""
-    topic = item.topic
-    replicas = services.replicas
-    if isinstance(topic, bytes):
-        name = replicas.topic_ids.get(topic)
-        if name is None:
-            known = services.view.topic_by_id.get(UUID(bytes=topic))
-            return (known.name if known else ""), None
-        return name, replicas.partitions.get((name, item.partition))
-    return topic, replicas.partitions.get((topic, item.partition))
-
-
 def read_all(
     services: Services,
     principal: Principal,
@@ -114,8 +102,13 @@ def read_all(
     total = used = 0
     is_urgent = False
     reads = []
+    partitions = services.replicas.partitions
     for item in items:
-        name, partition = resolve(services, item)
+        topic = item.topic
+        if isinstance(topic, str):
+            name, partition = topic, partitions.get((topic, item.partition))
+        else:
+            name, partition = _resolve_id(services, topic, item.partition)
         read = PartitionRead(item, name)
         reads.append(read)
         try:
@@ -124,28 +117,31 @@ def read_all(
             read.partition = partition
             if is_first and not services.authorizer.authorize(principal, _READ, _TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
-            left = max(frame.max_bytes - used, 0)
+            left = frame.max_bytes - used if frame.max_bytes > used else 0
             if frame.rack_id and _is_sent_away(
                 services, principal.listener, frame, read, partition
             ):
                 is_urgent = True
                 continue
             read_one(services, frame, read, partition, left, used == 0, is_first=is_first)
-            if version < ZSTD_SINCE and read.slice.size_bytes:
-                _refuse_zstd(read)
+            part = read.slice
+            if version < ZSTD_SINCE and part.size_bytes:
+                _refuse_zstd(part)
         except KafkaError as error:
             read.fail(error.code, error.detail)
             is_urgent = True
             continue
-        size = read.slice.size_bytes
+        size = part.size_bytes
         used += size
         total += size
         if total < frame.min_bytes and frame.replica_id < 0 and not read.is_remote:
             total += _left_out(frame, read, partition, min(item.max_bytes, left))
-        is_urgent = is_urgent or read.is_remote or read.diverging is not None
         # One answer holds one segment's batches: what ends an older one does not wait for more.
-        is_urgent = is_urgent or (
-            read.slice.size_bytes > 0 and read.slice.file is not partition.log.active.file
+        is_urgent = (
+            is_urgent
+            or read.is_remote
+            or read.diverging is not None
+            or (size > 0 and part.file is not partition.log.active.file)
         )
     return reads, total, is_urgent
 
@@ -189,13 +185,22 @@ def read_one(
         elif replica is not None and is_held_back(services, partition, replica):
             read.slice = EMPTY
         elif budget > 0 or min_one:
-            size = min(item.max_bytes, budget) if budget > 0 else 0
+            size = budget if budget < item.max_bytes else item.max_bytes
             read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
     read.take_marks(partition)
     if frame.isolation == READ_COMMITTED and replica is None:
         is_empty = read.slice.size_bytes == 0
         stable = read.last_stable_offset
         read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
+
+
+def _resolve_id(services: Services, topic: bytes, index: int) -> tuple[str, Partition | None]:
+    """The topic's name and the hosted partition; the name is empty for an unknown id."""
+    name = services.replicas.topic_ids.get(topic)
+    if name is None:
+        known = services.view.topic_by_id.get(UUID(bytes=topic))
+        return (known.name if known else ""), None
+    return name, services.replicas.partitions.get((name, index))
 
 
 def _left_out(frame: FetchFrame, read: PartitionRead, partition: Partition, size: int) -> int:
@@ -241,10 +246,10 @@ def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
 
 
-def _refuse_zstd(read: PartitionRead) -> None:
+def _refuse_zstd(part: LogSlice) -> None:
     """Clients below Fetch v10 do not know zstd (KIP-110)."""
-    head = read.slice.head(AT_ATTRIBUTES + 2)
-    if len(head) == AT_ATTRIBUTES + 2 and head[-1] & 7 == ZSTD:
+    head = part.head(AT_COMPRESSION + 1) if part.data is None else part.data
+    if len(head) > AT_COMPRESSION and head[AT_COMPRESSION] & 7 == ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later"
         )

@@ -29,6 +29,8 @@ _PART_V4 = struct.Struct(">ihqq")
 _PART_V5 = struct.Struct(">ihqqq")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_NULL = b"\xff\xff\xff\xff"
+_NULL_FLEXIBLE = b"\0"
 _ABORTED = struct.Struct(">qq")
 _ABORTED_FLEXIBLE = struct.Struct(">qqB")
 _EPOCH_END = struct.Struct(">iqB")
@@ -68,12 +70,7 @@ class FetchReply:
 
     def build(self, reads: list[PartitionRead], code: int = 0) -> list[Part]:
         """The whole reply: consecutive partitions of one topic share its entry."""
-        groups: list[tuple[str | bytes, list[PartitionRead]]] = []
-        for read in reads:
-            topic = read.item.topic
-            if not groups or groups[-1][0] != topic:
-                groups.append((topic, []))
-            groups[-1][1].append(read)
+        groups = [(reads[0].item.topic, reads)] if len(reads) == 1 else _by_topic(reads)
         flexible = self._version >= FLEXIBLE
         self._head(code, len(groups))
         for topic, members in groups:
@@ -108,9 +105,7 @@ class FetchReply:
             out += name
             write_uvarint(out, partitions + 1)
         else:
-            out += _INT16.pack(len(name))
-            out += name
-            out += _INT32.pack(partitions)
+            out += _INT16.pack(len(name)) + name + _INT32.pack(partitions)
 
     def _partition(self, read: PartitionRead, flexible: bool) -> None:
         out, version = self._out, self._version
@@ -120,30 +115,33 @@ class FetchReply:
             out += _PART_V5.pack(index, read.code, high, stable, read.log_start_offset)
         else:
             out += _PART_V4.pack(index, read.code, high, stable)
-        self._aborted(read.aborted, flexible)
+        if read.aborted is None:
+            out += _NULL_FLEXIBLE if flexible else _NULL
+        else:
+            self._aborted(read.aborted, flexible)
         if version >= RACK_SINCE:
             out += _INT32.pack(read.preferred)
-        size = payload.size if isinstance(payload, FilePart) else len(payload)
+        size = len(payload) if isinstance(payload, bytes) else payload.size
         if flexible:
             write_uvarint(out, size + 1)
         else:
             out += _INT32.pack(size)
-        if isinstance(payload, FilePart):
-            self._file(payload)
-        else:
+        if isinstance(payload, bytes):
             out += payload
+        else:
+            self._file(payload)
         if flexible:
             self._partition_tags(read)
 
-    def _aborted(self, aborted: list[tuple[int, int]] | None, flexible: bool) -> None:
+    def _aborted(self, aborted: list[tuple[int, int]], flexible: bool) -> None:
         out = self._out
         if not flexible:
-            out += _INT32.pack(-1 if aborted is None else len(aborted))
-            for producer_id, first_offset in aborted or ():
+            out += _INT32.pack(len(aborted))
+            for producer_id, first_offset in aborted:
                 out += _ABORTED.pack(producer_id, first_offset)
             return
-        write_uvarint(out, 0 if aborted is None else len(aborted) + 1)
-        for producer_id, first_offset in aborted or ():
+        write_uvarint(out, len(aborted) + 1)
+        for producer_id, first_offset in aborted:
             out += _ABORTED_FLEXIBLE.pack(producer_id, first_offset, 0)
 
     def _payload(self, read: PartitionRead) -> Part:
@@ -228,6 +226,17 @@ class FetchReply:
         assert isinstance(first, bytes)
         self._parts[0] = _SIZE.pack(self._file_bytes - 4) + first[4:]
         return self._parts
+
+
+def _by_topic(reads: list[PartitionRead]) -> list[tuple[str | bytes, list[PartitionRead]]]:
+    """Neighbours of one topic, together."""
+    groups: list[tuple[str | bytes, list[PartitionRead]]] = []
+    for read in reads:
+        topic = read.item.topic
+        if not groups or groups[-1][0] != topic:
+            groups.append((topic, []))
+        groups[-1][1].append(read)
+    return groups
 
 
 def _is_hot_tail(read: PartitionRead) -> bool:

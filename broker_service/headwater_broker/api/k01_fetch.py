@@ -74,8 +74,11 @@ class FetchJob(Waiter):
         super().__init__()
         self._peer = peer
         self._frame = frame
-        frame.max_bytes = min(frame.max_bytes, peer.services.config.fetch_max_bytes)
-        frame.min_bytes = min(frame.min_bytes, frame.max_bytes)
+        most = peer.services.config.fetch_max_bytes
+        if frame.max_bytes > most:
+            frame.max_bytes = most
+        if frame.min_bytes > frame.max_bytes:
+            frame.min_bytes = frame.max_bytes
         self._version = version
         self._correlation_id = correlation_id
         self._session: FetchSession | None = None
@@ -99,8 +102,13 @@ class FetchJob(Waiter):
         reads, total, is_urgent = read_all(
             peer.services, peer.principal, frame, self._items, self._version, is_first=True
         )
-        is_urgent = is_urgent or self._is_mark_due(reads)
-        if is_urgent or total >= frame.min_bytes or frame.max_wait_ms <= 0 or not self._items:
+        if (
+            is_urgent
+            or total >= frame.min_bytes
+            or frame.max_wait_ms <= 0
+            or not self._items
+            or self._is_mark_due(reads)
+        ):
             return self._answer(reads)
         self._reply = peer.park()
         self._reply.on_gone = self._give_up
@@ -167,11 +175,10 @@ class FetchJob(Waiter):
         self._is_incremental = True
         self._items = list(session.items.values())
 
-    def _changed_only(self, reads: list[PartitionRead]) -> list[PartitionRead]:
+    def _changed_only(
+        self, session: FetchSession, reads: list[PartitionRead]
+    ) -> list[PartitionRead]:
         """What an incremental reply names: data, errors, and marks that moved."""
-        session = self._session
-        if session is None:
-            return reads
         named = []
         for read in reads:
             item = read.item
@@ -247,11 +254,11 @@ class FetchJob(Waiter):
 
     def _answer(self, reads: list[PartitionRead]) -> Answer:
         """Give the reply, now or after the disk or the table has answered."""
-        remote = [read for read in reads if read.is_remote]
-        if remote:
-            reply = self._reply = self._reply or self._peer.park()
-            self._peer.spawn(self._answer_remote(reads, remote, reply))
-            return reply
+        for read in reads:
+            if read.is_remote:
+                reply = self._reply = self._reply or self._peer.park()
+                self._peer.spawn(self._answer_remote(reads, reply))
+                return reply
         parts, cold = self._encode(reads)
         if cold:
             reply = self._reply = self._reply or self._peer.park()
@@ -282,14 +289,17 @@ class FetchJob(Waiter):
 
     def _encode(self, reads: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
         services = self._peer.services
+        meters = services.meters
         for read in reads:
             size = read.slice.size_bytes
             if size:
-                services.meters.topic(read.name).bytes_out += size
+                meter = meters.topics.get(read.name) or meters.topic(read.name)
+                meter.bytes_out += size
                 if self._frame.replica_id >= 0 and read.partition is not None:
                     services.replicas.quotas.leader.passed(read.partition, size)
         reply = self._blank(self._session_id)
-        return reply.build(self._changed_only(reads)), reply.cold
+        named = reads if self._session is None else self._changed_only(self._session, reads)
+        return reply.build(named), reply.cold
 
     async def _answer_cold(
         self, parts: list[Part], cold: Sequence[FilePart], reply: ParkedReply
@@ -301,10 +311,9 @@ class FetchJob(Waiter):
         await self._peer.services.warmer.warm(cold)
         reply.resolve(parts)
 
-    async def _answer_remote(
-        self, reads: list[PartitionRead], remote: list[PartitionRead], reply: ParkedReply
-    ) -> None:
+    async def _answer_remote(self, reads: list[PartitionRead], reply: ParkedReply) -> None:
         budget = self._frame.max_bytes - sum(read.slice.size_bytes for read in reads)
+        remote = [read for read in reads if read.is_remote]
         for read in remote[:REMOTE_READS_PER_FETCH]:
             await self._read_remote(read, max(budget, 1))
             if read.remote is not None:

@@ -32,6 +32,9 @@ _PLACE = struct.Struct(">qi11xi")
 """base offset, batch length, last offset delta: all that a scan needs."""
 _TIMES = struct.Struct(">qi11xi8xq")
 """as above, then max timestamp."""
+_make = tuple.__new__
+"""Makes a named tuple of a tuple: the type's own way is a call of Python's. For what every request
+makes."""
 
 
 class Place(NamedTuple):
@@ -191,7 +194,8 @@ class Segment:
             while position <= last:
                 base, length, delta = unpack(chunk, position)
                 if base + delta >= offset:
-                    return Place(at + position, length + 12, base, base + delta), chunk, at
+                    place = (at + position, length + 12, base, base + delta)
+                    return _make(Place, place), chunk, at
                 if length <= 0:
                     raise OSError(f"{self.folder}: no batch at byte {at + position}")
                 position += length + 12
@@ -239,23 +243,24 @@ class Segment:
             position = self.hint_position
             if size - position <= max_bytes and position < size:
                 self.hint_offset, self.hint_position = next_offset, size
-                return LogSlice(self.file, position, size - position, offset)
+                return _make(LogSlice, (self.file, position, size - position, offset, None))
         first, chunk, chunk_at = self._locate(offset, self._start_of_scan(offset))
         if first is None:
             return None
-        if first.last_offset >= upper_offset:
+        position, first_bytes, base, last = first
+        if last >= upper_offset:
             return EMPTY
-        position, end = first.position, first.position + first.size_bytes
-        if max_bytes < first.size_bytes:
+        end = position + first_bytes
+        if max_bytes < first_bytes:
             if not min_one:
                 return EMPTY
-        elif max_bytes > first.size_bytes:
+        elif max_bytes > first_bytes:
             end = self._end(first, max_bytes, upper_offset, next_offset)
         if end == size:
             self.hint_offset, self.hint_position = next_offset, size
         start, stop = position - chunk_at, end - chunk_at
         data = chunk[start:stop] if stop <= len(chunk) else None
-        return LogSlice(self.file, position, end - position, first.base_offset, data)
+        return _make(LogSlice, (self.file, position, end - position, base, data))
 
     def _end(self, first: Place, max_bytes: int, upper_offset: int, next_offset: int) -> int:
         """The last batch boundary within `max_bytes` of `first` and below `upper_offset`."""

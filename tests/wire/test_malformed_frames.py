@@ -44,6 +44,8 @@ BAD = {
     "a size of zero": struct.pack(">i", 0) + b"x" * 20,
     "a negative size": struct.pack(">i", -5) + b"x" * 20,
     "larger than socket.request.max.bytes": struct.pack(">i", 1 << 20) + b"x" * 20,
+    "a negative size, and no more": struct.pack(">i", -5),
+    "too large a size, and little more": struct.pack(">i", 1 << 20) + b"x" * 9,
     "an HTTP request": b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
     "a TLS hello": bytes.fromhex("1603010200010001fc0303") + b"\0" * 60,
     "an unknown API key": frame(HEADER.pack(999, 0, 1, -1)),

@@ -21,13 +21,30 @@ TOPIC_IDS_SINCE = 13
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_PLAIN_HEAD = struct.Struct(">hhiih")
+"""Size of the transactional id (null: no bytes follow), acks, timeout, topics, size of a name."""
+_ONE_ENTRY = struct.Struct(">iii")
+"""Partitions, index, size of the records."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _INDEX_SIZE = struct.Struct(">ii")
 
 
 def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:
-    """Versions 3 to 8."""
+    """Versions 3 to 8. One partition without a transaction is read in two steps."""
+    if end - at >= _PLAIN_HEAD.size:
+        size, acks, timeout_ms, count, name_size = _PLAIN_HEAD.unpack_from(view, at)
+        stop = at + 14 + name_size
+        if size == -1 and count == 1 and name_size >= 0 and stop + 12 <= end:
+            count, index, size = _ONE_ENTRY.unpack_from(view, stop)
+            if count == 1 and size >= 0 and stop + 12 + size == end:
+                field = bytes(view[at + 12 : stop])
+                only = (field, field[2:].decode(), [(index, stop + 12, end)])
+                return None, acks, timeout_ms, [only]
+    return _parse_plain_rows(view, at, end, version)
+
+
+def _parse_plain_rows(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:
     size = _INT16.unpack_from(view, at)[0]
     at += 2
     transactional_id = None

@@ -24,12 +24,12 @@ FLEXIBLE = 9
 _FRAME = struct.Struct(">ii")
 _FRAME_COUNT = struct.Struct(">iii")
 _FRAME_FLEXIBLE = struct.Struct(">iiBB")
-_PLAIN_V3 = struct.Struct(">iihqq")
-_PLAIN_V5 = struct.Struct(">iihqqq")
-_PLAIN_V8 = struct.Struct(">iihqqqih")
+_PLAIN_V3 = struct.Struct(">iihqqi")
+_PLAIN_V5 = struct.Struct(">iihqqqi")
+_PLAIN_V8 = struct.Struct(">iihqqqihi")
+"""Partitions, one of them, throttle_time_ms."""
 _FLEXIBLE_V9 = struct.Struct(">BihqqqBBB")
-_THROTTLE = b"\0\0\0\0"
-_FLEXIBLE_END = b"\0" + _THROTTLE + b"\0"
+_FLEXIBLE_END = b"\0\0\0\0\0\0"
 """Tagged fields of the topic, throttle_time_ms, tagged fields of the reply."""
 
 
@@ -92,14 +92,13 @@ def encode_single(
             + _FLEXIBLE_V9.pack(2, index, 0, base_offset, append_time_ms, log_start, 1, 0, 0)
             + _FLEXIBLE_END
         )
-    head_size = size + 12
     if version >= 8:
-        tail = _PLAIN_V8.pack(1, index, 0, base_offset, append_time_ms, log_start, 0, -1)
+        tail = _PLAIN_V8.pack(1, index, 0, base_offset, append_time_ms, log_start, 0, -1, 0)
     elif version >= 5:
-        tail = _PLAIN_V5.pack(1, index, 0, base_offset, append_time_ms, log_start)
+        tail = _PLAIN_V5.pack(1, index, 0, base_offset, append_time_ms, log_start, 0)
     else:
-        tail = _PLAIN_V3.pack(1, index, 0, base_offset, append_time_ms)
-    return _FRAME_COUNT.pack(head_size + len(tail), correlation_id, 1) + field + tail + _THROTTLE
+        tail = _PLAIN_V3.pack(1, index, 0, base_offset, append_time_ms, 0)
+    return _FRAME_COUNT.pack(size + 8 + len(tail), correlation_id, 1) + field + tail
 
 
 def encode_rows(

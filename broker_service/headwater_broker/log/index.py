@@ -84,7 +84,8 @@ class OffsetIndex(_IndexFile):
 
     def add(self, offset: int, position: int) -> None:
         """One entry at the end. The caller keeps offsets rising."""
-        self.load()
+        if not self._is_loaded:
+            self.load()
         relative = offset - self.base_offset
         self._relatives.append(relative)
         self._positions.append(position)
@@ -94,8 +95,12 @@ class OffsetIndex(_IndexFile):
 
     def floor(self, offset: int) -> int:
         """Position of the last entry whose offset is <= `offset`; 0 when there is none."""
-        self.load()
-        at = bisect_right(self._relatives, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
+        if not self._is_loaded:
+            self.load()
+        relative = offset - self.base_offset
+        if relative > RELATIVE_OFFSET_MAX:
+            relative = RELATIVE_OFFSET_MAX
+        at = bisect_right(self._relatives, relative)
         return self._positions[at - 1] if at else 0
 
     def floor_position(self, position: int) -> int:
@@ -164,7 +169,8 @@ class TimeIndex(_IndexFile):
 
     def maybe_add(self, timestamp: int, offset: int) -> None:
         """An entry, when the timestamp is larger than the last one's."""
-        self.load()
+        if not self._is_loaded:
+            self.load()
         if timestamp <= (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
             return
         relative = offset - self.base_offset

@@ -49,6 +49,8 @@ _unpack_header = HEADER.unpack_from
 _place = struct.Struct(">qii").pack_into
 """base offset, batch length, leader epoch: one write in front of the CRC's reach."""
 _CLIENT = AppendOrigin.CLIENT
+_make = tuple.__new__
+"""Makes a named tuple of a tuple: the type's own way is a call of Python's."""
 ALL_BATCHES = 2**31
 _CLOSER_LOOK_MASK = CONTROL_MASK | TIMESTAMP_TYPE_MASK | COMPRESSION_MASK
 _LAST_CODEC = int(Compression.ZSTD)
@@ -140,7 +142,7 @@ class PartitionLog(LogState):
             self._learn(read_header(view), view)
         if last + 1 - self.recovery_point >= self._flush_messages:
             self.fsync_now()
-        return AppendResult(offset, last, append_time, self.log_start_offset, False)
+        return _make(AppendResult, (offset, last, append_time, self.log_start_offset, False))
 
     def _duplicate(self, known: ProducerBatch) -> AppendResult:
         stamp = known.timestamp if self.config.is_log_append_time else -1

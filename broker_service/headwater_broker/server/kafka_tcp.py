@@ -36,6 +36,7 @@ TURN_UNITS = 128
 UNIT_BYTES = 8 * 1024
 HEADER_BYTES_MIN = 10
 """API key, version, correlation id, length of the client id."""
+FRAME_HEAD_BYTES = 4 + HEADER_BYTES_MIN
 
 HOLD_TURN = 1
 """Frames are buffered, but this turn's share of work, or the turn itself, is used up."""
@@ -49,9 +50,14 @@ HOLD_QUOTA = 16
 """The client is over a quota (KIP-219)."""
 
 _SIZE = struct.Struct(">i")
-_HEADER = struct.Struct(">ihhih")
+_unpack_head = struct.Struct(">ihhih").unpack_from
+"""Size, API key, version, correlation id, length of the client id."""
 
 logger = logging.getLogger(__name__)
+
+
+def _out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
+    return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
 
 
 class Owner(Protocol):
@@ -211,6 +217,8 @@ class Connection(asyncio.BufferedProtocol):
         at = 0
         try:
             at = self._handle_frames()
+            if at < self._filled:
+                self._check_rest(at)
         except MALFORMED as error:
             self._malformed(error)
         except Exception as error:
@@ -232,10 +240,10 @@ class Connection(asyncio.BufferedProtocol):
         view, filled, order, out = self._view, self._filled, self._order, self._out
         rows, size_max = self._rows, self.server.request_bytes_max
         at, units, is_limited = 0, TURN_UNITS, self.services.quotas.is_active
-        while filled - at >= 4:
-            size = _SIZE.unpack_from(view, at)[0]
+        while filled - at >= FRAME_HEAD_BYTES:
+            size, key, version, correlation_id, id_size = _unpack_head(view, at)
             if not HEADER_BYTES_MIN <= size <= size_max:
-                raise CloseConnectionError(f"request of {size} bytes (at most {size_max})")
+                raise _out_of_bounds(size, size_max)
             end = at + 4 + size
             if end > filled:
                 self._reserve(4 + size, at)
@@ -243,7 +251,6 @@ class Connection(asyncio.BufferedProtocol):
             if units <= 0:
                 self._go_on_next_turn()
                 break
-            _, key, version, correlation_id, id_size = _HEADER.unpack_from(view, at)
             row = rows.get(key)
             if row is not None and row.raw is not None and row.low <= version <= row.high:
                 body = at + 14 + id_size if id_size > 0 else at + 14
@@ -273,6 +280,14 @@ class Connection(asyncio.BufferedProtocol):
             # Who is muted is done for this turn.
             units = 0 if is_limited and self._hold else units - 1 - size // UNIT_BYTES
         return at
+
+    def _check_rest(self, at: int) -> None:
+        """Fewer bytes than a header: their size may already be one that no frame has."""
+        size_max = self.server.request_bytes_max
+        if 4 <= self._filled - at < FRAME_HEAD_BYTES and not self._hold:
+            size = _SIZE.unpack_from(self._view, at)[0]
+            if not HEADER_BYTES_MIN <= size <= size_max:
+                raise _out_of_bounds(size, size_max)
 
     def _handle_limited(
         self, row: ApiRow, view: memoryview, at: int, body: int, version: int, correlation_id: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 
 from headwater.wire.primitives import read_uvarint
-from headwater_broker.api.fetch_sessions import FetchItem, ItemKey, TopicKey
+from headwater_broker.api.fetch_item import FetchItem, TopicKey
+from headwater_broker.api.fetch_sessions import ItemKey
 
 RACK_SINCE = 11
 FLEXIBLE = 12

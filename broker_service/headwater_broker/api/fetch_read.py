@@ -7,7 +7,7 @@ from uuid import UUID
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, Principal, ResourceType
 from headwater_broker.api.fetch_frames import MAX_BYTES, FetchFrame
-from headwater_broker.api.fetch_sessions import FetchItem
+from headwater_broker.api.fetch_item import FetchItem
 from headwater_broker.api.replica_selector import LEADER, preferred_replica
 from headwater_broker.api.services import Services
 from headwater_broker.log.results import EMPTY, LogSlice

@@ -13,60 +13,14 @@ from dataclasses import dataclass, field
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.api.fetch_item import FetchItem, TopicKey
 from headwater_broker.api.limits import FETCH_SESSION_EVICTION_MS
+from headwater_broker.api.session_moves import SessionMoves
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
 EPOCH_MAX = 2**31 - 1
-
-TopicKey = str | bytes
-"""A topic's name (Fetch below 13) or the 16 bytes of its id."""
-
-
-class FetchItem:
-    """One partition of a fetch: what is asked, and what a session last told about it."""
-
-    __slots__ = (
-        "current_leader_epoch",
-        "fetch_offset",
-        "last_fetched_epoch",
-        "log_start_offset",
-        "max_bytes",
-        "partition",
-        "sent_high_watermark",
-        "sent_log_start",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: TopicKey,
-        partition: int,
-        fetch_offset: int,
-        max_bytes: int,
-        current_leader_epoch: int = -1,
-        last_fetched_epoch: int = -1,
-        log_start_offset: int = -1,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.fetch_offset = fetch_offset
-        self.max_bytes = max_bytes
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-        self.log_start_offset = log_start_offset
-        self.sent_high_watermark = -1
-        self.sent_log_start = -1
-
-    def update(self, newer: FetchItem) -> None:
-        """Take over what the client asks now; what was sent stays known."""
-        self.fetch_offset = newer.fetch_offset
-        self.max_bytes = newer.max_bytes
-        self.current_leader_epoch = newer.current_leader_epoch
-        self.last_fetched_epoch = newer.last_fetched_epoch
-        self.log_start_offset = newer.log_start_offset
-
 
 ItemKey = tuple[TopicKey, int]
 
@@ -82,25 +36,30 @@ class FetchSession:
     last_used_ms: int
     epoch: int = 1
     items: OrderedDict[ItemKey, FetchItem] = field(default_factory=OrderedDict)
+    moves: SessionMoves | None = None
+    """A follower's: what of the items is to be looked at. None: all of them, each time."""
 
     def apply(self, items: Iterable[FetchItem], forgotten: Iterable[ItemKey]) -> None:
         """Add and update what the request names, drop what it forgets."""
-        known = self.items
+        known, moves = self.items, self.moves
         for item in items:
-            key = (item.topic, item.partition)
-            cached = known.get(key)
-            if cached is None:
-                known[key] = item
-            else:
+            cached = known.setdefault((item.topic, item.partition), item)
+            if moves is not None:
+                moves.name(cached)
+            if cached is not item:
                 cached.update(item)
         for key in forgotten:
-            known.pop(key, None)
+            gone = known.pop(key, None)
+            if gone is not None and moves is not None:
+                moves.forget(gone)
 
     def rotate(self, item: FetchItem) -> None:
         """A partition that sent data goes behind the others."""
         key = (item.topic, item.partition)
         if key in self.items:
             self.items.move_to_end(key)
+            if self.moves is not None:
+                self.moves.rotate(item)
 
 
 class FetchSessionCache:

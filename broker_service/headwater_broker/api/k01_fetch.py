@@ -16,13 +16,13 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater.ports.remote_log import RemoteLogError
 from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
 from headwater_broker.api.fetch_frames import TOPIC_IDS_SINCE, FetchFrame, parse_fetch
+from headwater_broker.api.fetch_item import FetchItem
 from headwater_broker.api.fetch_read import READ_COMMITTED, PartitionRead, read_all
 from headwater_broker.api.fetch_replies import FetchReply
 from headwater_broker.api.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
-    FetchItem,
     FetchSession,
 )
 from headwater_broker.api.limits import REMOTE_READS_PER_FETCH
@@ -31,6 +31,7 @@ from headwater_broker.api.peer import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replica_selector import LEADER
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
+from headwater_broker.api.session_moves import SessionMoves
 from headwater_broker.waiting.purgatory import Gauge, Waiter
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class FetchJob(Waiter):
         "_gauges",
         "_is_incremental",
         "_items",
+        "_moves",
         "_parked_reads",
         "_peer",
         "_reply",
@@ -85,6 +87,8 @@ class FetchJob(Waiter):
         self._session_id = NO_SESSION
         self._is_incremental = False
         self._items: list[FetchItem] = frame.items
+        self._moves: SessionMoves | None = None
+        """Set while this goes over what is due in its session, and over nothing else."""
         self._reply: ParkedReply | None = None
         self._gauges: dict[Gauge, PartitionRead] = {}
         self._parked_reads: list[PartitionRead] = []
@@ -106,13 +110,13 @@ class FetchJob(Waiter):
             is_urgent
             or total >= frame.min_bytes
             or frame.max_wait_ms <= 0
-            or not self._items
+            or (not self._items and self._moves is None)
             or self._is_mark_due(reads)
         ):
             return self._answer(reads)
         self._reply = peer.park()
         self._reply.on_gone = self._give_up
-        self._parked_reads = [] if total else reads
+        self._parked_reads = [] if total or self._moves is not None else reads
         self._park(reads)
         return self._reply
 
@@ -121,12 +125,16 @@ class FetchJob(Waiter):
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
         peer, frame = self._peer, self._frame
+        if self._moves is not None:
+            self._items = list(self._moves.due)
         reads, total, is_urgent = read_all(
             peer.services, peer.principal, frame, self._items, self._version, is_first=False
         )
         if is_urgent or total >= frame.min_bytes or self._is_mark_due(reads):
             if peer.services.purgatories.fetch.complete(self):
                 self._answer(reads)
+        elif self._moves is not None:
+            self._await_moves(self._moves, reads)
         elif watched is not None:
             self._watch(watched)
 
@@ -139,6 +147,8 @@ class FetchJob(Waiter):
                 if read.partition is not None:
                     read.take_marks(read.partition)
         else:
+            if self._moves is not None:
+                self._items = list(self._moves.due)
             reads, _, _ = read_all(
                 peer.services, peer.principal, self._frame, self._items, self._version,
                 is_first=False,
@@ -165,6 +175,7 @@ class FetchJob(Waiter):
                 )
                 if self._session is not None:
                     self._session_id = self._session.session_id
+                    self._begin_moves(self._session)
             return
         session = cache.continue_session(
             frame.session_id, frame.session_epoch, uses_topic_ids=by_id
@@ -173,12 +184,36 @@ class FetchJob(Waiter):
         self._session = session
         self._session_id = session.session_id
         self._is_incremental = True
-        self._items = list(session.items.values())
+        moves = self._moves = self._moves_of(session)
+        if moves is None:
+            self._items = list(session.items.values())
+        else:
+            now = self._peer.services.clock.monotonic()
+            moves.fetched_by((frame.replica_id, frame.replica_epoch), now)
+            self._items = list(moves.due)
+
+    def _begin_moves(self, session: FetchSession) -> None:
+        """The first fetch names all; the next ones of a follower go over what moved."""
+        frame, services = self._frame, self._peer.services
+        if session.is_follower:
+            session.moves = SessionMoves(
+                (frame.replica_id, frame.replica_epoch),
+                session.items.values(),
+                services.purgatories.fetch,
+            )
+
+    def _moves_of(self, session: FetchSession) -> SessionMoves | None:
+        """None for consumers. Where consumers read from followers, these are told each mark, and
+        choosing among them needs to know when each has fetched: all is looked at each time."""
+        if self._frame.replica_id < 0 or self._peer.services.config.selects_by_rack:
+            session.moves = None
+        return session.moves
 
     def _changed_only(
         self, session: FetchSession, reads: list[PartitionRead]
     ) -> list[PartitionRead]:
         """What an incremental reply names: data, errors, and marks that moved."""
+        moves = self._moves
         named = []
         for read in reads:
             item = read.item
@@ -196,14 +231,27 @@ class FetchJob(Waiter):
             item.sent_log_start = read.log_start_offset
             if has_data:
                 session.rotate(item)
+            if moves is not None and not read.code and read.diverging is None and not has_data:
+                assert read.partition is not None
+                moves.keep(item, read.partition)
         return named if self._is_incremental else reads
 
     # --- waiting ------------------------------------------------------------------------------
 
     def _park(self, reads: list[PartitionRead]) -> None:
         self._peer.services.purgatories.fetch.park(self, self._frame.max_wait_ms)
+        if self._moves is not None:
+            self._await_moves(self._moves, reads)
+            return
         for read in reads:
             self._watch(read)
+
+    def _await_moves(self, moves: SessionMoves, reads: list[PartitionRead]) -> None:
+        """Wait for whatever stirs in the session: what was read here is told, too."""
+        for read in reads:
+            if read.partition is not None:
+                moves.keep(read.item, read.partition)
+        moves.wait(self)
 
     def _watch(self, read: PartitionRead) -> None:
         """Wait for the bound to rise above what it was when this was read."""
@@ -285,7 +333,7 @@ class FetchJob(Waiter):
         self._items = self._frame.items = []
         self._parked_reads = []
         self._gauges = {}
-        self._session = self._reply = None
+        self._session = self._reply = self._moves = None
 
     def _encode(self, reads: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
         services = self._peer.services

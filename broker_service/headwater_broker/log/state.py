@@ -59,6 +59,8 @@ class LogState:
         self.uncleanable_reason = ""
         """Why this log is not compacted any more; empty: it is."""
         self.is_closed = False
+        self.on_start: Callable[[], None] | None = None
+        """Called when the log start has moved: its replica, while that is hosted."""
         self.update_config(config)
         if self.epochs.changed:
             self.save_epochs()

@@ -237,6 +237,8 @@ def move_log_start(log: LogState, offset: int) -> None:
     log.local_log_start_offset = max(log.local_log_start_offset, offset)
     log.epochs.truncate_from_start(offset)
     log.producers.truncate_head(offset)
+    if log.on_start is not None:
+        log.on_start()
     if log.epochs.changed:
         log.save_epochs()
 

@@ -194,7 +194,7 @@ class DirectoryMoves:
     def _swap(self, key: Key, hosted: Partition, copy: DirectoryCopy) -> None:
         copy.take_epochs()
         try:
-            hosted.log = self._logs.futures.put_in_place(key)
+            hosted.use_log(self._logs.futures.put_in_place(key))
         except KafkaError as error:
             _log.error("%s-%d: not moved: %s", *key, error)
             return

@@ -3,18 +3,23 @@
 One loop per leader broker, one connection, one fetch in flight. Kafka's `num.replica.fetchers`
 has no counterpart: one loop fills this broker's one core.
 
+It may follow thousands of partitions, and looks at those alone that are *due*: new ones, those
+that an answer named, that are behind or paused, or that tell of a change (`Idle`).
+
 When partitions are added while a fetch is parked at the leader, the connection is dropped and a
 new one names them at once: waiting for the parked fetch would cost up to
 replica.fetch.wait.max.ms, right when a failed-over partition waits for its followers. A new
-connection names all partitions anew, so this happens once and then again only after a pause.
+connection names all partitions anew. So for a while after that fetches are parked only shortly,
+and partitions added meanwhile wait for the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from uuid import UUID
 
 from headwater.clock import Clock
@@ -32,6 +37,7 @@ from headwater_broker.replication.fetch_wire import (
     parse_fetch,
 )
 from headwater_broker.replication.follower import FetchSession, Key, Reaction, pause_ms, reaction
+from headwater_broker.replication.idle import OWN_FETCHER
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.quota import ReplicationQuota
@@ -48,9 +54,11 @@ REPLY_BYTES_MAX = 2 * 1024 * 1024
 larger reply costs the loop milliseconds for its memory alone, and brings nothing per byte."""
 THROTTLE_PAUSE_S = 0.1
 """A partition that was left out for its quota is looked at again after so long."""
-DROP_PAUSE_S = 0.2
-"""Between two connections dropped for added partitions: a thousand topics made one by one would
-name all that is followed a thousand times."""
+EAGER_S = 1.0
+"""So long after the last partition was added more may come: a thousand topics made one by one must
+not drop a thousand connections."""
+EAGER_WAIT_MS = 50
+"""How long fetches are parked meanwhile: what a partition waits that is added then."""
 ANSWER_GRACE_S = 10.0
 """How much longer than the parking time a reply may take before the connection is given up."""
 
@@ -77,9 +85,10 @@ class FetcherPorts:
 class Following:
     """One partition that follows this leader, at the leader epoch the controller gave."""
 
-    __slots__ = ("failures", "is_behind", "key", "leader_epoch", "partition", "ready_at")
+    __slots__ = ("_due", "failures", "is_behind", "key", "leader_epoch", "partition", "ready_at")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, due: Callable[[Key], None]) -> None:
+        self._due = due
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.key: Key = (partition.topic_id.bytes, partition.partition)
@@ -98,6 +107,22 @@ class Following:
             and not partition.offline_reason
         )
 
+    def pass_by(self) -> None:
+        """Look at it again when something moves."""
+        self.partition.idle.put(OWN_FETCHER, self)
+
+    def end(self) -> None:
+        """It is followed no more."""
+        self.partition.idle.drop(OWN_FETCHER, self)
+
+    def stirred(self) -> None:
+        """See `Idle`."""
+        self._due(self.key)
+
+    def marks_moved(self) -> None:
+        """See `Idle`."""
+        self._due(self.key)
+
 
 class Fetcher:
     """Follows one leader broker for all partitions that it leads and this broker hosts."""
@@ -107,6 +132,7 @@ class Fetcher:
         self._limits = limits
         self._ports = ports
         self._following: dict[Key, Following] = {}
+        self._due: dict[Key, None] = {}
         self._session = FetchSession()
         self._connection: PeerConnection | None = None
         self._in_flight = False
@@ -114,8 +140,7 @@ class Fetcher:
         self._correlation_id = 0
         self._connect_failures = 0
         self._was_connected = False
-        self._next_drop = 0.0
-        self._drop_later: asyncio.TimerHandle | None = None
+        self._eager_until = -inf
         self._client_id = f"broker-{ports.broker_id}-fetcher-{leader_id}".encode()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self.fetches_total = 0
@@ -125,46 +150,46 @@ class Fetcher:
 
     def follow(self, partitions: list[Partition]) -> None:
         """Add partitions, or take over their new leader epoch. They are fetched at once, or in
-        `DROP_PAUSE_S` when others were added just before.
+        `EAGER_WAIT_MS` when others were added just before.
         """
         are_new = True
         for partition in partitions:
-            row = Following(partition)
-            are_new = are_new and row.key not in self._following
+            row = Following(partition, self._mark)
+            older = self._following.get(row.key)
+            if older is not None:
+                older.end()
+                are_new = False
             self._following[row.key] = row
+            self._mark(row.key)
             self._session.forget(row.key)
-        wait = self._next_drop - self._ports.clock.monotonic()
-        if are_new and self._in_flight and wait > 0:
-            if self._drop_later is None:
-                self._drop_later = asyncio.get_running_loop().call_later(wait, self._wake)
-        else:
-            self._wake()
+        now = self._ports.clock.monotonic()
+        is_eager = are_new and now < self._eager_until
+        if self._in_flight and are_new:
+            self._eager_until = now + EAGER_S
+        self._changed.set()
+        if self._in_flight and not is_eager:
+            self._drop_connection()
 
     def unfollow(self, topic_id: UUID, partition: int) -> None:
         """Drop a partition; what a fetch in flight brings for it is ignored."""
-        self._following.pop((topic_id.bytes, partition), None)
+        row = self._following.pop((topic_id.bytes, partition), None)
+        if row is not None:
+            row.end()
+            self._mark(row.key)
 
     async def close(self) -> None:
         """Stop the loop and drop the connection."""
         self._task.cancel()
-        self._forget_drop()
         self._drop_connection()
+        for row in self._following.values():
+            row.end()
         try:
             await self._task
         except asyncio.CancelledError:
             pass
 
-    def _wake(self) -> None:
-        self._forget_drop()
-        self._changed.set()
-        if self._in_flight:
-            self._next_drop = self._ports.clock.monotonic() + DROP_PAUSE_S
-            self._drop_connection()
-
-    def _forget_drop(self) -> None:
-        if self._drop_later is not None:
-            self._drop_later.cancel()
-            self._drop_later = None
+    def _mark(self, key: Key) -> None:
+        self._due[key] = None
 
     def _drop_connection(self) -> None:
         self._session.reset()
@@ -177,17 +202,18 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             self._changed.clear()
-            asks, wait_s = self._wanted()
-            if not asks:
+            changes, wait_s = self._changes()
+            if self._session.is_empty_after(changes):
                 await self._pause(wait_s)
                 continue
             try:
-                connection = self._connection or await self._open()
-                if connection is None:
-                    continue
-                reply = await self._fetch(connection, asks, wait_s)
+                if self._connection is None:
+                    await self._open()
+                    continue  # more may be due by now
+                connection = self._connection
+                reply = await self._fetch(connection, changes, wait_s)
                 if reply is not None:
-                    await self._take(connection, reply, asks)
+                    await self._take(connection, reply)
             except (OSError, TimeoutError, SchemaError, KafkaError) as error:
                 await self._connection_failed(error)
             except Exception:  # noqa: BLE001 - told with its traceback, see below
@@ -195,23 +221,38 @@ class Fetcher:
                 _log.exception("fetcher of broker %d: this fetch failed", self.leader_id)
                 await self._connection_failed(None)
 
-    def _wanted(self) -> tuple[dict[Key, FetchAsk], float | None]:
-        """What to fetch now, and when the next paused partition is due."""
-        self._forget_drop()  # all that was added is in it
+    def _changes(self) -> tuple[dict[Key, FetchAsk | None], float | None]:
+        """What is due and how to fetch it now (None: not), and when the next paused one is."""
+        if self._session.is_full:
+            self._due = dict.fromkeys(self._following)
         now = self._ports.clock.monotonic()
-        wanted: dict[Key, FetchAsk] = {}
-        due: float | None = None
-        for key, row in list(self._following.items()):
+        changes: dict[Key, FetchAsk | None] = {}
+        next_at: float | None = None
+        for key in self._due:
+            changes[key] = None
+            row = self._following.get(key)
+            if row is None:
+                continue
             if not row.is_current:
                 del self._following[key]
+                row.end()
                 continue
             if row.is_behind and self._ports.quota.holds_back(row.partition):
                 row.ready_at = max(row.ready_at, now + THROTTLE_PAUSE_S)
             if row.ready_at > now:
-                due = row.ready_at if due is None else min(due, row.ready_at)
+                next_at = row.ready_at if next_at is None else min(next_at, row.ready_at)
             else:
-                wanted[key] = self._ask(row)
-        return wanted, None if due is None else due - now
+                changes[key] = self._ask(row)
+        return changes, None if next_at is None else next_at - now
+
+    def _pass_by(self, changes: Mapping[Key, FetchAsk | None]) -> None:
+        """These are about to be told to the leader: what is in step is looked at no more."""
+        for key, ask in changes.items():
+            row = self._following.get(key)
+            if row is None or (ask is not None and not row.is_behind):
+                del self._due[key]
+                if row is not None:
+                    row.pass_by()
 
     def _ask(self, row: Following) -> FetchAsk:
         log = row.partition.log
@@ -233,12 +274,12 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _open(self) -> PeerConnection | None:
+    async def _open(self) -> None:
         endpoint = self._ports.endpoint(self.leader_id)
         if endpoint is None:
             self._connect_failures += 1
             await self._pause(self._backoff_s())
-            return None
+            return
         try:
             self._connection = await self._ports.connect(*endpoint)
         except ConnectionRefusedError:
@@ -250,7 +291,6 @@ class Fetcher:
         self._connect_failures = 0
         self._was_connected = True
         self._session.reset()
-        return self._connection
 
     def _backoff_s(self) -> float:
         longest = pause_ms(self._connect_failures, self._limits.fetch_backoff_ms) / 1000
@@ -269,13 +309,19 @@ class Fetcher:
             await self._pause(self._backoff_s())
 
     async def _fetch(
-        self, connection: PeerConnection, wanted: dict[Key, FetchAsk], due_s: float | None
+        self,
+        connection: PeerConnection,
+        changes: Mapping[Key, FetchAsk | None],
+        due_s: float | None,
     ) -> FetchReply | None:
         limits = self._limits
         wait_ms = limits.fetch_wait_max_ms
         if due_s is not None:
             wait_ms = max(1, min(wait_ms, int(due_s * 1000)))
-        plan = self._session.plan(wanted)
+        if self._ports.clock.monotonic() < self._eager_until:
+            wait_ms = min(wait_ms, EAGER_WAIT_MS)
+        plan = self._session.plan(changes)
+        self._pass_by(changes)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = FetchHead(
             correlation_id=self._correlation_id,
@@ -312,18 +358,17 @@ class Fetcher:
 
     # -- what a reply brings
 
-    async def _take(
-        self, connection: PeerConnection, reply: FetchReply, asks: dict[Key, FetchAsk]
-    ) -> None:
+    async def _take(self, connection: PeerConnection, reply: FetchReply) -> None:
         clock = self._ports.clock
         began = clock.monotonic()
         for row in reply.partitions:
             key = (row.topic_id, row.partition)
             following = self._following.get(key)
+            self._mark(key)
             if (
                 following is None
                 or not following.is_current
-                or asks.get(key) != self._ask(following)
+                or self._session.told(key) != self._ask(following)
             ):
                 continue  # its role, epoch or log moved on while this was on its way
             await self._take_one(connection, following, row)

@@ -39,17 +39,40 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FULL_EPOCH
-        self._sent: dict[Key, FetchAsk] = {}
+        self._sent: dict[Key, FetchAsk | None] = {}
+        """What the leader knows; None: another ask than any that may be made now."""
 
-    def plan(self, wanted: Mapping[Key, FetchAsk]) -> SessionPlan:
-        """What to send so that the leader knows of exactly `wanted`."""
-        if self._epoch == FULL_EPOCH:
-            self._sent = dict(wanted)
-            return SessionPlan(self._id, FULL_EPOCH, list(wanted.values()), [])
-        asks = [ask for key, ask in wanted.items() if self._sent.get(key) != ask]
-        forgotten = [key for key in self._sent if key not in wanted]
-        self._sent = dict(wanted)
+    @property
+    def is_full(self) -> bool:
+        """The next fetch names every partition."""
+        return self._epoch == FULL_EPOCH
+
+    def is_empty_after(self, changes: Mapping[Key, FetchAsk | None]) -> bool:
+        """True when a fetch with `changes` would ask for nothing at all."""
+        if any(ask is not None for ask in changes.values()):
+            return False
+        return len(changes) >= len(self._sent) and all(key in changes for key in self._sent)
+
+    def plan(self, changes: Mapping[Key, FetchAsk | None]) -> SessionPlan:
+        """What to send when these have changed; None: not to be fetched now. `changes` of a full
+        fetch are all there are.
+        """
+        sent = self._sent
+        asks: list[FetchAsk] = []
+        forgotten: list[Key] = []
+        for key, ask in changes.items():
+            if ask is None:
+                if key in sent:
+                    del sent[key]
+                    forgotten.append(key)
+            elif sent.get(key) != ask:
+                sent[key] = ask
+                asks.append(ask)
         return SessionPlan(self._id, self._epoch, asks, forgotten)
+
+    def told(self, key: Key) -> FetchAsk | None:
+        """What the leader was asked of a partition, if it answers that now."""
+        return self._sent.get(key)
 
     def answered(self, error: ErrorCode, session_id: int) -> bool:
         """Take the reply's head. False: the session is gone, the next fetch is a full one."""
@@ -65,7 +88,8 @@ class FetchSession:
 
     def forget(self, key: Key) -> None:
         """Name this partition again in the next fetch, whatever was sent before."""
-        self._sent.pop(key, None)
+        if key in self._sent:
+            self._sent[key] = None
 
     def reset(self) -> None:
         """The next fetch is full. The old session's id goes along, so that the leader drops it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.errors import ErrorCode
-from headwater.wire.control import AlterPartitionResult
+from headwater.wire.control import AlterPartitionResult, IsrMember
 from headwater_broker.replication import isr as rules
 from headwater_broker.replication.isr import UNKNOWN_EPOCH, FollowerProgress
 from headwater_broker.replication.watermark import leader_high_watermark
@@ -139,6 +139,35 @@ class LeaderRole:
             return None
         return rules.expanded(self.members, row.replica_id)
 
+    def is_level(self, replica_id: int, offset: int, leader_end: int, high_watermark: int) -> bool:
+        """True when a fetch from `offset` by this follower would change nothing here, as long as
+        nothing is appended and roles, ISR and watermark stay."""
+        if offset != leader_end or self._level(replica_id, offset) is None:
+            return False
+        # Whoever is about to join holds the high watermark for a while: each fetch tries it.
+        return not self.waiting or high_watermark == leader_end
+
+    def in_sync_with(self, offset: int) -> list[FollowerProgress]:
+        """The members whose logs hold what is before `offset`, and it or their end."""
+        return [
+            row
+            for row in self.progress.values()
+            if row.replica_id in self.members
+            and row.log_start_offset <= offset <= row.log_end_offset
+        ]
+
+    def passed_by(self, replica_id: int, offset: int, at: float) -> None:
+        """At `at` (`clock.monotonic()`) came the last of the fetches that this follower sent while
+        `is_level` held: `offset` was the log's end then."""
+        row = self._level(replica_id, offset)
+        if row is not None and at > row.fetched_at:
+            row.fetched(offset, offset, at)
+
+    def _level(self, replica_id: int, offset: int) -> FollowerProgress | None:
+        row = self.progress.get(replica_id)
+        is_settled = self.pending is None and replica_id in self.members
+        return row if is_settled and row is not None and row.log_end_offset == offset else None
+
     def shrink_proposal(
         self, leader_end: int, now: float, lag_max_s: float
     ) -> tuple[int, ...] | None:
@@ -153,12 +182,13 @@ class LeaderRole:
         self.pending = members
         self._regroup()
 
-    def member_epochs(
-        self, members: tuple[int, ...], own_epoch: int
-    ) -> tuple[tuple[int, int], ...]:
-        """(replica, broker epoch it fetched under) for a proposal (KIP-903)."""
+    def member_epochs(self, members: tuple[int, ...], own_epoch: int) -> tuple[IsrMember, ...]:
+        """Each with the broker epoch it fetched under, for a proposal (KIP-903)."""
         return tuple(
-            (member, own_epoch if member == self.own_id else self._epoch_of(member))
+            IsrMember(
+                broker_id=member,
+                broker_epoch=own_epoch if member == self.own_id else self._epoch_of(member),
+            )
             for member in members
         )
 

@@ -20,16 +20,12 @@ from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
-from headwater.wire.control import (
-    AlterPartitionItem,
-    AlterPartitionResult,
-    IsrMember,
-    PartitionState,
-)
+from headwater.wire.control import AlterPartitionItem, AlterPartitionResult, PartitionState
 from headwater_broker.log.partition_log import ALL_BATCHES, PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
 from headwater_broker.replication import isr as rules
 from headwater_broker.replication import refusals
+from headwater_broker.replication.idle import IdleRows
 from headwater_broker.replication.isr import FollowerProgress
 from headwater_broker.replication.leader import LeaderRole
 from headwater_broker.replication.limits import ReplicationLimits
@@ -52,15 +48,16 @@ class Partition:
 
     Attributes for reading: `topic`, `topic_id`, `partition`, `log`, `leader_id` (-1: none known),
     `leader_epoch`, `partition_epoch`, `isr` (committed), `replicas`, `adding_replicas` (of those,
-    the ones that a move brings), `is_leader`, `high_watermark`, `offline_reason` (empty: fine).
+    the ones that a move brings), `is_leader`, `high_watermark`, `offline_reason` (empty: fine),
+    `role` (None: no leader), `idle` (who is told when something moves, see `IdleRows`).
     """
 
     __slots__ = (
-        "_broker_id", "_clock", "_lag_max_s", "_limits", "_propose", "_role", "_short", "_sole",
-        "adding_replicas", "held", "high_watermark", "is_leader", "isr", "leader_epoch",
+        "_broker_id", "_clock", "_lag_max_s", "_limits", "_propose", "_short", "_sole",
+        "adding_replicas", "held", "high_watermark", "idle", "is_leader", "isr", "leader_epoch",
         "leader_id", "log", "min_insync_replicas", "offline_reason", "on_append", "on_hw",
-        "on_leadership", "partition", "partition_epoch", "replicas", "storage_error", "topic",
-        "topic_id",
+        "on_leadership", "partition", "partition_epoch", "replicas", "role", "storage_error",
+        "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +71,8 @@ class Partition:
         propose: Callable[[Partition], None],
     ) -> None:
         """`high_watermark` is the checkpointed one; `propose(partition)` sends `isr_item`."""
-        self.log = log
+        self.idle = IdleRows()
+        self.use_log(log)
         self.topic: str = log.topic
         self.topic_id: UUID = log.topic_id
         self.partition: int = log.partition
@@ -99,7 +97,7 @@ class Partition:
         self._limits = limits
         self._lag_max_s = limits.replica_lag_time_max_ms / 1000
         self._propose = propose
-        self._role: LeaderRole | None = None
+        self.role: LeaderRole | None = None
         self._sole = False
         self._short = False
         self.held = False
@@ -107,11 +105,6 @@ class Partition:
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
         return f"<Partition {self.topic}-{self.partition} {role} epoch {self.leader_epoch}>"
-
-    @property
-    def role(self) -> LeaderRole | None:
-        """This leadership; None on a follower."""
-        return self._role
 
     # -- the hot path: append, read, acknowledge
 
@@ -139,10 +132,12 @@ class Partition:
             if self.on_hw is not None:
                 self.on_hw(self)
             return result
-        if not self._role.counted:  # type: ignore[union-attr] # a leader has a role
+        if not self.role.counted:  # type: ignore[union-attr] # a leader has a role
             self._advance()
         if self.on_append is not None:
             self.on_append(self)
+        if self.idle:
+            self.idle.stir()
         return result
 
     def outcome(self, last_offset: int, leader_epoch: int) -> ErrorCode | None:
@@ -201,7 +196,7 @@ class Partition:
         """False on a new leader until its high watermark has reached its epoch's start: until
         then "latest" would go backwards, so ListOffsets answers OFFSET_NOT_AVAILABLE (KIP-207).
         """
-        role = self._role
+        role = self.role
         return role is None or self.high_watermark >= role.epoch_start
 
     def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
@@ -248,12 +243,7 @@ class Partition:
     def in_sync_with(self, offset: int) -> list[FollowerProgress]:
         """The followers in the (committed) ISR whose logs hold what is before `offset`, and it or
         their end; none where this is no leader."""
-        rows = () if self._role is None else self._role.progress.values()
-        return [
-            row
-            for row in rows
-            if row.replica_id in self.isr and row.log_start_offset <= offset <= row.log_end_offset
-        ]
+        return [] if self.role is None else self.role.in_sync_with(offset)
 
     def update_follower(
         self,
@@ -273,7 +263,7 @@ class Partition:
         NOT_LEADER_OR_FOLLOWER (not a replica, or a broker epoch older than one seen),
         OFFSET_OUT_OF_RANGE.
         """
-        role = self._role
+        role = self.role
         row = None if role is None else role.progress.get(replica_id)
         if role is None or row is None:
             raise refusals.unknown_replica(self, self._broker_id, replica_id)
@@ -294,40 +284,41 @@ class Partition:
         if role.waiting and row in role.waiting:
             members = role.join_proposal(row, self.high_watermark, now)
             if members is not None:
-                role.propose(members)
-                self._propose(self)
+                self._put_forward(role, members)
         return None
 
     def low_watermark(self, live: Container[int]) -> int:
         """The lowest log start among the leader and its followers on `live` brokers, in sync or
         not: DeleteRecords waits for each. -1 as long as one has not fetched."""
-        starts = [self.log.log_start_offset]
-        if self._role is not None:
-            starts += [
-                r.log_start_offset for r in self._role.progress.values() if r.replica_id in live
-            ]
-        return min(starts)
+        rows = () if self.role is None else self.role.progress.values()
+        return min([self.log.log_start_offset, *(
+            row.log_start_offset for row in rows if row.replica_id in live
+        )])  # fmt: skip
 
     def isr_tick(self, now: float) -> None:
         """Propose to drop the followers that were not caught up for the lag time."""
-        role = self._role
+        role = self.role
         if role is None or role.sole:
             return
         members = role.shrink_proposal(self.log.log_end_offset, now, self._lag_max_s)
         if members is not None:
-            role.propose(members)
-            self._propose(self)
+            self._put_forward(role, members)
         elif role.waiting:
             self._advance()  # somebody that was about to join may have gone: do not wait for it
+
+    def _put_forward(self, role: LeaderRole, members: tuple[int, ...]) -> None:
+        self.idle.stir()
+        role.propose(members)
+        self._propose(self)
 
     @property
     def pending_isr(self) -> tuple[int, ...] | None:
         """The proposed ISR that the controller has not answered."""
-        return None if self._role is None else self._role.pending
+        return None if self.role is None else self.role.pending
 
     def isr_item(self, broker_epoch: int) -> AlterPartitionItem | None:
         """The proposal as AlterPartition carries it; None when there is nothing to propose."""
-        role = self._role
+        role = self.role
         if role is None or role.pending is None or role.awaiting_controller:
             return None
         return AlterPartitionItem(
@@ -336,17 +327,14 @@ class Partition:
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
             min_insync_replicas=self.min_insync_replicas,
-            new_isr=tuple(
-                IsrMember(broker_id=b, broker_epoch=e)
-                for b, e in role.member_epochs(role.pending, broker_epoch)
-            ),
+            new_isr=role.member_epochs(role.pending, broker_epoch),
         )
 
     def isr_answered(
         self, item: AlterPartitionItem, result: AlterPartitionResult, retry_at: float
     ) -> bool:
         """The controller's answer to `item`. True: the same proposal is to be sent again."""
-        role, error = self._role, ErrorCode(result.error_code)
+        role, error = self.role, ErrorCode(result.error_code)
         if role is None or item.leader_epoch != self.leader_epoch:
             return False
         if error is not ErrorCode.NONE and not role.is_told_newer(result):
@@ -368,7 +356,7 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         role = LeaderRole(self._broker_id, state.leader_epoch, self.log.log_end_offset)
         self._take(state)
-        self._role = role
+        self.role = role
         self.is_leader = True
         self.offline_reason = ""
         self._install(role, state.replicas, state.isr, state.partition_epoch)
@@ -386,11 +374,12 @@ class Partition:
     def update_state(self, state: PartitionState) -> None:
         """The same leader epoch, a newer partition epoch: ISR or assignment changed, no more."""
         self._take(state)
-        if self._role is not None:
-            self._install(self._role, state.replicas, state.isr, state.partition_epoch)
+        if self.role is not None:
+            self._install(self.role, state.replicas, state.isr, state.partition_epoch)
 
     def stop(self, reason: str) -> None:
         """No longer hosted, or its disk failed: refuse everything from now on."""
+        self.idle.stir()
         self.offline_reason = reason
         self.leader_id = NO_LEADER
         self._stop_leading()
@@ -411,11 +400,12 @@ class Partition:
     def set_min_insync_replicas(self, value: int) -> None:
         """min.insync.replicas of the topic changed."""
         self.min_insync_replicas = value
-        if self._role is not None:
-            self._install_bounds(self._role)
+        if self.role is not None:
+            self._install_bounds(self.role)
             self._advance()
 
     def _take(self, state: PartitionState) -> None:
+        self.idle.stir()
         self.leader_id = state.leader_id
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
@@ -425,7 +415,7 @@ class Partition:
 
     def _stop_leading(self) -> None:
         self.is_leader = False
-        self._role = None
+        self.role = None
         self._sole = self._short = self.held = False
 
     def _install(
@@ -435,6 +425,7 @@ class Partition:
         members: tuple[int, ...],
         partition_epoch: int,
     ) -> None:
+        self.idle.stir()
         role.install(replicas, members, partition_epoch, self._clock.monotonic())
         self.isr = members
         self.partition_epoch = partition_epoch
@@ -469,10 +460,14 @@ class Partition:
             log.delete_records_before(leader_log_start)
             mark = max(mark, leader_log_start)
         if mark != self.high_watermark:
-            self.high_watermark = mark
-            if self.on_hw is not None:
-                self.on_hw(self)
+            self._move_mark(mark)
         return taken
+
+    def use_log(self, log: PartitionLog) -> None:
+        """`log` holds this replica's records from now on."""
+        self.log = log
+        log.on_start = self.idle.marks_moved
+        self.idle.stir()
 
     def truncate_to(self, offset: int) -> None:
         """Cut a divergent suffix (follower only)."""
@@ -482,19 +477,24 @@ class Partition:
     def restart_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Drop everything and begin again at `offset` (follower, or a leader behind its table);
         tiered history before it begins at `log_start_offset`."""
+        self.idle.stir()
         self.log.truncate_fully_and_start_at(offset, log_start_offset)
         self.high_watermark = offset
         if self.is_leader:
             self.log.assign_epoch_start(self.leader_epoch, offset)
 
     def _advance(self) -> None:
-        role = self._role
+        role = self.role
         if role is None or self._short:
             return  # KIP-966: below min.insync.replicas nothing more counts as committed
         end = self.log.log_end_offset
         now = self._clock.monotonic() if role.waiting else 0.0
         mark = role.high_watermark(self.high_watermark, end, now, self._lag_max_s)
         if mark != self.high_watermark:
-            self.high_watermark = mark
-            if self.on_hw is not None:
-                self.on_hw(self)
+            self._move_mark(mark)
+
+    def _move_mark(self, mark: int) -> None:
+        self.high_watermark = mark
+        if self.on_hw is not None:
+            self.on_hw(self)
+        self.idle.marks_moved()

@@ -6,9 +6,9 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock, SeededEntropy
+from headwater_broker.api.fetch_item import FetchItem
 from headwater_broker.api.fetch_sessions import (
     EPOCH_MAX,
-    FetchItem,
     FetchSession,
     FetchSessionCache,
 )

@@ -62,6 +62,7 @@ class MemoryLeader:
         self.is_up = True
         self.error: ErrorCode = ErrorCode.NONE
         self.moved = asyncio.Event()
+        self.told: dict[int, int] = {}
         self.open: set[MemoryConnection] = set()
 
     def lead(self, partition: int = 0) -> Partition:
@@ -91,6 +92,7 @@ class MemoryLeader:
             self.sessions.pop(session_id, None)
             session_id = 100 + len(self.requests)
             self.sessions[session_id] = {}
+            self.told.clear()
         elif session_id not in self.sessions:
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         items = self.sessions[session_id]
@@ -107,7 +109,12 @@ class MemoryLeader:
             except TimeoutError:
                 pass
             rows = [self.read(row, request, first=False) for row in items.values()]
-        named = [row for row in rows if self.is_urgent(row) or row.high_watermark > 0]
+        named = [
+            row
+            for row in rows
+            if self.is_urgent(row) or row.high_watermark != self.told.get(row.partition_index)
+        ]
+        self.told.update({row.partition_index: row.high_watermark for row in rows})
         return FetchResponse(
             error_code=error,
             session_id=session_id,
@@ -371,6 +378,72 @@ def test_a_reset_connection_alone_is_no_death() -> None:
     run(story)
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The partitions for which it was looked up what to ask."""
+    seen: list[Any] = []
+    real = Fetcher._ask
+
+    def counted(self: Fetcher, row: Any) -> Any:
+        seen.append(row.partition.partition)
+        return real(self, row)
+
+    monkeypatch.setattr(Fetcher, "_ask", counted)
+    return seen
+
+
+def test_a_fetch_is_made_from_what_is_due_alone(looks: list[int]) -> None:
+    async def story(rig: Rig) -> None:
+        leaders = [rig.leader.lead(index) for index in range(30)]
+        for index in range(30):
+            rig.follow(index)
+        leaders[0].append(make_batch(), -1, 0)
+        await until(lambda: leaders[0].high_watermark == 1)
+        leaders[1].append(make_batch(), -1, 0)
+        await until(lambda: leaders[1].high_watermark == 1)
+        looks.clear()
+        for end in range(2, 6):
+            leaders[9].append(make_batch(), -1, 0)
+            await until(lambda end=end: leaders[9].high_watermark == end - 1)  # type: ignore[misc]
+        assert set(looks) <= {0, 1, 9}
+
+    run(story)
+
+
+def test_a_replica_whose_role_ended_is_asked_for_no_more() -> None:
+    async def story(rig: Rig) -> None:
+        leaders = [rig.leader.lead(index) for index in range(3)]
+        mine = [rig.follow(index) for index in range(3)]
+        leaders[0].append(make_batch(), -1, 0)
+        await until(lambda: leaders[0].high_watermark == 1)
+        mine[1].stop("its disk failed")  # nobody tells the fetch loop
+        leaders[0].append(make_batch(), -1, 0)
+        await until(lambda: leaders[0].high_watermark == 2)
+        gone = [t.partitions for r in rig.leader.requests for t in r.forgotten_topics_data]
+        assert (1,) in gone
+        assert len(rig.fetcher) == 2
+
+    run(story)
+
+
+def test_a_log_start_that_moved_here_is_told_to_the_leader() -> None:
+    async def story(rig: Rig) -> None:
+        leader, mine = rig.leader.lead(), rig.follow()
+        leader.append(make_batch(), -1, 0)
+        await until(lambda: leader.high_watermark == 1)
+        mine.log.log_start_offset = 1
+        assert mine.log.on_start is not None
+        mine.log.on_start()
+
+        def told() -> list[int]:
+            rows = [p for r in rig.leader.requests for t in r.topics for p in t.partitions]
+            return [row.log_start_offset for row in rows]
+
+        await until(lambda: told()[-1] == 1)
+
+    run(story)
+
+
 def test_sessions_name_only_changes() -> None:
     session = FetchSession()
     a: Any = ("ask", 1)
@@ -381,7 +454,7 @@ def test_sessions_name_only_changes() -> None:
     plan = session.plan({(b"t", 0): a, (b"t", 1): ("ask", 3)})  # type: ignore[dict-item]
     assert (plan.session_id, plan.session_epoch, plan.asks) == (55, 1, [("ask", 3)])
     assert session.answered(ErrorCode.NONE, 55)
-    plan = session.plan({(b"t", 1): ("ask", 3)})  # type: ignore[dict-item]
+    plan = session.plan({(b"t", 0): None, (b"t", 1): ("ask", 3)})  # type: ignore[dict-item]
     assert (plan.session_epoch, plan.asks, plan.forgotten) == (2, [], [(b"t", 0)])
     assert not session.answered(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
     plan = session.plan({(b"t", 1): b})

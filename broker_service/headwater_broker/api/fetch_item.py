@@ -1,0 +1,50 @@
+"""One partition of a fetch, as its request and its session know it."""
+
+from __future__ import annotations
+
+TopicKey = str | bytes
+"""A topic's name (Fetch below 13) or the 16 bytes of its id."""
+
+
+class FetchItem:
+    """One partition of a fetch: what is asked, and what a session last told about it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "sent_high_watermark",
+        "sent_log_start",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: TopicKey,
+        partition: int,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.sent_high_watermark = -1
+        self.sent_log_start = -1
+
+    def update(self, newer: FetchItem) -> None:
+        """Take over what the client asks now; what was sent stays known."""
+        self.fetch_offset = newer.fetch_offset
+        self.max_bytes = newer.max_bytes
+        self.current_leader_epoch = newer.current_leader_epoch
+        self.last_fetched_epoch = newer.last_fetched_epoch
+        self.log_start_offset = newer.log_start_offset

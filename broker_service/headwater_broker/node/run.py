@@ -232,6 +232,7 @@ class Life:
         node, v = self._node, self._node.config.values
         if not v.boolean("controlled.shutdown.enable") or len(node.view.brokers) < 2:
             return
+        node.replicas.leave()
         give_up_s = node.clock.monotonic() + DRAIN_MAX_S
         for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
             if node.clock.monotonic() > give_up_s:

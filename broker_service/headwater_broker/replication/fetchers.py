@@ -27,11 +27,13 @@ class Fetchers:
         live_broker: Callable[[int], LiveBroker | None],
         quota: ReplicationQuota,
     ) -> None:
+        self._broker_id = broker_id
         self._limits = limits
         self._live_broker = live_broker
         self._by_leader: dict[int, Fetcher] = {}
         self._closing = OrderedSet[asyncio.Task[None]]()
         self._closed = False
+        self._is_leaving = False
         recovery = Recovery(broker_id, ports.control, self._control_address)
         self._ports = FetcherPorts(
             broker_id=broker_id,
@@ -53,7 +55,8 @@ class Fetchers:
         by_leader: dict[int, list[Partition]] = {}
         for partition in partitions:
             self.unfollow(partition)
-            if partition.leader_id != NO_LEADER:
+            is_let_go = self._is_leaving and self._broker_id not in partition.isr
+            if partition.leader_id != NO_LEADER and not is_let_go:
                 by_leader.setdefault(partition.leader_id, []).append(partition)
         for leader_id, rows in by_leader.items():
             fetcher = self._by_leader.get(leader_id)
@@ -61,6 +64,11 @@ class Fetchers:
                 fetcher = Fetcher(leader_id, self._limits, self._ports)
                 self._by_leader[leader_id] = fetcher
             fetcher.follow(rows)
+
+    def leave(self) -> None:
+        """This broker drains: what it hands over, and is out of the ISR of, it does not begin to
+        follow. Its fetches would only have each new leader ask the controller to take it back."""
+        self._is_leaving = True
 
     def unfollow(self, partition: Partition) -> None:
         """Fetch this one no more."""

@@ -246,6 +246,10 @@ class ReplicaManager:
         """How often a leader here made its ISR larger."""
         return self._isr_changes.expands_total
 
+    def leave(self) -> None:
+        """This broker drains: what it has handed over it does not begin to follow."""
+        self._fetchers.leave()
+
     async def close(self) -> None:
         """Stop fetchers and pending ISR changes; logs stay open (LogManager closes them)."""
         for task in list(self._taking):

@@ -96,6 +96,24 @@ def test_controlled_shutdown_hands_over(world: World) -> None:
     assert world.alter_isr(world.partition("t"), (2, 1)) == ErrorCode.INELIGIBLE_REPLICA
 
 
+def test_a_controlled_shutdown_tried_again_stops_nothing_twice(world: World) -> None:
+    world.create("t", (2, 1), (1, 2))
+    for broker_id in (2, 1):  # 1 cannot hand over what 2 would have to take
+        epoch = world.registered[broker_id].epoch
+        world.ask(lambda token, b=broker_id, e=epoch: ControlledShutdown(token, b, e))
+    assert world.partition("t").isr == (1,)
+    world.updates.clear()
+    epoch = world.registered[2].epoch
+    reply = world.ask(lambda token: ControlledShutdown(token, 2, epoch))
+    assert reply.remaining == 0
+    told = {(u.broker_id, s.partition) for u in world.updates for s in u.stops}
+    world.updates.clear()
+    world.ask(lambda token: ControlledShutdown(token, 2, epoch))
+    assert told == {(2, 0)}
+    assert [s for u in world.updates for s in u.stops] == []
+    assert [p for u in world.updates for p in u.metadata] == []
+
+
 def test_reassignment_in_two_phases_survives_a_failover(world: World) -> None:
     world.create("t", (1, 2))
     target = {("t", 0): (1, 3)}

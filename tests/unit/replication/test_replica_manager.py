@@ -160,6 +160,20 @@ def test_only_a_new_leader_moves_the_fetching_and_the_log_stays_whole(tmp_path: 
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize(("isr", "followed"), [((2,), []), ((1, 2), [2])])
+def test_a_broker_that_drains_does_not_fetch_what_it_has_handed_over(
+    tmp_path: Path, isr: tuple[int, ...], followed: list[int]
+) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state(leader_epoch=1))
+        broker.replicas.leave()
+        tell(broker, state(leader_epoch=2, leader_id=2, isr=isr, is_new=False))
+        rows = broker.replicas.describe_fetching()["fetchers"]
+        assert [row["leader"] for row in rows] == followed
+
+    play(tmp_path, story)
+
+
 def test_stopping_keeps_the_data_and_deleting_takes_it(tmp_path: Path) -> None:
     async def story(broker: SoloBroker) -> None:
         tell(broker, state())

@@ -134,7 +134,7 @@ def on_controlled_shutdown(
     for partition in list(state.hosted.get(leaving, {}).values()):
         if partition.leader == leaving:
             remaining += not _hand_over(state, changes, partition, leaving)
-        elif partition.leader >= 0:
+        elif partition.leader >= 0 and not _has_left(partition, leaving):
             elections.leave_isr(state, changes, partition, leaving)
             changes.tell(partition)
             changes.stop(partition, leaving, delete=False)
@@ -142,6 +142,12 @@ def on_controlled_shutdown(
     changes.tell_brokers()
     reply = ControlledShutdownReply(error_code=ErrorCode.NONE, remaining=remaining)
     changes.reply(Reply(event.token, reply, after_delivery=True))
+
+
+def _has_left(partition: Partition, broker_id: int) -> bool:
+    """An earlier try has stopped this replica: thousands are not to be stopped at each try."""
+    is_stopped = partition.replica_phases.get(broker_id) is ReplicaPhase.OFFLINE
+    return is_stopped and broker_id not in partition.isr
 
 
 def _hand_over(

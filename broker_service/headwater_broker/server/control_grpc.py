@@ -116,7 +116,9 @@ class ControlServer:
 
         task = asyncio.run_coroutine_threadsafe(run(), self._loop)
         task.add_done_callback(ended)
-        context.add_callback(task.cancel)  # the caller gave up: so does the handler
+        # The caller gave up: so does the handler. Perhaps it has before this was said.
+        if not context.add_callback(task.cancel):
+            task.cancel()
         return answer
 
     def _limited(self, serve: Callable[..., bytes]) -> Callable[..., bytes]:

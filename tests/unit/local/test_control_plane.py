@@ -154,6 +154,29 @@ def test_a_call_given_up_does_not_run_on(is_underway: bool) -> None:
         asyncio.run(give_up(address(server)))
 
 
+def test_a_call_given_up_before_the_handler_is_tied_to_it_does_not_run_on() -> None:
+    began = threading.Event()
+
+    class Over:
+        def add_callback(self, _callback: object) -> bool:
+            assert began.wait(10)
+            return False  # grpcio: the call has ended, and this will not be called
+
+    async def run() -> None:
+        server = ControlServer({}, asyncio.get_running_loop())
+
+        async def hang() -> Message:
+            began.set()
+            await asyncio.Event().wait()
+            return DrainReply()
+
+        answer = await asyncio.to_thread(server._run, hang(), Over())  # type: ignore[arg-type]
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.to_thread(answer.result, 10)
+
+    asyncio.run(run())
+
+
 def test_a_call_on_a_channel_closed_meanwhile_is_unavailable(server: ControlServer) -> None:
     async def run() -> None:
         calls = GrpcControlCalls()

@@ -112,7 +112,7 @@ PLANTED = (
         skip_the_epoch_check,
         frozenset({"LeaderEpochRises", "OneLeaderPerEpoch"}) | LOSSES,
         {"slow": 2.0, "expire": 1.0, "stall": 0.5},
-        first_seed=3,
+        first_seed=14,
     ),
     Planted(
         "ack before the high watermark",

@@ -97,10 +97,8 @@ class SessionMoves:
         log, role = partition.log, partition.role
         if role is None:
             return
-        known = self.passing.pop(item, None)
-        if known is not None:
-            known.withdraw()
-        self.passing[item] = Passing(self, item, partition)
+        if item not in self.passing:
+            self.passing[item] = Passing(self, item, partition)
         if (
             item.sent_high_watermark == partition.high_watermark
             and item.sent_log_start == log.log_start_offset

@@ -16,12 +16,13 @@ class Idle(Protocol):
     """Somebody who passes a partition by."""
 
     def stirred(self) -> None:
-        """There is data, or a role, epoch, ISR or log has changed: look at it in the next fetch,
-        and now if one is parked. It is not registered any more."""
+        """There is data, or a role, epoch or log has changed: look at it in the next fetch, and
+        now if one is parked. It is not registered any more."""
         ...
 
     def marks_moved(self) -> None:
-        """The high watermark or the log start moved: the next fetch has it; nobody waits for it."""
+        """High watermark, log start or ISR moved: the next fetch looks; nobody waits for that, and
+        thousands of ISRs may change while a fetch is parked. It stays registered."""
         ...
 
 

@@ -307,7 +307,7 @@ class Partition:
             self._advance()  # somebody that was about to join may have gone: do not wait for it
 
     def _put_forward(self, role: LeaderRole, members: tuple[int, ...]) -> None:
-        self.idle.stir()
+        self.idle.marks_moved()
         role.propose(members)
         self._propose(self)
 
@@ -405,7 +405,7 @@ class Partition:
             self._advance()
 
     def _take(self, state: PartitionState) -> None:
-        self.idle.stir()
+        (self.idle.stir if state.leader_epoch != self.leader_epoch else self.idle.marks_moved)()
         self.leader_id = state.leader_id
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
@@ -425,7 +425,7 @@ class Partition:
         members: tuple[int, ...],
         partition_epoch: int,
     ) -> None:
-        self.idle.stir()
+        self.idle.marks_moved()
         role.install(replicas, members, partition_epoch, self._clock.monotonic())
         self.isr = members
         self.partition_epoch = partition_epoch

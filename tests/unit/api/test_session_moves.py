@@ -19,6 +19,8 @@ from headwater.wire.apis.k01_fetch import (
     ForgottenTopic,
     ReplicaState,
 )
+from headwater.wire.control import PartitionState
+from headwater_broker.api import k01_fetch
 from headwater_broker.api.fetch_item import FetchItem
 from headwater_broker.api.fetch_sessions import FetchSession
 from headwater_broker.api.session_moves import SessionMoves
@@ -157,6 +159,39 @@ def test_marks_that_others_move_come_with_the_next_answer(tmp_path: Path) -> Non
             assert {p: row.log_start_offset for p, row in told.items()} == {5: 1}
             assert await follower.fetch({}) == {}
             follower.close()
+
+    serve(tmp_path, scenario)
+
+
+def test_thousands_of_isrs_that_change_wake_no_parked_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("t", PARTITIONS, replicas=(1, 2, 3))
+        follower = Follower(broker, 2, topic_id)
+        await follower.settle()
+        parked = asyncio.create_task(follower.fetch({}, LONG_MS))
+        await is_parked(broker)
+        looks: list[int] = []
+        real = k01_fetch.FetchJob.check
+        monkeypatch.setattr(
+            k01_fetch.FetchJob, "check", lambda job, gauge: (looks.append(1), real(job, gauge))
+        )
+        for index in range(PARTITIONS):
+            partition = broker.replicas.lookup("t", index)
+            partition.update_state(
+                PartitionState(
+                    topic="t", topic_id=topic_id, partition=index, leader_id=1, leader_epoch=0,
+                    partition_epoch=1, isr=(1, 2), replicas=(1, 2, 3),
+                )
+            )  # fmt: skip
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert looks == []
+        await produce(c, "t", batch(), partition=8)
+        assert (await asyncio.wait_for(parked, 5))[8].records
+        assert looks == [1]
+        follower.close()
 
     serve(tmp_path, scenario)
 

@@ -36,6 +36,7 @@ class Changes:
         self._known: dict[PartitionKey, Partition] = {}
         self._topics: dict[UUID, Topic] = {}
         self._assignments: dict[UUID, Topic] = {}
+        self._removals: dict[UUID, Removal] = {}
         self._deleted: list[TopicState] = []
         self._new_replicas: set[tuple[PartitionKey, int]] = set()
         self._stops: dict[int, list[StopReplicaPartition]] = {}
@@ -82,6 +83,11 @@ class Changes:
     def write(self, *operations: Operation) -> None:
         """One group, all or nothing, before the partition records."""
         self._writes.append(operations)
+
+    def take_back_stop(self, partition: Partition, broker_id: int) -> None:
+        """The broker shall have this replica after all: what was decided last counts."""
+        rows = self._stops.get(broker_id, [])
+        self._stops[broker_id] = [r for r in rows if (r.topic_id, r.partition) != partition.key]
 
     def stop(self, partition: Partition, broker_id: int, *, delete: bool) -> None:
         """The broker shall stop this replica."""
@@ -201,20 +207,21 @@ class Changes:
         self._deleted.append(topic.describe(deleted=True))
 
     def write_removal(self, removal: Removal) -> None:
-        """A removal began, shrank or ended."""
-        path = znodes.deletion_path(removal.topic_id)
-        waiting = removal.waiting()
-        if not waiting and not removal.whole:
-            if removal.in_store:
-                self._writes.append((Delete(path),))
-                removal.in_store = False
-            return
-        data = znodes.Deletion(removal.topic, removal.topic_id, waiting, removal.whole).encode()
-        self._writes.append((Set(path, data) if removal.in_store else Create(path, data),))
-        removal.in_store = True
+        """A removal began, shrank or ended. That of moved replicas is written together with their
+        topic's replica lists: apart from these, a note could name a replica that is still one."""
+        if removal.whole:
+            self._removals.pop(removal.topic_id, None)
+            self._writes.append(_removal_write(removal))
+        else:
+            self._removals[removal.topic_id] = removal
+
+    def unwritten_removal(self, topic_id: UUID) -> Removal | None:
+        """The one whose note will be written: it alone knows whether there is a node."""
+        return self._removals.get(topic_id)
 
     def end_removal(self, removal: Removal) -> None:
         """Every replica confirmed."""
+        self._removals.pop(removal.topic_id, None)
         if removal.in_store:
             self._writes.append((Delete(znodes.deletion_path(removal.topic_id)),))
             removal.in_store = False
@@ -254,7 +261,10 @@ class Changes:
             node = Set(znodes.topic_path(topic.name), data, topic.version - 1)
             folder = () if topic.has_folder else (Create(znodes.partitions_path(topic.name)),)
             topic.has_folder = True
-            rows.append((node, *folder, *self._record_writes(topic)))
+            removal = self._removals.pop(topic.topic_id, None)
+            note = _removal_write(removal) if removal is not None else ()
+            rows.append((node, *folder, *note, *self._record_writes(topic)))
+        rows.extend(note for r in self._removals.values() if (note := _removal_write(r)))
         for partition in self._states.values():
             topic = self._state.topics[partition.topic]
             if not topic.has_folder:
@@ -352,6 +362,18 @@ def assignment_of(topic: Topic) -> znodes.TopicAssignment:
         removing={p.index: p.removing for p in rows if p.removing},
         is_tiered=topic.is_tiered,
     )
+
+
+def _removal_write(removal: Removal) -> tuple[Operation, ...]:
+    """Nothing for a note that never was in the store, and is not needed."""
+    path = znodes.deletion_path(removal.topic_id)
+    waiting = removal.waiting()
+    was_stored = removal.in_store
+    removal.in_store = bool(waiting) or removal.whole
+    if not removal.in_store:
+        return (Delete(path),) if was_stored else ()
+    data = znodes.Deletion(removal.topic, removal.topic_id, waiting, removal.whole).encode()
+    return (Set(path, data) if was_stored else Create(path, data),)
 
 
 def _config_write(topic: Topic) -> tuple[Operation, ...]:

@@ -91,6 +91,7 @@ class ControllerMachine:
             self._changes.write_assignment(topic)
         for topic in unfinished:
             removals.delete_topic(self.state, self._changes, topic)
+        removals.drop_assigned(self.state, self._changes)
         self._scan = iter(list(self.state.partitions()))
         self._start(snapshot.registered)
 

@@ -89,6 +89,7 @@ def _set_replicas(
         if directory is not None:
             partition.directories[broker_id] = directory
         changes.new_replica(partition, broker_id)
+    state.reassigning.pop(partition.key, None)  # the old lists in another order move nothing
     state.add_partition(partition)
     changes.write_assignment(state.topics[partition.topic])
     if partition.phase is PartitionPhase.NEW:

@@ -90,10 +90,7 @@ def delete_topic(
     state: ControllerState, changes: Changes, topic: Topic, *, requested: bool = False
 ) -> None:
     """Forget the topic, and have its replicas deleted wherever they are."""
-    removal = state.removals.get(topic.topic_id)
-    if removal is None:
-        removal = Removal(topic.name, topic.topic_id, whole=True, phases={})
-        state.removals[topic.topic_id] = removal
+    removal = _removal(state, changes, topic.name, topic.topic_id)
     removal.whole = True
     for partition in topic.partitions.values():
         for broker_id in partition.replicas:
@@ -105,14 +102,19 @@ def delete_topic(
     _finish(state, changes, removal)
 
 
+def _removal(state: ControllerState, changes: Changes, topic: str, topic_id: UUID) -> Removal:
+    """The topic's removal, begun anew when none goes on."""
+    known = state.removals.get(topic_id) or changes.unwritten_removal(topic_id)
+    removal = known or Removal(topic, topic_id, whole=False, phases={})
+    state.removals[topic_id] = removal
+    return removal
+
+
 def remove_replica(
     state: ControllerState, changes: Changes, partition: Partition, broker_id: int
 ) -> None:
     """A reassignment took this replica away from the broker: its data goes."""
-    removal = state.removals.get(partition.topic_id)
-    if removal is None:
-        removal = Removal(partition.topic, partition.topic_id, whole=False, phases={})
-        state.removals[partition.topic_id] = removal
+    removal = _removal(state, changes, partition.topic, partition.topic_id)
     removal.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
     state.drop_replica(partition, broker_id)
     changes.write_removal(removal)
@@ -124,6 +126,7 @@ def keep_replica(
     state: ControllerState, changes: Changes, partition: Partition, broker_id: int
 ) -> None:
     """The replica is assigned to that broker again: its removal is off."""
+    changes.take_back_stop(partition, broker_id)
     removal = state.removals.get(partition.topic_id)
     if removal is not None and removal.phases.pop((partition.index, broker_id), None) is not None:
         changes.write_removal(removal)
@@ -201,6 +204,27 @@ def retry(state: ControllerState, changes: Changes) -> None:
         }
         for broker_id in sorted(failed):
             _ask(changes, removal, broker_id)
+
+
+def drop_assigned(state: ControllerState, changes: Changes) -> None:
+    """A note may name replicas that are assigned: an older version wrote it before the lists, and
+    its controller died in between. Their data stays."""
+    for removal in list(state.removals.values()):
+        topic = state.topic_by_id.get(removal.topic_id)
+        if topic is None or removal.whole:
+            continue
+        kept = [key for key in removal.phases if _is_assigned(topic, *key)]
+        for key in kept:
+            del removal.phases[key]
+        if kept:
+            changes.write_removal(removal)
+        if not removal.phases:
+            del state.removals[removal.topic_id]
+
+
+def _is_assigned(topic: Topic, index: int, broker_id: int) -> bool:
+    partition = topic.partitions.get(index)
+    return partition is not None and broker_id in partition.replicas
 
 
 def adopt(state: ControllerState, changes: Changes) -> None:

@@ -180,6 +180,8 @@ class ControllerCalls:
                 met = "the broker asked is no longer the controller"
             except NoNodeError:
                 met = "no controller is elected"
+            except znodes.ZnodeError as e:
+                met = f"nobody can tell who it is: {e}"
             except ControlUnavailableError as e:
                 met = f"it does not answer ({e})"
             except StoreError as e:

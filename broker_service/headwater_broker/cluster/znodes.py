@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -75,6 +76,8 @@ REGISTRATION_FORMAT = 1
 CONTROLLER_VERSION = 2
 TOPIC_VERSION = 3
 NO_DIRECTORY = UUID(int=0)
+PRODUCER_IDS_END = 2**62
+"""Ids are int64; a block beyond is garbage."""
 
 
 class ZnodeError(HeadwaterError):
@@ -189,14 +192,24 @@ def _text_map(value: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
     return {str(k): list(value[k]) for k in sorted(value)}
 
 
+@contextmanager
+def _reading(path: str, what: str) -> Iterator[None]:
+    """What a decoder stumbles over, as a ZnodeError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise ZnodeError(f"{path}: not {what}: {e!r}") from e
+
+
 def encode_cluster_id(cluster_id: str) -> bytes:
     """The data of `/cluster/id` (Kafka writes its version as a string)."""
     return _dump({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """The id in `/cluster/id`."""
-    return str(load(CLUSTER_ID, data)["id"])
+    """The id in `/cluster/id`. Raises ZnodeError."""
+    with _reading(CLUSTER_ID, "a cluster id"):
+        return str(load(CLUSTER_ID, data)["id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +231,13 @@ class ControllerClaim:
 
     @classmethod
     def decode(cls, data: bytes) -> ControllerClaim:
-        """From JSON, or from the bare integer of Kafka's oldest form."""
+        """From JSON, or from the bare integer of Kafka's oldest form. Raises ZnodeError."""
         if data.strip().isdigit():
             return cls(int(data), -1, "")
         row = load(CONTROLLER, data, CONTROLLER_VERSION)
         address = str(row.get("control_address", ""))
-        return cls(int(row["brokerid"]), int(row.get("timestamp", -1)), address)
+        with _reading(CONTROLLER, "a claim to be controller"):
+            return cls(int(row["brokerid"]), int(row.get("timestamp", -1)), address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +341,7 @@ class TopicAssignment:
     def decode(cls, topic: str, data: bytes) -> TopicAssignment:
         """From JSON; versions 1 and 2 lack the topic id (then NO_DIRECTORY's zero id)."""
         row = load(topic_path(topic), data, TOPIC_VERSION)
-        try:
+        with _reading(topic_path(topic), "an assignment"):
             text = row.get("topic_id")
             return cls(
                 topic_id=uuid_from_text(text) if text else NO_DIRECTORY,
@@ -336,8 +350,6 @@ class TopicAssignment:
                 removing=_int_map(row.get("removing_replicas", {})),
                 is_tiered=row.get("is_tiered") is True,
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise ZnodeError(f"{topic_path(topic)}: not an assignment: {e!r}") from e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,9 +428,13 @@ class ProducerIdBlock:
 
     @classmethod
     def decode(cls, data: bytes) -> ProducerIdBlock:
-        """From JSON."""
+        """From JSON. Raises ZnodeError."""
         row = load(PRODUCER_IDS, data)
-        return cls(int(row["broker"]), int(row["block_start"]), int(row["block_end"]))
+        with _reading(PRODUCER_IDS, "a block of producer ids"):
+            block = cls(int(row["broker"]), int(row["block_start"]), int(row["block_end"]))
+            if not 0 <= block.start <= block.end < PRODUCER_IDS_END:
+                raise ValueError(f"{block.start} to {block.end}")
+            return block
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,9 +450,10 @@ class BrokerLife:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> BrokerLife:
-        """From JSON."""
+        """From JSON. Raises ZnodeError."""
         row = load(path, data)
-        return cls(int(row["broker_epoch"]), str(row["boot_id"]))
+        with _reading(path, "a broker's life"):
+            return cls(int(row["broker_epoch"]), str(row["boot_id"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,10 +475,12 @@ class Deletion:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> Deletion:
-        """From JSON."""
+        """From JSON. Raises ZnodeError."""
         row = load(path, data)
-        replicas = _int_map(row["replicas"])
-        return cls(str(row["topic"]), uuid_from_text(row["topic_id"]), replicas, bool(row["whole"]))
+        with _reading(path, "a note of a deletion"):
+            replicas = _int_map(row["replicas"])
+            topic_id = uuid_from_text(row["topic_id"])
+            return cls(str(row["topic"]), topic_id, replicas, bool(row["whole"]))
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:

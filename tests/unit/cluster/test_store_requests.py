@@ -72,7 +72,9 @@ def plan(*rows: tuple[str, int, list[int]]) -> object:
     return {"version": 1, "partitions": parts}
 
 
-def test_a_reassignment_filed_in_the_store_runs_and_its_node_goes() -> None:
+def test_a_reassignment_filed_in_the_store_runs_and_its_node_goes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1, 2), (1, 2))
@@ -81,6 +83,8 @@ def test_a_reassignment_filed_in_the_store_runs_and_its_node_goes() -> None:
         await until(lambda: one.view.topics["t"].partitions[0].replicas == (1, 3, 2))
         await until_gone(one, znodes.REASSIGN_REQUEST)
         assert one.view.topics["t"].partitions[1].replicas == (1, 2), "one bad row, others go on"
+        refused = [r.getMessage() for r in caplog.records if "refused" in r.getMessage()]
+        assert "nowhere-0 does not exist" in refused[0] and "[9] are not running" in refused[1]
         await rejoin_partition(one, "t", 0)
         await until(lambda: one.view.topics["t"].partitions[0].replicas == (1, 3))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from headwater.errors import KafkaError
+from headwater.ports.metadata_store import Node
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller.config_changes import STAYS_TIERED, check_configs
 from headwater_broker.cluster.controller.loading import StoredTopic
@@ -23,6 +24,9 @@ Complain = Callable[[str], None]
 
 INT32_MAX = 2**31 - 1
 PORT_MAX = 65_535
+FAR_PRODUCER_ID = 2**48
+FAR_STEP = 2**14
+"""More than a block of producer ids."""
 _BROKER_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
@@ -47,6 +51,8 @@ def _fault(found: znodes.TopicAssignment) -> str:
         listed = f"partition {index}: the replica list {list(replicas)}"
         if not replicas or len(set(replicas)) != len(replicas) or min(replicas) < 0:
             return f"{listed} is empty, has duplicates or negative ids"
+        if max(replicas) > INT32_MAX:  # what brokers are told must fit on the wire
+            return f"{listed} names what is no broker id"
         adding, removing = found.adding.get(index, ()), found.removing.get(index, ())
         if not {*adding, *removing} <= set(replicas):
             return f"{listed} lacks some of adding {list(adding)}, removing {list(removing)}"
@@ -56,10 +62,55 @@ def _fault(found: znodes.TopicAssignment) -> str:
     return f"replicas of unknown partitions move: {sorted(stray)}" if stray else ""
 
 
+def read_record(topic: str, index: int, data: bytes) -> znodes.PartitionRecord:
+    """A partition's state. Raises ZnodeError."""
+    path = znodes.state_path(topic, index)
+    found = znodes.PartitionRecord.decode(path, data)
+    ids = (*found.isr, *found.elr, max(found.leader, 0))
+    # What brokers are told must fit on the wire, also after the next election.
+    if not (0 <= found.leader_epoch < INT32_MAX and all(0 <= b <= INT32_MAX for b in ids)):
+        raise znodes.ZnodeError(f"{path}: not a partition state: numbers out of range")
+    return found
+
+
+def read_note(name: str, data: bytes) -> znodes.Deletion:
+    """A node below `/headwater/deletions`. Raises ZnodeError."""
+    path = f"{znodes.DELETIONS}/{name}"
+    found = znodes.Deletion.decode(path, data)
+    ids = [n for index, brokers in found.replicas.items() for n in (index, *brokers)]
+    if znodes.deletion_path(found.topic_id) != path or not all(0 <= n <= INT32_MAX for n in ids):
+        raise znodes.ZnodeError(f"{path}: not a note of the deletion of that topic id")
+    return found
+
+
+def read_producer_ids(node: Node, complain: Complain) -> znodes.ProducerIdBlock:
+    """The latest block; one that cannot be read is taken for one beyond all ids that were given
+    out, and beyond those of another such node later (each block writes it once).
+
+    Raises NewerVersionError.
+    """
+    try:
+        return znodes.ProducerIdBlock.decode(node.data)
+    except znodes.NewerVersionError:
+        raise
+    except znodes.ZnodeError as e:
+        latest = FAR_PRODUCER_ID + node.version * FAR_STEP
+        complain(f"{e}: producer ids go on after {latest}")
+        return znodes.ProducerIdBlock(-1, latest, latest)
+
+
+def broker_id_of(name: str) -> int | None:
+    """The broker whose node has this name; None: nobody's."""
+    if not _BROKER_ID.fullmatch(name) or int(name) > INT32_MAX:
+        return None
+    return int(name)
+
+
 def read_registration(name: str, data: bytes) -> tuple[int, znodes.BrokerRegistration]:
     """A node below `/brokers/ids`: whose it is, and what it says. Raises ZnodeError."""
     path = f"{znodes.BROKERS}/{name}"
-    if not _BROKER_ID.fullmatch(name) or (broker_id := int(name)) > INT32_MAX:
+    broker_id = broker_id_of(name)
+    if broker_id is None:
         raise znodes.ZnodeError(f"{path}: {name!r} is not a broker id")
     registration = znodes.BrokerRegistration.decode(broker_id, data)
     # What brokers are told must fit on the wire.

@@ -59,6 +59,10 @@ class Snapshot:
     deletions: tuple[Deletion, ...]
     lives: Mapping[int, BrokerLife]
     producer_ids: ProducerIdBlock | None
+    bad_lives: frozenset[int] = frozenset()
+    """Brokers whose life is noted in a form that cannot be used."""
+    bad_notes: frozenset[UUID] = frozenset()
+    """Topic ids of deletions that are noted so."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """Topics whose nodes cannot be used, and why."""
     stray_configs: frozenset[str] = frozenset()
@@ -86,6 +90,8 @@ def build_state(
         broker = Broker(broker_id, life.broker_epoch, life.boot_id, registration)
         state.brokers[broker_id] = broker
         state.stored_lives.add(broker_id)
+    state.stored_lives |= snapshot.bad_lives
+    state.bad_notes = set(snapshot.bad_notes)
     state.unusable = dict(snapshot.unusable)
     state.stray_configs = set(snapshot.stray_configs)
     for note in snapshot.deletions:
@@ -155,12 +161,13 @@ def _partition(
     if found is not None:
         record, partition.version = found
         partition.has_state = True
-        partition.leader = record.leader
         partition.leader_epoch = record.leader_epoch
-        partition.isr = record.isr
-        partition.elr = record.elr
+        # Who edited the replica list by hand left the record as it was.
+        partition.isr = tuple(b for b in record.isr if b in replicas)
+        partition.elr = tuple(b for b in record.elr if b in replicas)
         partition.directories = dict(record.directories)
-        is_led = record.leader != NO_LEADER
+        is_led = record.leader in partition.isr
+        partition.leader = record.leader if is_led else NO_LEADER
         partition.move(PartitionPhase.ONLINE if is_led else PartitionPhase.OFFLINE)
     for broker_id in replicas:
         partition.move_replica(broker_id, ReplicaPhase.NEW)

@@ -21,6 +21,8 @@ from headwater.ports.metadata_store import (
 from headwater_broker.cluster import znodes
 
 NO_VERSION = -1
+NO_SESSION = 0
+EPOCH_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,16 @@ class Term:
 async def stand(
     store: MetadataStore, broker_id: int, control_address: str, clock: Clock
 ) -> Term | None:
-    """Try to become controller; None when somebody else is. Raises StoreError.
+    """Try to become controller; None when somebody else is. Raises StoreError, ZnodeError.
 
     The epoch is the cluster's logical clock of controllers: it rises with every election, and
     brokers refuse requests with a lower one.
     """
     held = await _holder(store)
     if held is not None:
+        if held == NO_SESSION:
+            text = f"{znodes.CONTROLLER} was made by hand: nobody can be controller"
+            raise znodes.ZnodeError(f"{text} until it is removed")
         if held != store.session().session_id:
             return None
         # A term of this very session that ended badly: give it up first.
@@ -100,4 +105,10 @@ async def _read_epoch(store: MetadataStore) -> tuple[int, int]:
         node = await store.get(znodes.CONTROLLER_EPOCH)
     except NoNodeError:
         return 0, NO_VERSION
-    return int(node.data), node.version
+    text = node.data.decode(errors="replace").strip()
+    if not (text.isascii() and text.isdigit()) or int(text) >= EPOCH_MAX:
+        raise znodes.ZnodeError(
+            f"{znodes.CONTROLLER_EPOCH}: {text[:40]!r} is not an epoch: nobody can be controller "
+            "until the number of the last controller's epoch, or a higher one, is written there"
+        )
+    return int(text), node.version

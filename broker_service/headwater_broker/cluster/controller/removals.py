@@ -105,7 +105,9 @@ def delete_topic(
 def _removal(state: ControllerState, changes: Changes, topic: str, topic_id: UUID) -> Removal:
     """The topic's removal, begun anew when none goes on."""
     known = state.removals.get(topic_id) or changes.unwritten_removal(topic_id)
-    removal = known or Removal(topic, topic_id, whole=False, phases={})
+    is_stored = topic_id in state.bad_notes
+    removal = known or Removal(topic, topic_id, whole=False, phases={}, in_store=is_stored)
+    state.bad_notes.discard(topic_id)
     state.removals[topic_id] = removal
     return removal
 

@@ -148,14 +148,17 @@ class ControllerService:
         self._changed.set()
 
     async def _run(self) -> None:
+        met = ""
         while True:
             self._changed.clear()
             try:
                 term = await self._stand()
             except (StoreError, znodes.ZnodeError) as e:
-                logger.warning("standing for election failed, trying again: %r", e)
+                if met != (met := repr(e)):  # told once, tried until it is mended
+                    logger.error("standing for election failed, trying again: %s", met)
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
+            met = ""
             if term is None:
                 await self._changed.wait()
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from asyncio import gather
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
@@ -28,10 +29,10 @@ logger = logging.getLogger(__name__)
 async def read_snapshot(store: MetadataStore, complain: Complain = logger.error) -> Snapshot:
     """Everything. Watches must be set before."""
     topic_names = await store.children(znodes.TOPICS)
-    registered, lives, notes, block, (configs, quotas, overridden), topic_rows = await gather(
+    registered, lives, deletions, block, (configs, quotas, overridden), topic_rows = await gather(
         read_registered(store, complain),
-        _read_lives(store),
-        _read_deletions(store),
+        _read_lives(store, complain),
+        _read_deletions(store, complain),
         read_node(store, znodes.PRODUCER_IDS),
         gather(
             _read_broker_configs(store, complain),
@@ -40,7 +41,7 @@ async def read_snapshot(store: MetadataStore, complain: Complain = logger.error)
         ),
         _read_topics(store, topic_names, complain),
     )
-    stored, unusable = topic_rows
+    (notes, bad_notes), (stored, unusable) = deletions, topic_rows
     topics, copies = found.without_copies(stored, notes)
     for name, fault in copies.items():
         unusable[name] = _left_alone(name, fault, complain)
@@ -50,8 +51,10 @@ async def read_snapshot(store: MetadataStore, complain: Complain = logger.error)
         unusable=unusable,
         stray_configs=frozenset(overridden) - {topic.name for topic in topics},
         deletions=tuple(notes),
-        lives=lives,
-        producer_ids=znodes.ProducerIdBlock.decode(block.data) if block else None,
+        bad_notes=frozenset(bad_notes),
+        lives={broker_id: life for broker_id, life in lives.items() if life is not None},
+        bad_lives=frozenset(broker_id for broker_id, life in lives.items() if life is None),
+        producer_ids=found.read_producer_ids(block, complain) if block else None,
         broker_configs=configs,
         client_quotas=quotas,
     )
@@ -164,20 +167,46 @@ async def read_node(store: MetadataStore, path: str) -> Node | None:
         return None
 
 
-async def _read_lives(store: MetadataStore) -> dict[int, znodes.BrokerLife]:
-    names = [n for n in await store.children(znodes.LIVES) if n.isdigit()]
-    nodes = await _all(store.get(znodes.life_path(int(n))) for n in names)
-    return {
-        int(name): znodes.BrokerLife.decode(znodes.life_path(int(name)), node.data)
-        for name, node in zip(names, nodes, strict=True)
-    }
+async def _read_lives(
+    store: MetadataStore, complain: Complain
+) -> dict[int, znodes.BrokerLife | None]:
+    """None: there is a node, which cannot be used."""
+    names = sorted(await store.children(znodes.LIVES))
+    ids = [broker_id for name in names if (broker_id := found.broker_id_of(name)) is not None]
+    nodes = await _all(read_node(store, znodes.life_path(broker_id)) for broker_id in ids)
+    lives: dict[int, znodes.BrokerLife | None] = {}
+    for broker_id, node in zip(ids, nodes, strict=True):
+        if node is None:
+            continue
+        try:
+            lives[broker_id] = znodes.BrokerLife.decode(znodes.life_path(broker_id), node.data)
+        except znodes.NewerVersionError:
+            raise
+        except znodes.ZnodeError as e:
+            complain(f"{e}: broker {broker_id} counts as one that was never here before")
+            lives[broker_id] = None
+    return lives
 
 
-async def _read_deletions(store: MetadataStore) -> list[znodes.Deletion]:
-    paths = [f"{znodes.DELETIONS}/{n}" for n in await store.children(znodes.DELETIONS)]
-    nodes = await _all(read_node(store, path) for path in paths)
-    rows = zip(paths, nodes, strict=True)
-    return [znodes.Deletion.decode(path, node.data) for path, node in rows if node]
+async def _read_deletions(
+    store: MetadataStore, complain: Complain
+) -> tuple[list[znodes.Deletion], list[UUID]]:
+    """The notes; and the topic ids of those that cannot be used."""
+    names = sorted(await store.children(znodes.DELETIONS))
+    nodes = await _all(read_node(store, f"{znodes.DELETIONS}/{name}") for name in names)
+    notes, bad = [], []
+    for name, node in zip(names, nodes, strict=True):
+        if node is None:
+            continue
+        try:
+            notes.append(found.read_note(name, node.data))
+        except znodes.NewerVersionError:
+            raise
+        except znodes.ZnodeError as e:
+            complain(f"{e}: what it was to delete stays; mend the note or remove it")
+            with suppress(znodes.ZnodeError):  # no topic will ever have this name for its id
+                bad.append(znodes.uuid_from_text(name))
+    return notes, bad
 
 
 async def _read_topics(
@@ -237,5 +266,4 @@ def _overrides(
 
 
 def _record(topic: str, index: int, node: Node) -> tuple[znodes.PartitionRecord, int]:
-    path = znodes.state_path(topic, index)
-    return znodes.PartitionRecord.decode(path, node.data), node.version
+    return found.read_record(topic, index, node.data), node.version

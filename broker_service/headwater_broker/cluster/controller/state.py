@@ -232,6 +232,8 @@ class ControllerState:
         self.removals: dict[UUID, Removal] = {}
         self.storage_faults: set[tuple[PartitionKey, int]] = set()
         self.stored_lives: set[int] = set()
+        self.bad_notes: set[UUID] = set()
+        """Topic ids below `/headwater/deletions` whose nodes cannot be used."""
         self.leaderless: dict[PartitionKey, Partition] = {}
         self.reassigning: dict[PartitionKey, Partition] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}

@@ -100,6 +100,7 @@ class TermOfOffice:
         self._channels: dict[int, BrokerChannel] = {}
         self._live: tuple[LiveBroker, ...] = ()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._filed: dict[int, str] = {}
         self._next_token = 0
         self._answering = OrderedSet[asyncio.Task[None]]()
         self._closing = OrderedSet[asyncio.Task[None]]()
@@ -260,6 +261,11 @@ class TermOfOffice:
         task.add_done_callback(keep.discard)
 
     def _answer(self, reply: Reply) -> None:
+        filed_at = self._filed.pop(reply.token, None)
+        if filed_at is not None:
+            for code, text in reply.value.values():
+                if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                    logger.error("%s: refused: %s: %s", filed_at, code.name, text)
         answer = self._waiting.get(reply.token)
         if answer is not None and not answer.done():
             answer.set_result(reply.value)
@@ -372,14 +378,14 @@ class TermOfOffice:
         path = znodes.REASSIGN_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
-            machine.handle(Reassign(self._spare_token(), rows))
+            machine.handle(Reassign(self._spare_token(path), rows))
             self._afterwards.append(Delete(path))
 
     async def _refresh_preferred(self, machine: ControllerMachine) -> None:
         path = znodes.PREFERRED_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
-            machine.handle(ElectLeaders(self._spare_token(), False, tuple(rows)))
+            machine.handle(ElectLeaders(self._spare_token(path), False, tuple(rows)))
             self._afterwards.append(Delete(path))
 
     async def _read_partition_list(
@@ -395,9 +401,12 @@ class TermOfOffice:
             logger.error("a request written by hand is dropped: %s", e)
             return {}
 
-    def _spare_token(self) -> int:
-        """For events whose reply nobody waits for."""
+    def _spare_token(self, filed_at: str = "") -> int:
+        """For events whose reply nobody waits for; refusals of a request filed at a path of the
+        store are logged."""
         self._next_token += 1
+        if filed_at:
+            self._filed[self._next_token - 1] = filed_at
         return self._next_token - 1
 
 

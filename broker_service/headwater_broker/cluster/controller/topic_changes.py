@@ -120,16 +120,23 @@ def _placement(
         if spec.repeated:
             text = f"partitions that are assigned more than once: {list(spec.repeated)}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        _check_many(state, len(spec.assignments))
         check_manual(state, spec.assignments)
         return dict(sorted(spec.assignments.items()))
     default = state.config
     count = default.num_partitions if spec.num_partitions == -1 else spec.num_partitions
     factor = spec.replication_factor
     factor = default.default_replication_factor if factor == -1 else factor
-    if count > default.max_partitions_per_request:
-        text = f"{count} partitions at once; {default.max_partitions_per_request} are allowed"
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    _check_many(state, count)
     return _place(state, count, factor, entropy)
+
+
+def _check_many(state: ControllerState, count: int) -> None:
+    """Placing them would hold the controller's loop. Raises KafkaError(INVALID_PARTITIONS)."""
+    most = state.config.max_partitions_per_request
+    if count > most:
+        text = f"{count} new partitions at once; {most} are allowed"
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
 
 
 def _usable(state: ControllerState) -> list[int]:
@@ -283,6 +290,7 @@ def _plan_growth(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{text}{growth.count}.")
     first = topic.partitions[min(topic.partitions)].target  # also while it is being moved there
     more = growth.count - now
+    _check_many(state, more)
     if growth.assignments is not None:
         placed = dict(enumerate(growth.assignments, now))
         if len(placed) != more:

@@ -7,6 +7,7 @@ then the store is read again, and the own value there means success.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 
 from headwater.errors import HeadwaterError
@@ -29,6 +30,8 @@ MULTI_BYTES_MAX = 400_000
 """Well below ZooKeeper's request limit (`jute.maxbuffer`, 1 MiB)."""
 OPERATION_BYTES = 40
 RETRY_DELAY_S = 0.05
+
+logger = logging.getLogger(__name__)
 
 
 class DeposedError(HeadwaterError):
@@ -72,7 +75,39 @@ async def _write_chunk(store: MetadataStore, fence: Check, chunk: list[Operation
             if await _was_applied(store, fence, chunk):
                 return
         except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError) as e:
+            if isinstance(e, NotEmptyError) and await _clear(store, fence, chunk):
+                continue
             raise DeposedError(f"a write of {len(chunk)} operations was refused: {e!r}") from e
+
+
+async def _clear(store: MetadataStore, fence: Check, chunk: list[Operation]) -> bool:
+    """Nodes that somebody made below those that go are removed, as Kafka does: or the deletion
+    would fail in every term. False: there are none."""
+    doomed = {op.path for op in chunk if isinstance(op, Delete)}
+    strays: list[Operation] = []
+    for path in sorted(doomed):
+        for child in await _children(store, path):
+            if f"{path}/{child}" not in doomed:
+                strays += [Delete(p) for p in await _tree(store, f"{path}/{child}")]
+    if strays:
+        logger.warning("nodes made by hand go with what they are below: %d", len(strays))
+        await store.multi([fence, *strays])
+    return bool(strays)
+
+
+async def _tree(store: MetadataStore, path: str) -> list[str]:
+    """A node and all below it, the deepest first."""
+    rows = []
+    for child in await _children(store, path):
+        rows += await _tree(store, f"{path}/{child}")
+    return [*rows, path]
+
+
+async def _children(store: MetadataStore, path: str) -> list[str]:
+    try:
+        return sorted(await store.children(path))
+    except NoNodeError:
+        return []
 
 
 async def _was_applied(store: MetadataStore, fence: Check, chunk: list[Operation]) -> bool:

@@ -9,19 +9,22 @@ from typing import Any
 import click
 
 from headwater.cli.options import bootstrap_options, bootstrap_servers, json_option
+from headwater.cli.partitions import INT32_MAX
 from headwater.client.consumer import Consumer
 from headwater.client.values import ConsumerRecord, TopicPartition
 from headwater.errors import UsageError
 
 POLL_MS = 200
+INT64_MAX = 2**63 - 1
 
 
 @click.command()
 @click.argument("topic")
 @click.option("--from-beginning", is_flag=True, help="Start at the first offset, not at the end.")
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="With --partition.")
-@click.option("--from-timestamp", type=int, metavar="MS", help="Milliseconds since 1970.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N")
+@click.option("--offset", type=click.IntRange(0, INT64_MAX), metavar="N", help="With --partition.")
+@click.option("--from-timestamp", type=click.IntRange(0, INT64_MAX), metavar="MS",
+              help="Milliseconds since 1970.")  # fmt: skip
+@click.option("--partition", type=click.IntRange(0, INT32_MAX), metavar="N")
 @click.option("--group", metavar="ID", help="Share the topic in a group and commit offsets.")
 @click.option("--max-messages", type=click.IntRange(min=1), metavar="N")
 @click.option("--exit-at-end", is_flag=True, help="Stop at the end offsets seen at the start.")

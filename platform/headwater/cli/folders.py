@@ -16,13 +16,29 @@ POLL_S = 0.1
 
 
 def move_folders(admin: Admin, folders: Folders) -> dict[str, str]:
-    """Ask each broker once; why not, by replica."""
+    """Ask each broker once; why not, by replica. One that does not run is not waited for."""
     refused: dict[str, str] = {}
+    live = {broker.node_id for broker in admin.describe_cluster().brokers} if folders else set()
     for broker_id, targets in _by_broker(folders).items():
+        if broker_id not in live:
+            why = f"broker {broker_id} does not run: start it, then execute the plan again"
+            code = ErrorCode.BROKER_NOT_AVAILABLE
+            refused |= {
+                _name(broker_id, TopicPartition(*tp)): f"{code.name}: {why}" for tp in targets
+            }
+            continue
         for tp, error in admin.alter_replica_log_dirs(broker_id, targets).items():
             if error is not None:
-                refused[_name(broker_id, tp)] = f"{error.code.name}: {error}"
+                refused[_name(broker_id, tp)] = _why(admin, broker_id, targets[tp], error.code)
     return refused
+
+
+def _why(admin: Admin, broker_id: int, path: str, code: ErrorCode) -> str:
+    """Why a replica was not moved to a folder."""
+    if code is not ErrorCode.LOG_DIR_NOT_FOUND:
+        return f"{code.name}: not moved to {path}"
+    known = ", ".join(row.path for row in admin.describe_log_dirs([broker_id])[broker_id])
+    return f"{code.name}: broker {broker_id} has no data folder {path}: its folders are {known}"
 
 
 def move_folders_when_there(admin: Admin, folders: Folders) -> dict[str, str]:

@@ -22,6 +22,10 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 
 EXIT_FAILED = 1
 DEAD = "Dead"
+STATES = (
+    "Stable", "PreparingRebalance", "CompletingRebalance", "Empty", DEAD, "Assigning", "Reconciling"
+)  # fmt: skip
+"""Also those that only other brokers than Headwater's tell (KIP-848)."""
 
 Offsets = dict[TopicPartition, int]
 
@@ -39,9 +43,12 @@ def list_groups(
     states: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
 ) -> int:
     """List groups with their state and protocol."""
+    wanted = {state.lower() for state in states}
+    if unknown := sorted(wanted - {state.lower() for state in STATES}):
+        known = ", ".join(STATES)
+        raise UsageError(f"--state {unknown[0]!r} is no state of a group: give one of {known}")
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         found = admin.list_groups()
-    wanted = {state.lower() for state in states}
     shown = [g for g in found if not wanted or g.state.lower() in wanted]
     if as_json:
         echo_json([g._asdict() for g in shown])
@@ -212,10 +219,13 @@ def _timestamp_ms(text: str) -> int:
     """`2026-11-21T10:00:00`, in this machine's zone unless it names one. Raises UsageError."""
     try:
         moment = dt.datetime.fromisoformat(text)
-    except ValueError:
+        found = int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
         example = "2026-11-21T10:00:00+01:00"
         raise UsageError(f"--to-datetime {text!r}: write it as {example}") from None
-    return int(moment.timestamp() * 1000)
+    if found < 0:  # -1 and the like mean the end and the like on the wire
+        raise UsageError(f"--to-datetime {text!r}: no record is from before 1970")
+    return found
 
 
 def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:

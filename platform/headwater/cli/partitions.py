@@ -9,19 +9,31 @@ from headwater.client.admin import Admin
 from headwater.client.values import TopicPartition
 from headwater.errors import UsageError
 
+INT32_MAX = 2**31 - 1
+
 
 def parse_ids(text: str, option: str) -> list[int]:
     """`1,2,3`. Raises UsageError."""
     try:
-        return [int(part) for part in text.split(",")]
+        return [_id(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"{option} {text!r}: write ids with commas, as in 1,2,3") from None
+        raise UsageError(
+            f"{option} {text!r}: write ids from 0 on with commas, as in 1,2,3"
+        ) from None
+
+
+def _id(text: str) -> int:
+    """Of a broker or partition, as the wire can carry it. Raises ValueError."""
+    number = int(text)
+    if not 0 <= number <= INT32_MAX:
+        raise ValueError(number)
+    return number
 
 
 def parse_assignment(text: str, option: str) -> list[list[int]]:
     """`1:2,2:3`: replicas with colons, partitions with commas, from partition 0 on."""
     try:
-        return [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+        return [[_id(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
         raise UsageError(
             f"{option} {text!r}: write the replicas of each partition with colons and partitions "

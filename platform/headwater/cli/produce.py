@@ -9,7 +9,7 @@ import click
 
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.client.futures import SendFuture
-from headwater.client.producer import Producer
+from headwater.client.producer import TIMESTAMP_MAX, Producer
 from headwater.errors import UsageError
 
 LATEST_FUTURES = 1
@@ -23,7 +23,8 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("--key-separator", metavar="TEXT", help="Split each line: KEY TEXT VALUE.")
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N")
-@click.option("--timestamp", type=int, metavar="MS", help="Milliseconds since 1970; default: now.")
+@click.option("--timestamp", type=click.IntRange(0, TIMESTAMP_MAX), metavar="MS",
+              help="Milliseconds since 1970; default: now.")  # fmt: skip
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="none")
 @click.option("--acks", type=click.Choice(("all", "1", "0")), default="all")
 @bootstrap_options
@@ -43,6 +44,10 @@ def produce(
     as_json: bool,
 ) -> int:
     """Send VALUES, or each line of standard input, to TOPIC; prints how many arrived."""
+    if key_separator == "":
+        raise UsageError("--key-separator is empty: give the text between key and value, as in :")
+    if key is not None and key_separator is not None:
+        raise UsageError("--key and --key-separator exclude each other")
     pairs = [_header(h) for h in headers]
     lines = [v.encode() for v in values] if values else _stdin_lines()
     count, last = 0, None
@@ -97,8 +102,6 @@ def _split(
         for line in lines:
             yield fixed, line
         return
-    if key is not None:
-        raise UsageError("--key and --key-separator exclude each other")
     for number, line in enumerate(lines, 1):
         found, mark, value = line.partition(separator.encode())
         if not mark:

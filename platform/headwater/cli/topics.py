@@ -11,7 +11,7 @@ from rich.table import Table
 from headwater.cli.assignments import parse_settings
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.cli.partition_filters import FILTERS, Adding, adding_replicas
-from headwater.cli.partitions import parse_assignment
+from headwater.cli.partitions import INT32_MAX, parse_assignment
 from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
 from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
@@ -19,6 +19,7 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 
 MIN_ISR = "min.insync.replicas"
 EXIT_FAILED = 1
+INT16_MAX = 2**15 - 1
 DEFAULT = -1  # on the wire: the broker's own default
 
 
@@ -50,9 +51,8 @@ def create(
     as_json: bool,
 ) -> int:
     """Create a topic; defaults come from the brokers."""
-    for option, value in (("partitions", partitions), ("replication-factor", replication_factor)):
-        if value != DEFAULT and value < 1:
-            raise UsageError(f"--{option} {value}: give 1 or more")
+    _check_count("--partitions", partitions, INT32_MAX)
+    _check_count("--replication-factor", replication_factor, INT16_MAX)
     assignments = None
     if replica_assignment is not None:
         if (partitions, replication_factor) != (DEFAULT, DEFAULT):
@@ -81,6 +81,12 @@ def create(
         verb = "created" if created else "exists:"
         click.echo(f"{verb} {name}: {count} partitions, {_copies(described)} replicas each")
     return 0
+
+
+def _check_count(option: str, value: int, most: int) -> None:
+    """What the wire can carry. Raises UsageError."""
+    if value != DEFAULT and not 1 <= value <= most:
+        raise UsageError(f"{option} {value}: give 1 or more, up to {most}")
 
 
 def _could_create(name: str, *, possible: bool, as_json: bool) -> int:
@@ -201,7 +207,8 @@ def delete(
 
 @topics.command("alter")
 @click.argument("name")
-@click.option("--partitions", type=int, required=True, metavar="N", help="The new, larger count.")
+@click.option("--partitions", type=click.IntRange(1, INT32_MAX), required=True, metavar="N",
+              help="The new, larger count.")  # fmt: skip
 @click.option("--replica-assignment", metavar="2:3,3:1", help="Brokers of each new partition.")
 @click.option("--validate-only", is_flag=True, help="Only say whether it could be done.")
 @bootstrap_options

@@ -26,6 +26,7 @@ Folders = dict[tuple[int, TopicPartition], str]
 """(broker, partition) -> the data folder that its replica shall be in."""
 
 PLAN_VERSION = 1
+INT32_MAX = 2**31 - 1
 ANY_FOLDER = "any"
 ROW = '{"topic": "t", "partition": 0, "replicas": [1, 2]}'
 """For messages: what a row is like."""
@@ -159,7 +160,8 @@ def _replicas(row: Any, origin: str) -> tuple[int, ...]:
 
 
 def _is_id(value: Any) -> bool:
-    return type(value) is int and value >= 0  # True is an int of Python's, and 1.5 no id
+    # True is an int of Python's, 1.5 no id, and what is longer has no place on the wire.
+    return type(value) is int and 0 <= value <= INT32_MAX
 
 
 def _rows(text: str, origin: str, key: str) -> list[Any]:
@@ -167,6 +169,8 @@ def _rows(text: str, origin: str, key: str) -> list[Any]:
         document = json.loads(text)
     except ValueError as e:
         raise UsageError(f"{origin}: not JSON: {e}") from e
+    except RecursionError:
+        raise UsageError(f"{origin}: not a plan: lists in lists in lists") from None
     if isinstance(document, dict) and document.get("version", PLAN_VERSION) != PLAN_VERSION:
         raise UsageError(
             f"{origin}: version {document['version']!r}, known is {PLAN_VERSION}: write it anew, "

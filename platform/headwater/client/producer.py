@@ -44,6 +44,7 @@ BOOTSTRAP_TIMEOUT_MS = 10_000
 UNKNOWN_TOPIC_TIMEOUT_S = 5.0
 """How long `send` waits for a topic that metadata does not show, before it says so."""
 CLOSE_TIMEOUT_S = 30.0
+TIMESTAMP_MAX = 2**63 - 1
 KEY_CACHE_MAX = 65_536
 YIELD_S = 0.00005
 """After sealing a batch the sending thread steps aside, so that the loop gets the interpreter
@@ -185,7 +186,8 @@ class Producer:
         """Queue a record; a future of its RecordMetadata. Strings are sent as UTF-8.
 
         Blocks up to `max_block_ms` for metadata or buffer space. Raises
-        UnknownTopicOrPartitionError, MessageTooLargeError, BufferExhaustedError, ClosedError.
+        UnknownTopicOrPartitionError, MessageTooLargeError, BufferExhaustedError, ClosedError;
+        UsageError for a timestamp that is none.
         """
         if value is not None and type(value) is not bytes:
             value = _to_bytes(value, "value")
@@ -194,6 +196,8 @@ class Producer:
         route = self._routes.get(topic) or self._find_route(topic)
         if timestamp is None:
             timestamp = self._now_ms()
+        elif not 0 <= timestamp <= TIMESTAMP_MAX:
+            raise UsageError(f"timestamp {timestamp}: give milliseconds since 1970, 0 or more")
         size = RECORD_OVERHEAD_MAX_BYTES
         if value is not None:
             size += len(value)

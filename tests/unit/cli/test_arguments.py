@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import click
 import pytest
 
-from headwater.cli.groups import groups
+from headwater.cli.consume import consume
+from headwater.cli.groups import _timestamp_ms, groups
 from headwater.cli.main import run_command
 from headwater.cli.partitions import expand, parse_assignment, parse_ids, read_text
+from headwater.cli.produce import produce
+from headwater.cli.topics import topics
 from headwater.cli.up import check_ensemble, check_properties
 from headwater.client.admin import Admin
 from headwater.errors import UsageError
@@ -24,9 +28,13 @@ def test_partitions_are_named_by_topic_and_numbers() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: expand(cast(Admin, None), ["t:x"], "--topic"), "ids with commas"),
+        (lambda: expand(cast(Admin, None), ["t:x"], "--topic"), "ids from 0 on with commas"),
         (lambda: expand(cast(Admin, None), [":1"], "--topic"), "TOPIC or TOPIC:0,2"),
         (lambda: parse_ids("1;2", "--brokers"), "--brokers '1;2'"),
+        (lambda: parse_ids("1,-2", "--brokers"), "--brokers '1,-2'"),
+        (lambda: parse_ids("99999999999", "--brokers"), "--brokers '99999999999'"),
+        (lambda: expand(cast(Admin, None), ["t:99999999999"], "--topic"), "'99999999999'"),
+        (lambda: parse_assignment("1:99999999999", "--replica-assignment"), "1:99999999999"),
         (lambda: parse_assignment("1-2", "--replica-assignment"), "1:2,2:3"),
         (lambda: read_text("/nowhere/plan.json"), "cannot read /nowhere/plan.json"),
         (lambda: check_properties({"broker.id": "1"}), "every broker has its own"),
@@ -66,3 +74,41 @@ def test_groups_say_what_is_missing(
     given = [a.format(folder=tmp_path) for a in arguments]
     assert run_command(groups, given) == 2
     assert words in capsys.readouterr().err
+
+
+BEYOND = "99999999999999999999"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "words"),
+    [
+        (topics, ["create", "t", "--partitions", BEYOND], "--partitions 9999"),
+        (topics, ["create", "t", "--partitions", "2147483648"], "--partitions 2147483648"),
+        (topics, ["create", "t", "--replication-factor", "32768"], "--replication-factor 32768"),
+        (topics, ["alter", "t", "--partitions", "2147483648"], "'--partitions': 2147483648"),
+        (topics, ["alter", "t", "--partitions", "-5"], "'--partitions': -5"),
+        (groups, ["list", "--state", "nope"], "--state 'nope' is no state"),
+        (produce, ["t", "x", "--timestamp", BEYOND], "'--timestamp': 9999"),
+        (produce, ["t", "x", "--key-separator", ""], "--key-separator is empty"),
+        (produce, ["t", "x", "--timestamp", "-5"], "'--timestamp': -5"),
+        (consume, ["t", "--from-timestamp", "-1"], "'--from-timestamp': -1"),
+        (consume, ["t", "--from-timestamp", BEYOND], "'--from-timestamp': 9999"),
+        (consume, ["t", "--partition", "2147483648"], "'--partition': 2147483648"),
+        (consume, ["t", "--partition", "0", "--offset", BEYOND], "'--offset': 9999"),
+    ],
+)
+def test_numbers_that_the_wire_cannot_carry_are_refused_by_name(
+    command: click.Command, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They ended in a traceback, or, as a timestamp, in a producer that waits for ever."""
+    assert run_command(command, [*arguments, "--bootstrap-server", "127.0.0.1:1"]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["nope", "0001-01-01", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59+00:00"]
+)
+def test_times_before_all_records_are_refused(text: str) -> None:
+    """-1000 is no time on the wire, and -1 means the end."""
+    with pytest.raises(UsageError, match="--to-datetime"):
+        _timestamp_ms(text)

@@ -162,3 +162,36 @@ def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_
         ended = told(c, "reassign", "execute", plan, "--wait", code=1)
     why = f"failed, not in {there} and not on its way"
     assert ended["failed"] == {"between-0 on broker 1": why}
+
+
+def test_a_folder_of_a_broker_that_is_down_is_told_at_once(
+    c: ServedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for a minute."""
+    run(c, "topics", "create", "far", "--replica-assignment", "0:1")
+    plan = plan_of(tmp_path, "far", 0, 1, log_dirs=["any", "/data/2"])
+    c.stop(1)
+    asked: list[int] = []
+    real = Admin.alter_replica_log_dirs
+
+    def alter(admin: Admin, broker: int, targets: Any) -> Any:
+        asked.append(broker)
+        return real(admin, broker, targets)
+
+    monkeypatch.setattr(Admin, "alter_replica_log_dirs", alter)
+    ended = run(c, "reassign", "execute", plan, code=1)
+    assert (
+        "far-0 on broker 1: BROKER_NOT_AVAILABLE: broker 1 does not run: start it" in ended.stderr
+    )
+    assert asked == []
+
+
+def test_a_folder_that_is_not_there_is_named_beside_those_that_are(
+    c: ServedCluster, tmp_path: Path
+) -> None:
+    run(c, "topics", "create", "far", "--replica-assignment", "0")
+    folders = [path for path, _, _ in c.cluster.brokers[0].logs.by_folder()]
+    plan = plan_of(tmp_path, "far", 0, log_dirs=["/nowhere"])
+    told_why = run(c, "reassign", "execute", plan, code=1).stderr
+    assert "broker 0 has no data folder /nowhere: its folders are" in told_why
+    assert all(path in told_why for path in folders)

@@ -68,6 +68,12 @@ def test_a_plan_is_what_kafkas_tool_writes_and_comes_back_the_same() -> None:
         ('{"partitions":[{"topic":"t","partition":"²","replicas":[1]}]}', "partition '²': give"),
         ('{"partitions":[{"topic":"t","partition":-1,"replicas":[1]}]}', "partition -1: give"),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":"12"}]}', "replicas '12': give"),
+        (
+            '{"partitions":[{"topic":"t","partition":2147483648,"replicas":[1]}]}',
+            "2147483648: give",
+        ),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":[2147483648]}]}', "[2147483648]:"),
+        ("[" * 100_000, "lists in lists"),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1.5]}]}', "replicas [1.5]: give"),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[true]}]}', "replicas [True]: "),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1,2,1]}]}', "more than once: [1]"),

@@ -139,10 +139,23 @@ class Cluster:
 
     async def call(self, node_id: int, request: Message, reply_type: type[R], lane: str = "") -> R:
         """Ask one node."""
-        connection = await self.connection(node_id, lane)
-        return await connection.call(
-            request, reply_type, timeout_s=self.options.request_timeout_ms / 1000
-        )
+        return await self.call_over(await self.connection(node_id, lane), request, reply_type)
+
+    async def call_over(
+        self,
+        connection: Connection,
+        request: Message,
+        reply_type: type[R],
+        *,
+        version: int | None = None,
+    ) -> R:
+        """Ask over a connection, once a throttle that the broker told there is over (KIP-219)."""
+        while (held_s := connection.held_s) > 0:
+            await asyncio.sleep(held_s)
+        timeout_s = self.options.request_timeout_ms / 1000
+        reply = await connection.call(request, reply_type, version=version, timeout_s=timeout_s)
+        connection.hold(reply)
+        return reply
 
     async def any_node(self) -> int:
         """A live node, preferably one already connected. Asks bootstrap servers when none is."""
@@ -175,11 +188,8 @@ class Cluster:
                 try:
                     connection, is_temporary = await find()
                     try:
-                        reply = await connection.call(
-                            metadata_request(names, auto_create=auto_create),
-                            MetadataResponse,
-                            timeout_s=self.options.request_timeout_ms / 1000,
-                        )
+                        asked = metadata_request(names, auto_create=auto_create)
+                        reply = await self.call_over(connection, asked, MetadataResponse)
                     finally:
                         if is_temporary:
                             connection.close()
@@ -225,8 +235,13 @@ class Cluster:
 
             return find
 
-        sources = [by_node(n) for n in nodes]
-        return sources + [by_address(*address) for address in self._bootstrap]
+        def is_held(node_id: int) -> bool:
+            known = self.known_connection(node_id)
+            return known is not None and known.held_s > 0
+
+        sources = [by_node(n) for n in nodes if not is_held(n)]
+        sources += [by_address(*address) for address in self._bootstrap]
+        return sources + [by_node(n) for n in nodes if is_held(n)]
 
     async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> int:
         """The node that coordinates a group (or transactional id). Raises KafkaError to retry."""
@@ -239,12 +254,7 @@ class Cluster:
             key_type=key_type,
             coordinator_keys=(key,) if by_list else (),
         )
-        reply = await connection.call(
-            request,
-            FindCoordinatorResponse,
-            version=version,
-            timeout_s=self.options.request_timeout_ms / 1000,
-        )
+        reply = await self.call_over(connection, request, FindCoordinatorResponse, version=version)
         answer = reply.coordinators[0] if by_list else reply
         if answer.error_code:
             detail = answer.error_message or f"coordinator of {key}"

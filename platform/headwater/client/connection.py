@@ -146,6 +146,20 @@ class Connection:
         """API key -> (min, max) that the broker serves; filled by `negotiate`."""
         self._wire = wire
         self._correlation_id = 0
+        self._free_at = 0.0
+
+    @property
+    def held_s(self) -> float:
+        """For so long the broker reads nothing more from here (KIP-219): requests would time out
+        there that it never saw."""
+        return max(0.0, self._free_at - asyncio.get_running_loop().time())
+
+    def hold(self, reply: Message) -> float:
+        """Take the throttle time that a reply tells; in seconds."""
+        told_s = float(getattr(reply, "throttle_time_ms", 0)) / 1000
+        if told_s > 0:
+            self._free_at = max(self._free_at, asyncio.get_running_loop().time() + told_s)
+        return told_s
 
     @property
     def is_open(self) -> bool:

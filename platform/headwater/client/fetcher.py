@@ -290,8 +290,7 @@ class Fetcher:
             ),
             rack_id=self._options.rack_id,
         )
-        timeout_s = self._cluster.options.request_timeout_ms / 1000
-        reply = await connection.call(request, FetchResponse, version=version, timeout_s=timeout_s)
+        reply = await self._cluster.call_over(connection, request, FetchResponse, version=version)
         if reply.error_code:
             raise kafka_error(reply.error_code, f"fetch from broker {node_id}")
         for endpoint in reply.node_endpoints:

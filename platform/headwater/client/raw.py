@@ -25,6 +25,7 @@ from headwater.client.raw_fetch import (
     FetchStream,
     RawFetch,
     fetch_request,
+    is_throttled,
     next_offset_after,
     parse_fetch,
 )
@@ -37,7 +38,7 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from headwater.wire.apis.k01_fetch import FetchRequest
+from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
 from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -48,6 +49,7 @@ from headwater.wire.apis.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from headwater.wire.framing import decode_response
 from headwater.wire.schema import Message
 
 __all__ = [
@@ -239,9 +241,12 @@ class RawClient:
 
         def ask(connection: BlockingConnection) -> RawFetch:
             version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
-            correlation_id = connection.send(request, version)
-            reply = connection.receive()
-            return parse_fetch(reply, version, correlation_id, topic, partition, offset)
+            while True:
+                correlation_id = connection.send(request, version)
+                raw = connection.receive()
+                response = decode_response(FetchResponse, version, raw, correlation_id)
+                if not is_throttled(connection, response):
+                    return parse_fetch(response, topic, partition, offset)
 
         return self._cluster.with_leader("fetch from", topic, partition, ask)
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from typing import TypeVar
 
 from headwater import __version__
 from headwater.errors import ErrorCode, KafkaError
 from headwater.sockets import tune
+from headwater.system import SystemClock
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.schema import Message
@@ -36,6 +38,8 @@ class BlockingConnection:
         self.versions: dict[int, tuple[int, int]] = {}
         self.is_open = True
         self._correlation_id = 0
+        self._clock = SystemClock()
+        self._free_at = 0.0
         self._head = bytearray(_HEAD_BYTES)
         self.socket = socket.create_connection((host, port), timeout=HANDSHAKE_TIMEOUT_S)
         tune(self.socket)
@@ -73,8 +77,16 @@ class BlockingConnection:
             )
         return min(high, served[1])
 
+    def hold(self, reply: Message) -> None:
+        """Send nothing for the throttle time that a reply tells: it would not be read (KIP-219)."""
+        told_s = float(getattr(reply, "throttle_time_ms", 0)) / 1000
+        if told_s > 0:
+            self._free_at = max(self._free_at, self._clock.monotonic() + told_s)
+
     def send(self, request: Message, version: int) -> int:
-        """Send a request; its correlation id."""
+        """Send a request, once a throttle is over; its correlation id."""
+        if self._free_at and (held_s := self._free_at - self._clock.monotonic()) > 0:
+            time.sleep(held_s)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         body = encode_request(request, version, self._correlation_id, self.client_id)
         self.socket.sendall(_SIZE.pack(len(body)) + body)
@@ -119,7 +131,9 @@ class BlockingConnection:
             self.socket.settimeout(timeout_s)
         raw = self.receive()
         self.socket.settimeout(usual)
-        return decode_response(reply_type, version, raw, correlation_id)
+        reply = decode_response(reply_type, version, raw, correlation_id)
+        self.hold(reply)
+        return reply
 
     def close(self) -> None:
         """Close the socket."""

@@ -104,9 +104,11 @@ class FetchStream:
             self.is_pending = False
             if isinstance(reply.obj, bytearray):
                 buffers[turn] = reply.obj
-            chunk = parse_fetch(
-                reply, self._version, correlation_id, self._topic, self._partition, offset
-            )
+            response = decode_response(FetchResponse, self._version, reply, correlation_id)
+            if is_throttled(self._connection, response):
+                correlation_id = self._ask(offset)
+                continue
+            chunk = parse_fetch(response, self._topic, self._partition, offset)
             offset = chunk.next_offset
             if offset < end:
                 correlation_id = self._ask(offset)
@@ -130,11 +132,14 @@ def fetch_request(
     )
 
 
-def parse_fetch(
-    reply: memoryview, version: int, correlation_id: int, topic: str, partition: int, offset: int
-) -> RawFetch:
+def is_throttled(connection: BlockingConnection, response: FetchResponse) -> bool:
+    """Over its quota a client is answered without topics: it asks anew, when it may again."""
+    connection.hold(response)
+    return not response.responses and response.throttle_time_ms > 0
+
+
+def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int) -> RawFetch:
     """What a reply holds. Raises KafkaError for the codes in it."""
-    response = decode_response(FetchResponse, version, reply, correlation_id)
     if response.error_code:
         raise kafka_error(response.error_code, f"fetch from {topic}-{partition}")
     answer: PartitionData = response.responses[0].partitions[0]

@@ -184,12 +184,13 @@ class Sender:
             return None
         if self._in_flight.get(node_id, 0) >= self._options.max_in_flight:
             return None
-        if self._open_connection(node_id) is None:
+        connection = self._open_connection(node_id)
+        if connection is None:
             if node_id not in self._connecting:
                 self._connecting.add(node_id)
                 self._spawn(self._connect(node_id))
             return None
-        return node_id
+        return None if connection.held_s > 0 else node_id
 
     def _open_connection(self, node_id: int) -> Connection | None:
         return self._cluster.known_connection(node_id)
@@ -255,7 +256,7 @@ class Sender:
             timeout_s, connection.fail, f"no reply to Produce within {timeout_s} s"
         )
         future.add_done_callback(
-            partial(self._on_reply, node_id, batches, version, correlation_id, timer)
+            partial(self._on_reply, node_id, connection, batches, version, correlation_id, timer)
         )
 
     def _topic_id(self, name: str) -> UUID:
@@ -276,6 +277,7 @@ class Sender:
     def _on_reply(
         self,
         node_id: int,
+        connection: Connection,
         batches: list[Batch],
         version: int,
         correlation_id: int,
@@ -291,6 +293,8 @@ class Sender:
             if error is not None:
                 raise error
             reply = decode_response(ProduceResponse, version, future.result(), correlation_id)
+            if held_s := connection.hold(reply):
+                asyncio.get_running_loop().call_later(held_s, self.drain)
             self._take_reply(batches, reply)
         except (OSError, SchemaError, ValueError) as e:
             self._need_metadata()

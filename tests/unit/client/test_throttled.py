@@ -1,0 +1,99 @@
+"""Clients over a quota hold back for as long as they are told (KIP-219), over sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater import Admin, Consumer, Producer
+from headwater.client.connection import Connection
+from headwater.client.raw import RawClient
+from headwater.client.values import NewTopic
+from whole_cluster import ServedCluster
+
+PATIENCE_MS = 1_000
+"""Of a request. One that is sent while the broker does not read outlasts it."""
+BYTES_PER_S = 10_000
+RECORD = bytes(28_000)
+"""Beyond what two windows of a second allow: the next one waits."""
+
+
+@pytest.fixture
+def c(tmp_path: Path) -> Iterator[ServedCluster]:
+    with ServedCluster(tmp_path / "cluster", 1, quota_window_num="2") as cluster:
+        with Admin(cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 1, 1)])
+        yield cluster
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Why connections were given up, other than by being closed."""
+    reasons: list[str] = []
+    real = Connection.fail
+
+    def fail(self: Connection, reason: str) -> None:
+        if reason != "connection closed":
+            reasons.append(reason)
+        real(self, reason)
+
+    monkeypatch.setattr(Connection, "fail", fail)
+    return reasons
+
+
+def limit(c: ServedCluster, key: str) -> None:
+    with Admin(c.bootstrap) as admin:
+        admin.alter_client_quotas({"client-id": "slow"}, {key: BYTES_PER_S})
+    [broker] = c.cluster.brokers.values()
+    c.until(lambda: broker.services.quotas.is_active, "the quota counts")
+
+
+def throttled(c: ServedCluster) -> int:
+    [broker] = c.cluster.brokers.values()
+    return sum(broker.services.quotas.throttled.values())
+
+
+def test_a_producer_sends_nothing_that_would_not_be_read(c: ServedCluster, lost: list[str]) -> None:
+    limit(c, "producer_byte_rate")
+    with Producer(c.bootstrap, client_id="slow", request_timeout_ms=PATIENCE_MS) as producer:
+        sent = [producer.send("t", RECORD).result(30).offset for _ in range(2)]
+    assert sent == [0, 1]
+    assert throttled(c) >= 1
+    assert not lost
+
+
+def test_a_consumer_asks_for_nothing_meanwhile(c: ServedCluster, lost: list[str]) -> None:
+    with Producer(c.bootstrap) as producer:
+        for _ in range(2):
+            producer.send("t", RECORD).result(30)
+    limit(c, "consumer_byte_rate")
+    found = 0
+    with Consumer(
+        bootstrap_servers=c.bootstrap,
+        client_id="slow",
+        request_timeout_ms=PATIENCE_MS,
+        max_partition_fetch_bytes=len(RECORD),
+    ) as consumer:
+        consumer.assign([("t", 0)])
+        consumer.seek_to_beginning(("t", 0))
+        while found < 2:
+            rows = consumer.poll(20_000)
+            assert rows
+            found += sum(map(len, rows.values()))
+    assert throttled(c) >= 1
+    assert not lost
+
+
+def test_a_raw_client_goes_on_after_a_throttle(c: ServedCluster) -> None:
+    """Over the quota a fetch is answered without topics: that ended the tasks of Spark."""
+    with RawClient(c.bootstrap, client_id="slow", request_timeout_s=PATIENCE_MS / 1000) as client:
+        with Producer(c.bootstrap) as producer:
+            for _ in range(2):
+                producer.send("t", RECORD).result(30)
+        limit(c, "consumer_byte_rate")
+        rows = client.stream_raw("t", 0, 0, 2, max_bytes=len(RECORD))
+        assert [row.next_offset for row in rows] == [1, 2]
+        assert client.fetch_raw("t", 0, 1, max_bytes=len(RECORD)).next_offset == 2
+        assert throttled(c) >= 2

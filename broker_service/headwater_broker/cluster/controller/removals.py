@@ -7,7 +7,7 @@ same name can be hit, because StopReplica carries the id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from uuid import UUID
 
 from headwater.errors import ErrorCode
@@ -41,8 +41,12 @@ def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopi
     """Delete by name or id; the answer comes when the brokers have forgotten the topics."""
     results = []
     found = [_named(state, *row) for row in event.topics]
+    times = Counter(event.topics)
+    meant = Counter(topic.topic_id for topic in found if topic is not None)
     for (name, topic_id), topic in zip(event.topics, found, strict=True):
-        fault = _contradiction(event.topics, found, name, topic_id, topic)
+        is_repeated = times[name, topic_id] > 1
+        is_meant_again = topic is not None and meant[topic.topic_id] > 1
+        fault = _contradiction(name, topic_id, is_repeated, is_meant_again)
         if fault:
             bad = ErrorCode.INVALID_REQUEST
             results.append(TopicResult(name=name, topic_id=topic_id, error=bad, message=fault))
@@ -70,18 +74,14 @@ def _named(state: ControllerState, name: str | None, topic_id: UUID) -> Topic | 
 
 
 def _contradiction(
-    rows: Sequence[tuple[str | None, UUID]],
-    found: Sequence[Topic | None],
-    name: str | None,
-    topic_id: UUID,
-    topic: Topic | None,
+    name: str | None, topic_id: UUID, is_repeated: bool, is_meant_again: bool
 ) -> str:
     """Why this row of a request deletes nothing, in Kafka's words; empty when it may."""
     if name is None and topic_id == NO_DIRECTORY:
         return "Neither topic name nor id were specified."
-    if rows.count((name, topic_id)) > 1:
+    if is_repeated:
         return "Duplicate topic id." if name is None else "Duplicate topic name."
-    if topic is not None and found.count(topic) > 1:
+    if is_meant_again:
         return "The provided topic name maps to an ID that was already supplied."
     return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from headwater.entropy import Entropy
@@ -55,11 +56,11 @@ def on_create_topics(
     state: ControllerState, changes: Changes, event: CreateTopics, entropy: Entropy
 ) -> None:
     """Each topic for itself: one bad topic leaves the others alone."""
-    names = [t.name for t in event.topics]
+    times = Counter(t.name for t in event.topics)
     results = []
     for spec in event.topics:
         try:
-            if names.count(spec.name) > 1:
+            if times[spec.name] > 1:
                 text = f"topic {spec.name!r} is named twice in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             topic = _plan_topic(state, spec, entropy)
@@ -256,10 +257,10 @@ def _add_partitions(
 def on_create_partitions(state: ControllerState, changes: Changes, event: CreatePartitions) -> None:
     """More partitions for existing topics; records stay where they are."""
     results = []
-    names = [t.name for t in event.topics]
+    times = Counter(t.name for t in event.topics)
     for growth in event.topics:
         try:
-            if names.count(growth.name) > 1:
+            if times[growth.name] > 1:
                 text = f"topic {growth.name!r} is named twice in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             topic, placed = _plan_growth(state, growth)

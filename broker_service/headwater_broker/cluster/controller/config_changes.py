@@ -23,6 +23,7 @@ from headwater_broker.cluster.controller.events import (
     TopicResult,
 )
 from headwater_broker.cluster.controller.state import (
+    MIN_INSYNC_REPLICAS,
     TIERING_KEY,
     ControllerState,
     Topic,
@@ -63,9 +64,11 @@ def _alter_topic(
     configs = edited(topic.configs, edit, topic_key)
     check_change(topic.configs, configs)
     if is_real and configs != topic.configs:
+        is_eligibility_other = _has_other_minimum(topic.configs, configs)
         _take(changes, topic, configs)
         changes.write_configs(topic)
-        elections.check_eligible(state, changes, topic)
+        if is_eligibility_other:
+            elections.check_eligible(state, changes, topic)
         _elect_if_allowed(state, changes, topic)
 
 
@@ -82,7 +85,13 @@ def _alter_broker(
     if is_real and configs != now:
         state.broker_configs[broker] = configs
         changes.write_broker_configs(broker)
-        _check_all_eligible(state, changes)
+        if _has_other_minimum(now, configs):
+            _check_all_eligible(state, changes)
+
+
+def _has_other_minimum(now: Mapping[str, str], then: Mapping[str, str]) -> bool:
+    """Only then all partitions are gone through: an edit may be one of many."""
+    return now.get(MIN_INSYNC_REPLICAS) != then.get(MIN_INSYNC_REPLICAS)
 
 
 def _broker_of(state: ControllerState, name: str) -> str:

@@ -121,7 +121,7 @@ def remove_replica(
     state.drop_replica(partition, broker_id)
     changes.write_removal(removal)
     if broker_id in state.brokers:
-        _ask(changes, removal, broker_id)
+        _ask_one(changes, removal, (partition.index, broker_id))
 
 
 def keep_replica(
@@ -138,14 +138,20 @@ def keep_replica(
 
 def _ask(changes: Changes, removal: Removal, broker_id: int) -> None:
     """Tell one broker to delete what is still to be deleted there."""
-    for (partition, holder), phase in list(removal.phases.items()):
-        if holder != broker_id or phase is ReplicaPhase.DELETION_STARTED:
-            continue
-        if phase is ReplicaPhase.DELETION_INELIGIBLE:
-            removal.move(partition, holder, ReplicaPhase.OFFLINE)
-        removal.move(partition, holder, ReplicaPhase.DELETION_STARTED)
-        key = (removal.topic_id, partition)
-        changes.stop_row(broker_id, removal.topic, key, NO_LEADER_EPOCH, delete=True)
+    for key in [key for key in removal.phases if key[1] == broker_id]:
+        _ask_one(changes, removal, key)
+
+
+def _ask_one(changes: Changes, removal: Removal, key: tuple[int, int]) -> None:
+    """One replica, unless it was asked for."""
+    partition, holder = key
+    if removal.phases[key] is ReplicaPhase.DELETION_STARTED:
+        return
+    if removal.phases[key] is ReplicaPhase.DELETION_INELIGIBLE:
+        removal.move(partition, holder, ReplicaPhase.OFFLINE)
+    removal.move(partition, holder, ReplicaPhase.DELETION_STARTED)
+    row = (removal.topic_id, partition)
+    changes.stop_row(holder, removal.topic, row, NO_LEADER_EPOCH, delete=True)
 
 
 def on_stop_replica_answered(

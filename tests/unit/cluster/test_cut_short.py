@@ -11,12 +11,15 @@ from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Check, Create
 from headwater.wire.control import AlterPartitionItem, AlterPartitionRequest, IsrMember
 from headwater_broker.cluster import znodes
+from headwater_broker.cluster.controller import groups
 from headwater_broker.cluster.controller.events import (
     AlterPartition,
     CreatePartitions,
+    CreateTopics,
     DeleteTopics,
     Event,
     Growth,
+    NewTopic,
     Reassign,
     Tick,
 )
@@ -61,6 +64,14 @@ STORIES: dict[str, Callable[[World], list[Event]]] = {
     "moves end": lambda world: [joined(world, 0), joined(world, 1)],
     "moves are cancelled": lambda world: [Reassign(TOKEN, {("t", 0): None, ("t", 1): None})],
     "moves are replaced": lambda world: [Reassign(TOKEN, {("t", 0): (4, 2), ("t", 1): (4,)})],
+    "a topic is made": lambda _: [
+        CreateTopics(TOKEN, (NewTopic(name="u", num_partitions=4, replication_factor=3),), False)
+    ],
+    "a topic grows as its moves end": lambda world: [
+        joined(world, 0),
+        CreatePartitions(TOKEN, (Growth("t", 4, None),), False),
+        joined(world, 1),
+    ],
     "a topic grows": lambda _: [CreatePartitions(TOKEN, (Growth("t", 4, None),), False)],
     "a topic goes": lambda _: [DeleteTopics(TOKEN, (("t", NO_ID),))],
     "a move ends as the topic goes": lambda world: [
@@ -74,22 +85,25 @@ STORIES: dict[str, Callable[[World], list[Event]]] = {
 }
 
 
+@pytest.mark.parametrize("most_bytes", [groups.MULTI_BYTES_MAX, 300])
 @pytest.mark.parametrize("story", STORIES)
-def test_the_next_controller_finishes_what_one_began(world: World, story: str) -> None:
-    """Cut after no group of writes, after one, and so on to all of them."""
+def test_the_next_controller_finishes_what_one_began(
+    world: World, story: str, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut after no group of writes, after one, and so on to all of them; also where a topic's
+    write is too large to be one."""
+    monkeypatch.setattr(groups, "MULTI_BYTES_MAX", most_bytes)
     world.up(4)
-    groups = 0
-    cut = 0
-    while cut <= groups:
-        name = "t"
-        if name in world.machine.state.topics:
-            world.ask(lambda token: DeleteTopics(token, (("t", NO_ID),)))
+    count = cut = 0
+    while cut <= count:
+        old = tuple((name, NO_ID) for name in world.machine.state.topics)
+        world.ask(lambda token, old=old: DeleteTopics(token, old))
         world.create("t", (1, 2), (2, 1))
         world.ask(lambda token: Reassign(token, {("t", 0): (3, 2), ("t", 1): (3,)}))
         for event in STORIES[story](world):
             world.machine.handle(event)
         writes = world.machine.take().writes
-        groups = len(writes)
+        count = len(writes)
         fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
         for group in writes[:cut]:
             world._run(world.store.multi([fence, *group]))
@@ -97,7 +111,7 @@ def test_the_next_controller_finishes_what_one_began(world: World, story: str) -
         world.fail_over()
         world.handle(Tick())
         left = {(p.index, b) for p in world.machine.state.partitions() for b in p.replicas}
-        assert not deleted(world) & left, f"cut after {cut} of {groups}"
+        assert not deleted(world) & left, f"cut after {cut} of {count}"
         assert not world.machine.state.removals
         assert not world._run(world.store.children(znodes.DELETIONS))
         for partition in world.machine.state.partitions():
@@ -106,7 +120,7 @@ def test_the_next_controller_finishes_what_one_began(world: World, story: str) -
                 partition.adding or partition.removing
             )
         cut += 1
-    assert groups > 0
+    assert count > 0
 
 
 def _is_sound(partition: Partition) -> None:
@@ -161,3 +175,27 @@ def test_a_move_replaced_by_the_old_replicas_is_over(world: World) -> None:
     partition = world.partition("t")
     assert (partition.replicas, partition.adding, partition.removing) == ((2, 1), (), ())
     assert not world.machine.state.reassigning
+
+
+def test_no_write_of_a_large_topic_is_larger_than_the_store_takes(world: World) -> None:
+    """It closes the connection: the controller sent the same again, for ever."""
+    count = 1500
+
+    def biggest(*events: Event) -> int:
+        for event in events:
+            world.machine.handle(event)
+        return max(map(groups.size_of, world.machine.take().writes))
+
+    world.up(4)
+    spec = NewTopic(name="t", num_partitions=count, replication_factor=3)
+    growth = Growth("t", 2 * count, None)
+    targets = {("t", index): (4,) for index in range(count)}
+    for events in (
+        (CreateTopics(TOKEN, (spec,), False),),
+        (CreatePartitions(TOKEN, (growth,), False),),
+        (Reassign(TOKEN, targets),),
+        (Reassign(TOKEN, dict.fromkeys(targets)),),
+    ):
+        assert biggest(*events) <= groups.MULTI_BYTES_MAX
+    [refused] = world.ask(lambda token: CreatePartitions(token, (Growth("t", 20_001, None),), True))
+    assert refused.error is ErrorCode.INVALID_PARTITIONS

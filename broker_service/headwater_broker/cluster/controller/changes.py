@@ -15,6 +15,7 @@ from headwater.ports.metadata_store import Create, Delete, Operation, Set
 from headwater.wire.control import PartitionState, StopReplicaPartition, TopicState
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller.events import BrokerUpdate, Ready, Reply
+from headwater_broker.cluster.controller.groups import Group, topic_groups
 from headwater_broker.cluster.controller.state import (
     Broker,
     ControllerState,
@@ -113,19 +114,17 @@ class Changes:
             self._full.add(full)
 
     def create_topic(self, topic: Topic) -> None:
-        """A new topic: assignment, configs and the partition records in one group.
+        """A new topic: assignment, configs and the partition records in one group, if that fits.
 
         A node made by hand since the store was read refuses the group: that ends the term, and the
         request, sent again, meets one that knows the node.
         """
-        self._writes.append(
-            (
-                Create(znodes.topic_path(topic.name), assignment_of(topic).encode()),
-                Create(znodes.partitions_path(topic.name)),
-                *_config_write(topic),
-                *self._record_writes(topic),
-            )
+        node = (
+            Create(znodes.topic_path(topic.name), assignment_of(topic).encode()),
+            Create(znodes.partitions_path(topic.name)),
+            *_config_write(topic),
         )
+        self._writes += topic_groups((), node, self._record_writes(topic)[1])
         topic.version = 0
         topic.has_folder = True
         topic.has_config = True
@@ -155,13 +154,16 @@ class Changes:
         """Client quotas changed: tell everybody all of them."""
         self._has_client_quotas = True
 
-    def _record_writes(self, topic: Topic) -> list[Operation]:
-        """Take the touched records of one topic out of the round, as operations."""
-        rows: list[Operation] = []
+    def _record_writes(self, topic: Topic) -> tuple[list[Group], list[Group]]:
+        """Take the touched records of one topic out of the round: those that are there, and new
+        ones."""
+        changed: list[Group] = []
+        made: list[Group] = []
         for partition in topic.partitions.values():
             if self._states.pop(partition.key, None) is not None:
-                rows.extend(self._state_write(partition))
-        return rows
+                rows = changed if partition.has_state else made
+                rows.append(tuple(self._state_write(partition)))
+        return changed, made
 
     def _state_write(self, partition: Partition) -> list[Operation]:
         data = partition.record(self._state.controller_epoch).encode()
@@ -263,7 +265,8 @@ class Changes:
             topic.has_folder = True
             removal = self._removals.pop(topic.topic_id, None)
             note = _removal_write(removal) if removal is not None else ()
-            rows.append((node, *folder, *note, *self._record_writes(topic)))
+            changed, made = self._record_writes(topic)
+            rows += topic_groups(changed, (node, *folder, *note), made)
         rows.extend(note for r in self._removals.values() if (note := _removal_write(r)))
         for partition in self._states.values():
             topic = self._state.topics[partition.topic]

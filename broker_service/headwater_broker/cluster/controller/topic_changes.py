@@ -32,6 +32,8 @@ from headwater_broker.cluster.controller.transitions import PartitionPhase, Repl
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
 TOPIC_NAME_CHARS_MAX = 249
+PARTITIONS_PER_TOPIC_MAX = 20_000
+"""All of a topic's replica lists are one node, of less than a MiB."""
 FIXED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Which partition a group or transaction belongs to follows from how many there are."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -291,6 +293,9 @@ def _plan_growth(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{text}{growth.count}.")
     first = topic.partitions[min(topic.partitions)].target  # also while it is being moved there
     more = growth.count - now
+    if growth.count > PARTITIONS_PER_TOPIC_MAX:
+        text = f"A topic may have {PARTITIONS_PER_TOPIC_MAX} partitions, not {growth.count}."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     _check_many(state, more)
     if growth.assignments is not None:
         placed = dict(enumerate(growth.assignments, now))

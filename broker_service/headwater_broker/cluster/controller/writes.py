@@ -24,11 +24,9 @@ from headwater.ports.metadata_store import (
     Operation,
     Set,
 )
+from headwater_broker.cluster.controller.groups import MULTI_BYTES_MAX, size_of
 
 MULTI_OPERATIONS_MAX = 1000
-MULTI_BYTES_MAX = 400_000
-"""Well below ZooKeeper's request limit (`jute.maxbuffer`, 1 MiB)."""
-OPERATION_BYTES = 40
 RETRY_DELAY_S = 0.05
 
 logger = logging.getLogger(__name__)
@@ -50,7 +48,7 @@ def _chunks(groups: Sequence[tuple[Operation, ...]]) -> Iterator[list[Operation]
     chunk: list[Operation] = []
     size = 0
     for group in groups:
-        group_bytes = sum(_size(op) for op in group)
+        group_bytes = size_of(group)
         is_full = len(chunk) + len(group) > MULTI_OPERATIONS_MAX
         if chunk and (is_full or size + group_bytes > MULTI_BYTES_MAX):
             yield chunk
@@ -59,11 +57,6 @@ def _chunks(groups: Sequence[tuple[Operation, ...]]) -> Iterator[list[Operation]
         size += group_bytes
     if chunk:
         yield chunk
-
-
-def _size(operation: Operation) -> int:
-    data = operation.data if isinstance(operation, Create | Set) else b""
-    return OPERATION_BYTES + len(operation.path) + len(data)
 
 
 async def _write_chunk(store: MetadataStore, fence: Check, chunk: list[Operation]) -> None:

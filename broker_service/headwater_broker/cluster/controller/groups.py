@@ -1,0 +1,40 @@
+"""How large a write may be, and one topic's write cut where it is larger. Pure.
+
+ZooKeeper drops the connection over a request beyond its limit (`jute.maxbuffer`, 1 MiB), as if it
+had been lost: a controller that sends it again does so for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headwater.ports.metadata_store import Create, Operation, Set
+
+MULTI_BYTES_MAX = 400_000
+"""Well below ZooKeeper's limit."""
+OPERATION_BYTES = 40
+
+Group = tuple[Operation, ...]
+
+
+def size_of(group: Iterable[Operation]) -> int:
+    """About what it takes on the wire, in bytes."""
+    return sum(OPERATION_BYTES + len(op.path) + len(_data(op)) for op in group)
+
+
+def _data(operation: Operation) -> bytes:
+    return operation.data if isinstance(operation, Create | Set) else b""
+
+
+def topic_groups(changed: Sequence[Group], node: Group, made: Sequence[Group]) -> list[Group]:
+    """A topic's node (with what goes along) and its partitions' records, those that `changed` and
+    those that are `made`: one group, or several when that would be too large.
+
+    Then the order counts. Changed records first: with the old replica list they are a move that is
+    not done, which goes on; the new list with old records could lack who is in sync. Made ones
+    last: without a record a partition of the list is a new one.
+    """
+    whole = (*(op for group in changed for op in group), *node, *(op for g in made for op in g))
+    if size_of(whole) <= MULTI_BYTES_MAX:
+        return [whole]
+    return [*changed, node, *made]

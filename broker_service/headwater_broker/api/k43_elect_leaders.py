@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
-from headwater.wire.apis.k43_elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from headwater.wire.apis.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from headwater_broker.api.forwarding import forward, require_on_cluster
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
@@ -17,5 +22,25 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
         require_on_cluster(ctx, Operation.ALTER)
         return await forward(ctx, request, ElectLeadersResponse, request.timeout_ms)
     except KafkaError as e:
-        # Version 0 has no error code of its own, and no rows mean nothing was elected.
-        return ElectLeadersResponse(error_code=e.code if ctx.api_version >= 1 else ErrorCode.NONE)
+        return _failed(ctx, request, e)
+
+
+def _failed(
+    ctx: RequestContext, request: ElectLeadersRequest, error: KafkaError
+) -> ElectLeadersResponse:
+    """Version 0 has no error code of its own: as in Kafka every partition asked for has it."""
+    return ElectLeadersResponse(
+        error_code=error.code if ctx.api_version >= 1 else ErrorCode.NONE,
+        replica_election_results=tuple(
+            ReplicaElectionResult(
+                topic=row.topic,
+                partition_result=tuple(
+                    PartitionResult(
+                        partition_id=index, error_code=error.code, error_message=error.detail
+                    )
+                    for index in row.partitions
+                ),
+            )
+            for row in request.topic_partitions or ()
+        ),
+    )

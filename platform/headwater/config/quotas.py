@@ -7,6 +7,7 @@ names percent-encoded.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, unquote
@@ -53,7 +54,18 @@ def entity_path(entity: Entity) -> str:
         raise UsageError("quota entity: an ip stands alone, without user and client-id")
     if empty := [kind for kind, name in entity.items() if name == ""]:
         raise UsageError(f"quota entity: the {empty[0]} is empty; null is the default's name")
+    if (address := entity.get(IP)) is not None:
+        _check_address(address)
     return "/".join(f"{_FOLDERS[t]}/{encoded(entity[t])}" for t in _FOLDERS if t in entity)
+
+
+def _check_address(text: str) -> None:
+    """A name would be stored, and count for nobody. Raises UsageError."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        remedy = "write one, as in 10.0.0.1"
+        raise UsageError(f"quota entity: ip {text!r} is no address: {remedy}") from None
 
 
 def entity_of(path: str) -> dict[str, str | None] | None:

@@ -157,7 +157,9 @@ def test_an_unknown_kind_of_election_moves_nobody() -> None:
             request = ElectLeadersRequest(election_type=7, topic_partitions=(row,))
             reply = await elect_leaders(context(asked, 2), request)
             assert reply.error_code == ErrorCode.INVALID_REQUEST
-            assert reply.replica_election_results == ()
+            [told] = reply.replica_election_results
+            assert [p.error_code for p in told.partition_result] == [ErrorCode.INVALID_REQUEST]
+            assert leader(asked, "t") == 1
 
     play(story)
 
@@ -277,6 +279,15 @@ def test_all_three_are_for_those_with_rights_on_the_cluster() -> None:
         ctx = context(one, 1, DeniesCluster())
         elected = await elect_leaders(ctx, ElectLeadersRequest(topic_partitions=None))
         assert elected.error_code == refused
+        # Without an error code of its own version 0 told nothing.
+        row = TopicPartitions(topic="t", partitions=(0, 3))
+        oldest = ElectLeadersRequest(topic_partitions=(row,))
+        elected = await elect_leaders(context(one, 0, DeniesCluster()), oldest)
+        [told] = elected.replica_election_results
+        assert [(p.partition_id, p.error_code) for p in told.partition_result] == [
+            (0, refused),
+            (3, refused),
+        ]
         altered = await alter_partition_reassignments(ctx, AlterPartitionReassignmentsRequest())
         assert altered.error_code == refused
         ctx = context(one, 0, DeniesCluster())

@@ -89,14 +89,21 @@ def describe(
 def delete(
     names: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
 ) -> int:
-    """Delete groups that have no members, with their offsets."""
+    """Delete groups that have no members, with their offsets. Exit code 1 when one was not."""
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        admin.delete_groups(names)
+        outcomes = admin.try_delete_groups(names)
+    deleted = [name for name, error in outcomes.items() if error is None]
+    failed = {name: error for name, error in outcomes.items() if error is not None}
     if as_json:
-        echo_json({"deleted": list(names)})
-    else:
-        click.echo(f"deleted {', '.join(names)}")
-    return 0
+        rows = [{"group": name, "error": e.code.name, "message": e.detail}
+                for name, e in failed.items()]  # fmt: skip
+        echo_json({"deleted": deleted, "failed": rows})
+        return EXIT_FAILED if failed else 0
+    if deleted:
+        click.echo(f"deleted {', '.join(deleted)}")
+    for name, error in failed.items():
+        click.echo(f"{name}: not deleted: {error}", err=True)
+    return EXIT_FAILED if failed else 0
 
 
 @groups.command("delete-offsets")

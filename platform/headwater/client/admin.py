@@ -114,10 +114,7 @@ class Admin:
     def delete_topics(self, topics: Iterable[str], *, timeout_ms: int = 30_000) -> None:
         """Delete topics. Raises UnknownTopicOrPartitionError; the others are deleted all the same:
         `try_delete_topics` tells which."""
-        outcomes = self.try_delete_topics(topics, timeout_ms=timeout_ms)
-        failed = [error for error in outcomes.values() if error is not None]
-        if failed:
-            raise kafka_error(failed[0].code, "; ".join(error.detail for error in failed))
+        _raise_failed(self.try_delete_topics(topics, timeout_ms=timeout_ms))
 
     def try_delete_topics(
         self, topics: Iterable[str], *, timeout_ms: int = 30_000
@@ -223,8 +220,13 @@ class Admin:
         return self._call(self._groups.describe(list(groups)))
 
     def delete_groups(self, groups: Iterable[str]) -> None:
-        """Delete empty groups. Raises NonEmptyGroupError, GroupIdNotFoundError."""
-        self._call(self._groups.delete(list(groups)))
+        """Delete empty groups. Raises NonEmptyGroupError, GroupIdNotFoundError; the others are
+        deleted all the same: `try_delete_groups` tells which."""
+        _raise_failed(self.try_delete_groups(groups))
+
+    def try_delete_groups(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete empty groups; per group None, or why not."""
+        return self._call(self._groups.delete(list(dict.fromkeys(groups))))
 
     def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Every committed offset of a group."""
@@ -317,3 +319,10 @@ class Admin:
         """The idempotent producers that each partition's leader remembers (KIP-664)."""
         rows = [TopicPartition(*tp) for tp in partitions]
         return self._call(self._replicas.describe_producers(rows))
+
+
+def _raise_failed(outcomes: Mapping[str, KafkaError | None]) -> None:
+    """The first code, with the story of all that failed."""
+    failed = [error for error in outcomes.values() if error is not None]
+    if failed:
+        raise kafka_error(failed[0].code, "; ".join(error.detail for error in failed))

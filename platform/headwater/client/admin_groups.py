@@ -92,10 +92,10 @@ class GroupCalls:
         answers = await asyncio.gather(*(one(group) for group in groups))
         return {a.group_id: a for a in answers}
 
-    async def delete(self, groups: list[str]) -> None:
-        """DeleteGroups at each coordinator."""
+    async def delete(self, groups: list[str]) -> dict[str, KafkaError | None]:
+        """DeleteGroups at each coordinator: per group None, or why not."""
 
-        async def one(group: str) -> None:
+        async def one(group: str) -> KafkaError | None:
             async def attempt() -> None:
                 node = await self._cluster.coordinator(group)
                 request = DeleteGroupsRequest(groups_names=(group,))
@@ -104,9 +104,14 @@ class GroupCalls:
                 if code:
                     raise kafka_error(code, f"group {group}")
 
-            await self._cluster.retrying(f"delete group {group}", attempt)
+            try:
+                await self._cluster.retrying(f"delete group {group}", attempt)
+            except KafkaError as error:
+                return error
+            return None
 
-        await asyncio.gather(*(one(group) for group in groups))
+        outcomes = await asyncio.gather(*(one(group) for group in groups))
+        return dict(zip(groups, outcomes, strict=True))
 
     async def offsets(
         self, group: str, partitions: list[TopicPartition] | None

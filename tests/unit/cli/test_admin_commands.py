@@ -247,8 +247,13 @@ def test_groups_are_listed_described_moved_and_forgotten(c: ServedCluster) -> No
     assert reset("--to-current") == 100
     run(c, "groups", "delete-offsets", "readers", "--topic", "read:0")
     assert told(c, "groups", "describe", "readers")[0]["partitions"] == []
-    run(c, "groups", "delete", "readers")
+    half = told(c, "groups", "delete", "never-was", "readers", code=1)
+    assert half["deleted"] == ["readers"]
+    assert [(row["group"], row["error"]) for row in half["failed"]] == [
+        ("never-was", "GROUP_ID_NOT_FOUND")
+    ]
     run(c, "groups", "describe", "readers", code=1)
+    assert "never-was: not deleted" in run(c, "groups", "delete", "never-was", code=1).stderr
 
 
 def test_a_plan_moves_a_replica_between_the_folders_of_its_broker(

@@ -154,12 +154,11 @@ class Connection:
         there that it never saw."""
         return max(0.0, self._free_at - asyncio.get_running_loop().time())
 
-    def hold(self, reply: Message) -> float:
-        """Take the throttle time that a reply tells; in seconds."""
+    def hold(self, reply: Message) -> None:
+        """Take the throttle time that a reply tells."""
         told_s = float(getattr(reply, "throttle_time_ms", 0)) / 1000
         if told_s > 0:
             self._free_at = max(self._free_at, asyncio.get_running_loop().time() + told_s)
-        return told_s
 
     @property
     def is_open(self) -> bool:

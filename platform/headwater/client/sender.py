@@ -86,6 +86,7 @@ class Sender:
         self._fatal: Exception | None = None
         self._in_flight: dict[int, int] = {}
         self._connecting: set[int] = set()
+        self._held: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshing = False
@@ -190,7 +191,16 @@ class Sender:
                 self._connecting.add(node_id)
                 self._spawn(self._connect(node_id))
             return None
-        return None if connection.held_s > 0 else node_id
+        if (held_s := connection.held_s) > 0:
+            if node_id not in self._held:
+                self._held.add(node_id)
+                asyncio.get_running_loop().call_later(held_s, self._release, node_id)
+            return None
+        return node_id
+
+    def _release(self, node_id: int) -> None:
+        self._held.discard(node_id)
+        self.drain()
 
     def _open_connection(self, node_id: int) -> Connection | None:
         return self._cluster.known_connection(node_id)
@@ -293,8 +303,7 @@ class Sender:
             if error is not None:
                 raise error
             reply = decode_response(ProduceResponse, version, future.result(), correlation_id)
-            if held_s := connection.hold(reply):
-                asyncio.get_running_loop().call_later(held_s, self.drain)
+            connection.hold(reply)
             self._take_reply(batches, reply)
         except (OSError, SchemaError, ValueError) as e:
             self._need_metadata()

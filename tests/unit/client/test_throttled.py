@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from headwater import Admin, Consumer, Producer
 from headwater.client.connection import Connection
 from headwater.client.raw import RawClient
 from headwater.client.values import NewTopic
+from headwater.wire.apis.k22_init_producer_id import InitProducerIdResponse
 from whole_cluster import ServedCluster
 
 PATIENCE_MS = 1_000
@@ -62,6 +65,26 @@ def test_a_producer_sends_nothing_that_would_not_be_read(c: ServedCluster, lost:
     assert sent == [0, 1]
     assert throttled(c) >= 1
     assert not lost
+
+
+def test_a_producer_goes_on_after_any_requests_throttle(
+    c: ServedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was not a Produce that told it, and nothing else happens."""
+    told: list[Connection] = []
+    real = Connection.call
+
+    async def call(self: Connection, request: Any, reply_type: Any, **more: Any) -> Any:
+        reply = await real(self, request, reply_type, **more)
+        if isinstance(reply, InitProducerIdResponse):
+            told.append(self)
+            return replace(reply, throttle_time_ms=300)
+        return reply
+
+    monkeypatch.setattr(Connection, "call", call)
+    with Producer(c.bootstrap) as producer:
+        assert producer.send("t", b"x").result(5).offset == 0
+    assert len(told) == 1
 
 
 def test_a_consumer_asks_for_nothing_meanwhile(c: ServedCluster, lost: list[str]) -> None:

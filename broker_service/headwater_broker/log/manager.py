@@ -327,8 +327,8 @@ class LogManager:
         return log
 
     def _adopted(self, creation: Creation) -> PartitionLog:
-        if creation.error is not None or creation.loaded is None:
-            error = creation.error or OSError("not made")
+        if creation.loaded is None or not creation.directory.is_online:  # perhaps only just now
+            error = creation.error or OSError("its data folder went offline")
             path = creation.request.folder
             self._failed(path, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error

@@ -46,6 +46,7 @@ class LeaderRole:
         "own_id",
         "partition_epoch",
         "pending",
+        "pending_epochs",
         "progress",
         "propose_after",
         "replicas",
@@ -63,6 +64,8 @@ class LeaderRole:
         self.replicas: tuple[int, ...] = ()
         self.members: tuple[int, ...] = ()
         self.pending: tuple[int, ...] | None = None
+        self.pending_epochs: tuple[tuple[int, int], ...] = ()
+        """Of the proposed members: under which broker epoch each was found to be in sync."""
         self.awaiting_controller = False
         self.propose_after = 0.0
         self.progress: dict[int, FollowerProgress] = {}
@@ -178,18 +181,20 @@ class LeaderRole:
         return rules.shrunk(self.members, gone) if gone else None
 
     def propose(self, members: tuple[int, ...]) -> None:
-        """A proposal is on its way: count its members from now on."""
+        """A proposal is on its way: count its members from now on.
+
+        However often it is sent, it names their lives of now: one that restarts meanwhile may have
+        lost what it held (KIP-903), and is proposed anew when it has caught up again.
+        """
         self.pending = members
+        self.pending_epochs = tuple((member, self._epoch_of(member)) for member in members)
         self._regroup()
 
-    def member_epochs(self, members: tuple[int, ...], own_epoch: int) -> tuple[IsrMember, ...]:
-        """Each with the broker epoch it fetched under, for a proposal (KIP-903)."""
+    def member_epochs(self, own_epoch: int) -> tuple[IsrMember, ...]:
+        """The proposed members, each with the broker epoch it fetched under (KIP-903)."""
         return tuple(
-            IsrMember(
-                broker_id=member,
-                broker_epoch=own_epoch if member == self.own_id else self._epoch_of(member),
-            )
-            for member in members
+            IsrMember(broker_id=member, broker_epoch=own_epoch if member == self.own_id else epoch)
+            for member, epoch in self.pending_epochs
         )
 
     def _epoch_of(self, replica_id: int) -> int:

@@ -327,7 +327,7 @@ class Partition:
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
             min_insync_replicas=self.min_insync_replicas,
-            new_isr=role.member_epochs(role.pending, broker_epoch),
+            new_isr=role.member_epochs(broker_epoch),
         )
 
     def isr_answered(
@@ -387,8 +387,9 @@ class Partition:
             self.on_leadership(self)
 
     def check_storage(self, error: KafkaError) -> None:
-        """A log that answers KAFKA_STORAGE_ERROR has lost its disk: this replica goes offline."""
-        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+        """A log that answers KAFKA_STORAGE_ERROR and is closed has lost its disk: this replica goes
+        offline. One that goes on lacked descriptors, and the next try may meet some."""
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self.log.is_closed:
             self.fail_storage(error.detail)
 
     def fail_storage(self, reason: str) -> None:

@@ -330,6 +330,8 @@ class ReplicaManager:
             partition.restart_at(tiered, partition.log.log_start_offset)
         if not partition.is_leader:  # nobody appends meanwhile
             yield from begin_epoch(partition.log, state.leader_epoch)
+            if partition.storage_error:  # meanwhile
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, partition.offline_reason)
         partition.become_leader(state, partition.log.config.min_insync_replicas)
         if partition.log.config.remote_storage and not state.is_new and len(partition.isr) == 1:
             # Perhaps an unclean election: what was learned of the table before may be too old.

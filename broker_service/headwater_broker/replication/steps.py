@@ -59,6 +59,7 @@ def begin_epoch(log: PartitionLog, epoch: int) -> Steps[None]:
 
     yield job
     for error in failed:
+        log.epochs.changed = True
         raise log.storage_error(error)
     if log.epochs.entries != written:  # retention has saved a newer state meanwhile
         log.save_epochs()

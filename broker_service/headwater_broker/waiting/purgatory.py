@@ -15,6 +15,7 @@ marked ones, for `TURN_S` or `WAKES_PER_TURN` waiters in a turn, so that no burs
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +34,9 @@ TRIMMED_PER_TURN = 512
 """How many finished waiters one loop turn may drop from gauges that nobody adds to."""
 SWEEP_MIN = 1000
 """A gauge with fewer entries than this is never swept (Kafka: purge.interval.requests)."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class Waiter:
@@ -125,7 +129,11 @@ class Gauge:
             waiter = entries.popleft()[1]
             self._due -= 1
             if not waiter.done:
-                waiter.check(self)
+                try:
+                    waiter.check(self)
+                except Exception:
+                    # All others wait behind it. Its own answer comes at its deadline.
+                    logger.exception("a parked request could not be looked at")
                 entries = self._entries
             woken += 1
         if woken < limit:
@@ -206,7 +214,10 @@ class Purgatory:
                 waiter.done = True
                 waiter._bucket = None
                 self.expired_total += 1
-                waiter.expire()
+                try:
+                    waiter.expire()
+                except Exception:
+                    logger.exception("a parked request could not be answered")
             if count % WAKES_PER_LOOK == 0 and self._loop.time() > until:
                 break
         self._count_finished(count)

@@ -45,6 +45,7 @@ class FakeLog:
         self.first_unstable_offset: int | None = None
         self.size_bytes = 0
         self.broken = False
+        self.is_closed = False
 
     def append_as_leader(
         self,

@@ -101,6 +101,29 @@ def test_an_isr_of_one_among_three_commits_alone_until_somebody_catches_up() -> 
     assert partition.high_watermark == 2
 
 
+def test_a_proposal_names_the_lives_that_were_in_sync_whenever_it_is_sent() -> None:
+    """A follower that came back with less must not join by what its former life held."""
+    h = Hosted()
+    partition = h.lead((1,))
+    h.append(records=3)
+    h.fetched(2, 3, broker_epoch=5)
+    assert h.proposals == [(1, 2)]
+    h.fetched(2, 0, broker_epoch=6)
+    item = partition.isr_item(100)
+    assert item is not None
+    assert [(m.broker_id, m.broker_epoch) for m in item.new_isr] == [(1, 100), (2, 5)]
+    refusal = AlterPartitionResult(
+        topic_id=TOPIC_ID, partition=0, error_code=ErrorCode.INELIGIBLE_REPLICA
+    )
+    assert not partition.isr_answered(item, refusal, 0.0)
+    h.fetched(2, 1, broker_epoch=6)
+    assert len(h.proposals) == 1, "it lacks what is committed"
+    h.fetched(2, 3, broker_epoch=6)
+    item = partition.isr_item(100)
+    assert item is not None
+    assert [m.broker_epoch for m in item.new_isr] == [100, 6]
+
+
 def test_reads_are_bounded_by_who_reads() -> None:
     h = Hosted()
     partition = h.lead((1, 2), (1, 2))
@@ -341,7 +364,7 @@ def test_followers_follow_the_leaders_marks() -> None:
 def test_a_failed_disk_takes_the_replica_offline() -> None:
     h = Hosted()
     partition = h.lead((1,), (1,))
-    h.log.broken = True
+    h.log.broken = h.log.is_closed = True
     assert code(h.append) is ErrorCode.KAFKA_STORAGE_ERROR
     assert not partition.is_leader
     assert "Input/output error" in partition.offline_reason

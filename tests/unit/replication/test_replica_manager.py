@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -20,6 +21,7 @@ from headwater.wire.control import (
     StopReplicaReply,
     StopReplicaRequest,
 )
+from headwater_broker.replication.steps import Steps, run_now
 from solo_broker import BROKER_EPOCH, SoloBroker
 
 A, B = UUID(int=1), UUID(int=2)
@@ -250,3 +252,46 @@ def test_the_high_watermark_is_kept_over_a_restart(tmp_path: Path) -> None:
 
     play(tmp_path, story)
     play(tmp_path, later)
+
+
+def tell_while_the_disk_fails(broker: SoloBroker, new: PartitionState) -> LeaderAndIsrReply:
+    """The folder fails, under a log that is there, while a thread writes what `new` asks for."""
+    broker.logs.on_offline = broker.replicas.directory_failed
+    request = LeaderAndIsrRequest(
+        controller_id=1, controller_epoch=5, broker_epoch=BROKER_EPOCH, partitions=(new,)
+    )
+    there = broker.logs.get("a", 0)
+    assert there is not None
+
+    def steps() -> Steps[LeaderAndIsrReply]:
+        inner = broker.replicas._steps(request)
+        while True:
+            try:
+                job = next(inner)
+            except StopIteration as end:
+                return cast(LeaderAndIsrReply, end.value)
+            yield job
+            if job is not None:
+                there.storage_error(OSError(errno.EIO, "input/output error"))
+
+    return run_now(steps())
+
+
+def test_a_log_made_in_a_folder_that_failed_meanwhile_is_not_used(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state())
+        reply = tell_while_the_disk_fails(broker, state(B))
+        assert codes(reply) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert not on_disk(broker, "b") and (B, 0) not in broker.replicas.by_id
+
+    play(tmp_path, story)
+
+
+def test_nobody_begins_to_lead_on_a_disk_that_failed_meanwhile(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state(leader_id=2))
+        reply = tell_while_the_disk_fails(broker, state(leader_epoch=2))
+        assert codes(reply) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert not broker.replicas.lookup("a", 0).is_leader
+
+    play(tmp_path, story)

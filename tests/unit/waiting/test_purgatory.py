@@ -228,3 +228,49 @@ def _one_round(
     number.value = index + 1
     gauge.wake(WAKES_PER_TURN)
     return time.perf_counter() - started
+
+
+class Broken(Waiter):
+    __slots__ = ()
+
+    def check(self, gauge: Gauge) -> None:
+        raise RuntimeError("check")
+
+    def expire(self) -> None:
+        raise RuntimeError("expire")
+
+
+def test_a_request_that_cannot_be_looked_at_keeps_no_other_waiting() -> None:
+    async def scenario() -> None:
+        purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), list[str]()
+        gauge = Gauge(purgatory, number.read)
+        for waiter in (Broken(), Recorder(purgatory, "behind it", ends)):
+            purgatory.park(waiter, 10_000)
+            gauge.add(1, waiter)
+        number.value = 1
+        gauge.moved()
+        await turns()
+        assert ends == ["behind it done"]
+        later = Recorder(purgatory, "later", ends)
+        purgatory.park(later, 10_000)
+        gauge.add(2, later)
+        number.value = 2
+        gauge.moved()
+        await turns()
+        assert ends[1:] == ["later done"]
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_cannot_be_answered_keeps_no_other_beyond_its_time() -> None:
+    async def scenario() -> None:
+        purgatory, ends = Purgatory(asyncio.get_running_loop()), list[str]()
+        for waiter in (Broken(), Recorder(purgatory, "of the same moment", ends)):
+            purgatory.park(waiter, 1)
+        async with asyncio.timeout(10):
+            while purgatory.parked:
+                await asyncio.sleep(0.001)
+        assert ends == ["of the same moment expired"]
+        assert purgatory.expired_total == 2
+
+    asyncio.run(scenario())

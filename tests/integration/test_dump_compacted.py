@@ -15,6 +15,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater.system_files import SystemFiles
 from headwater_broker.log.cleaner import LogCleaner
 from headwater_broker.log.manager import LogManager
+from headwater_broker.log.results import AppendOrigin
 from headwater_broker.node.cleaner_process import CleanerProcesses
 from integration.clients import CODECS
 from unit.log.compacting import end_transaction, records_batch
@@ -61,7 +62,7 @@ def compacted_folder(data: Path) -> Path:
                 [(b"in transaction", b"%d" % number)], 1000 * number,
                 producer=(producer_id, 0, number), transactional=True,
             )  # fmt: skip
-            log.append_as_leader(view, number // 20, 2000)
+            log.append_as_leader(view, number // 20, 2000, origin=AppendOrigin.COORDINATOR)
             end_transaction(log, producer_id, 0, commit=producer_id == 7)
     size = log.size_bytes
     for _ in range(2):  # the second pass gives markers their horizon, and puts segments together

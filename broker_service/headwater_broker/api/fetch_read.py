@@ -127,15 +127,16 @@ def read_all(
             part = read.slice
             if version < ZSTD_SINCE and part.size_bytes:
                 _refuse_zstd(part)
+            size = part.size_bytes
+            counted = total + size
+            if counted < frame.min_bytes and frame.replica_id < 0 and not read.is_remote:
+                counted += _left_out(frame, read, partition, min(item.max_bytes, left))
         except KafkaError as error:
             read.fail(error.code, error.detail)
             is_urgent = True
             continue
-        size = part.size_bytes
         used += size
-        total += size
-        if total < frame.min_bytes and frame.replica_id < 0 and not read.is_remote:
-            total += _left_out(frame, read, partition, min(item.max_bytes, left))
+        total = counted
         # One answer holds one segment's batches: what ends an older one does not wait for more.
         is_urgent = (
             is_urgent

@@ -49,8 +49,8 @@ class TransactionIndex(LazyFile):
         """Keep transactions whose marker lies below `offset`."""
         kept = [entry for entry in self.entries if entry.last_offset < offset]
         if len(kept) < len(self.entries):
-            self._entries = kept
             self._open().truncate(len(kept) * ENTRY.size)
+            self._entries = kept
 
     def collect(self, start: int, upper: int, into: list[AbortedTransaction]) -> bool:
         """Add what overlaps [start, upper); True when no later entry can."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 from collections import Counter
@@ -29,13 +28,13 @@ from headwater_broker.log.checkpoints import (
     encode_properties,
     encode_uuid,
 )
+from headwater_broker.log.index import OUT_OF_DESCRIPTORS
 
 logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
 MARK_VERSION = 0
 NO_BROKER_EPOCH = -1
-OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def is_disk_fault(path: str, error: OSError) -> bool:

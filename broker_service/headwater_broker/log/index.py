@@ -7,6 +7,7 @@ Entries are kept in arrays and written behind, some at a time: an index can alwa
 
 from __future__ import annotations
 
+import errno
 import struct
 import sys
 from array import array
@@ -21,6 +22,8 @@ TIME_ENTRY = struct.Struct(">qi")
 PENDING_BYTES_MAX = 1024
 """Entries not yet written stay below this: a reader of the files sees them at most so late."""
 NO_TIMESTAMP = -1
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""Errors that tell nothing of the disk, and pass."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
@@ -32,6 +35,16 @@ class _IndexFile(LazyFile):
         self.base_offset = base_offset
         self._is_loaded = False
         self._pending = bytearray()
+
+    def _write_some(self) -> None:
+        """Write what is pending, when it is enough, or later when there is no descriptor for it."""
+        if len(self._pending) < PENDING_BYTES_MAX:
+            return
+        try:
+            self.write()
+        except OSError as e:
+            if e.errno not in OUT_OF_DESCRIPTORS:
+                raise
 
     def write(self) -> None:
         """Write what is pending."""
@@ -48,7 +61,7 @@ class _IndexFile(LazyFile):
         """Make the (empty) file. It is opened again when there is something to write: thousands of
         quiet partitions hold one descriptor each, not three.
         """
-        self._open()
+        self._is_loaded = self._open().size_bytes == 0
         self.close()
 
     def detach(self) -> File | None:
@@ -90,8 +103,7 @@ class OffsetIndex(_IndexFile):
         self._relatives.append(relative)
         self._positions.append(position)
         self._pending += OFFSET_ENTRY.pack(relative, position)
-        if len(self._pending) >= PENDING_BYTES_MAX:
-            self.write()
+        self._write_some()
 
     def floor(self, offset: int) -> int:
         """Position of the last entry whose offset is <= `offset`; 0 when there is none."""
@@ -177,8 +189,7 @@ class TimeIndex(_IndexFile):
         self._timestamps.append(timestamp)
         self._relatives.append(relative)
         self._pending += TIME_ENTRY.pack(timestamp, relative)
-        if len(self._pending) >= PENDING_BYTES_MAX:
-            self.write()
+        self._write_some()
 
     def floor(self, timestamp: int) -> int:
         """Offset of the last entry whose timestamp is < `timestamp`; the base when none is.

@@ -52,7 +52,7 @@ _CLIENT = AppendOrigin.CLIENT
 _make = tuple.__new__
 """Makes a named tuple of a tuple: the type's own way is a call of Python's."""
 ALL_BATCHES = 2**31
-_CLOSER_LOOK_MASK = CONTROL_MASK | TIMESTAMP_TYPE_MASK | COMPRESSION_MASK
+_CLOSER_LOOK_MASK = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK | COMPRESSION_MASK
 _LAST_CODEC = int(Compression.ZSTD)
 """Above it are the codecs that there are not, and the other bits of that mask."""
 
@@ -113,7 +113,6 @@ class PartitionLog(LogState):
                 or count <= 0
                 or attributes & _CLOSER_LOOK_MASK > _LAST_CODEC
                 or (pid >= 0 and (seq < 0 or epoch < 0))
-                or (pid < 0 and attributes & TRANSACTIONAL_MASK)
             )
         ):
             admission.refuse_header(BatchHeader._make(header), self.config, now_ms, self._where())
@@ -163,11 +162,11 @@ class PartitionLog(LogState):
             position = 0
         try:
             segment.file.append(view)
-        except OSError as e:
+            if position == 0:
+                upkeep.first_append(self, segment, timestamp, now_ms)
+            segment.note(position, size, last, timestamp, self._interval_bytes)
+        except OSError as e:  # of the index, too: the batch is there, and its offsets are not taken
             raise self.storage_error(e) from e
-        if position == 0:
-            upkeep.first_append(self, segment, timestamp, now_ms)
-        segment.note(position, size, last, timestamp, self._interval_bytes)
         segment.last_write_ms = now_ms
         self.log_end_offset = last + 1
         self.size_bytes += size
@@ -190,7 +189,8 @@ class PartitionLog(LogState):
     def _learn(self, header: BatchHeader, view: memoryview) -> None:
         aborted = apply_header(self.producers, header, view)
         if aborted is not None:
-            self.active.txn_index.add(aborted)
+            with self.touching_files():
+                self.active.txn_index.add(aborted)
 
     def append_as_follower(self, view: memoryview, batches_max: int = ALL_BATCHES) -> int:
         """Append the leader's batches as they are; a cut-off last one is left out.
@@ -217,7 +217,7 @@ class PartitionLog(LogState):
                 upkeep.begin_inside(self, base, base + delta)
             if base > self.log_end_offset:
                 self.allow_gaps()
-            if epoch > self.epochs.latest:
+            if epoch > self.epochs.latest or self.epochs.changed:  # else it could not be written
                 self.assign_epoch_start(epoch, base)
             self._write(batch, size, base + delta, timestamp, now_ms)
             if pid >= 0:
@@ -267,11 +267,13 @@ class PartitionLog(LogState):
 
     def offset_for_timestamp(self, timestamp: int, upper_offset: int) -> TimestampAndOffset | None:
         """The first record below `upper_offset` with at least this timestamp."""
-        return lookup.offset_for_timestamp(self, timestamp, upper_offset)
+        with self.touching_files():
+            return lookup.offset_for_timestamp(self, timestamp, upper_offset)
 
     def max_timestamp_offset(self, upper_offset: int) -> TimestampAndOffset | None:
         """The first record with the largest timestamp (ListOffsets -3, KIP-734)."""
-        return lookup.max_timestamp_offset(self, upper_offset)
+        with self.touching_files():
+            return lookup.max_timestamp_offset(self, upper_offset)
 
     def earliest(self) -> TimestampAndOffset:
         """Log start, with the epoch that wrote it."""
@@ -285,7 +287,8 @@ class PartitionLog(LogState):
 
     def offset_at_bytes(self, start: int, max_bytes: int) -> int:
         """The end offset of the whole batches that `max_bytes` from `start` on hold (>= one)."""
-        return lookup.offset_at_bytes(self, start, max_bytes)
+        with self.touching_files():
+            return lookup.offset_at_bytes(self, start, max_bytes)
 
     # -- transactions
 
@@ -300,7 +303,8 @@ class PartitionLog(LogState):
 
     def aborted_transactions(self, start: int, upper: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of aborted transactions with records in [start, upper)."""
-        return lookup.aborted_transactions(self, start, upper)
+        with self.touching_files():
+            return lookup.aborted_transactions(self, start, upper)
 
     def active_producers(self) -> list[upkeep.ActiveProducer]:
         """What DescribeProducers shows."""
@@ -314,7 +318,8 @@ class PartitionLog(LogState):
         """The producer state of everything below `offset`, in Kafka's snapshot format."""
         if offset == self.log_end_offset:
             return encode_snapshot(self.producers.entries.values())
-        return encode_snapshot(upkeep.producers_at(self, offset).entries.values())
+        with self.touching_files():
+            return encode_snapshot(upkeep.producers_at(self, offset).entries.values())
 
     def load_producer_snapshot(self, data: bytes, offset: int | None = None) -> None:
         """Take over a leader's snapshot; it holds for the log end. Raises SnapshotError."""
@@ -322,7 +327,8 @@ class PartitionLog(LogState):
         if offset is not None and offset != self.log_end_offset:
             raise invalid(self._where(), f"snapshot of {offset}, log ends elsewhere")
         self.producers.replace(entries)
-        self.snapshots.write(self.log_end_offset, self.producers)
+        with self.touching_files():
+            self.snapshots.write(self.log_end_offset, self.producers)
 
     # -- epochs
 

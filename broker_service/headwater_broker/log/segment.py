@@ -292,10 +292,11 @@ class Segment:
         if place is None:
             return offset
         end = min(place.base_offset, offset)
-        self.file.truncate(place.position)
+        # The log last: after a failure the next try finds the batch, and cuts what is left.
         self.offset_index.truncate(end)
         self.time_index.truncate(end)
         self.txn_index.truncate(end)
+        self.file.truncate(place.position)
         self.load_times()
         return end
 

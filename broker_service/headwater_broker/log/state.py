@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from uuid import UUID
 
@@ -115,6 +116,7 @@ class LogState:
         try:
             write()
         except OSError as e:
+            self.epochs.changed = True
             raise self.storage_error(e) from e
 
     def epochs_writer(self) -> Callable[[], None]:
@@ -134,8 +136,17 @@ class LogState:
             raise self.storage_error(e) from e
         self.is_gapless = False
 
+    @contextmanager
+    def touching_files(self) -> Iterator[None]:
+        """An OSError in here is the disk's. Raises KAFKA_STORAGE_ERROR."""
+        try:
+            yield
+        except OSError as e:
+            raise self.storage_error(e) from e
+
     def storage_error(self, error: OSError) -> KafkaError:
-        """Tell the manager (which takes the directory offline); the error to answer with."""
+        """Tell the manager (which takes the directory offline and closes this log, unless it is
+        only out of descriptors); the error to answer with."""
         self.context.failed(self.path, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._where()}: {error}")
 

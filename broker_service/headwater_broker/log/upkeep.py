@@ -292,9 +292,10 @@ def truncate_to(log: LogState, offset: int) -> None:
     log.epochs.truncate_from_end(end)
     if log.epochs.changed:
         log.save_epochs()
-    log.snapshots.remove_above(end)
-    if not log.producers.truncate_end(end):
-        log.producers = producers_at(log, end)
+    with log.touching_files():
+        log.snapshots.remove_above(end)
+        if not log.producers.truncate_end(end):
+            log.producers = producers_at(log, end)
 
 
 def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
@@ -318,9 +319,10 @@ def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
     log.log_end_offset = log.recovery_point = log.local_log_start_offset = offset
     log.log_start_offset = log_start_offset
     log.epochs.clear()
-    log.save_epochs()
-    log.snapshots.remove(log.snapshots.offsets)
     log.producers = Producers()
+    log.save_epochs()
+    with log.touching_files():
+        log.snapshots.remove(log.snapshots.offsets)
 
 
 def begin_inside(log: LogState, base: int, last: int) -> None:

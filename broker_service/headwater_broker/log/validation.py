@@ -66,6 +66,12 @@ def check_client_header(header: BatchHeader, where: str) -> None:
             )
     elif header.is_transactional:
         raise invalid(where, "a transactional batch needs a producer id")
+    if header.is_transactional:
+        # Nothing would end it: readers of committed records would stop there for ever.
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"{where}: producer {header.producer_id} has no transaction open; the batch is refused",
+        )
 
 
 def check_magic(magic: int, where: str) -> None:

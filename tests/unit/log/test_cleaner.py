@@ -280,7 +280,7 @@ def test_an_open_transaction_and_the_high_watermark_bound_it() -> None:
     fill(log, 10, 3)
     first = log.log_end_offset
     view = records_batch([(b"a", b"1")], producer=(7, 0, 0), transactional=True)
-    log.append_as_leader(view, 0, 2000)
+    log.append_as_leader(view, 0, 2000, origin=AppendOrigin.COORDINATOR)
     fill(log, 20, 3)
     compact(box)
     assert log.first_dirty_offset <= first

@@ -9,6 +9,7 @@ from headwater.records.batch import BatchHeader
 from headwater_broker.log.aborted import AbortedTransaction
 from headwater_broker.log.compaction import Transactions
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.results import AppendOrigin
 from unit.log.compacting import (
     SETTINGS,
     Pair,
@@ -50,7 +51,8 @@ class World:
             sequence = self.sequences.get(number, 0)
             producer = (number, 0, sequence)
             view = records_batch(pairs, now_ms, producer=producer, transactional=True)
-            self.log.append_as_leader(view, 0, now_ms)
+            origin = AppendOrigin.COORDINATOR
+            self.log.append_as_leader(view, 0, now_ms, origin=origin)
             self.sequences[number] = sequence + len(pairs)
         elif kind in ("commit", "abort"):
             end_transaction(self.log, number, 0, commit=kind == "commit")
@@ -178,7 +180,7 @@ def test_a_marker_outlives_its_aborted_records_by_one_horizon() -> None:
     box = Box()
     log = compacted_log(box)
     view = records_batch([(b"a", b"1")], producer=(7, 0, 0), transactional=True)
-    log.append_as_leader(view, 0, 2000)
+    log.append_as_leader(view, 0, 2000, origin=AppendOrigin.COORDINATOR)
     end_transaction(log, 7, 0, commit=False)
     log.append_as_leader(records_batch([(b"b", b"1")], producer=(7, 0, 1)), 0, 2000)
     log.roll(2000)

@@ -20,7 +20,8 @@ def send(log: PartitionLog, sequence: int, *, count: int = 1, epoch: int = 0, pi
 
 def send_txn(log: PartitionLog, pid: int, sequence: int, epoch: int = 0) -> int:
     view = batch(producer_id=pid, epoch=epoch, sequence=sequence, transactional=True)
-    return log.append_as_leader(view, 0, 2000).base_offset
+    origin = AppendOrigin.COORDINATOR
+    return log.append_as_leader(view, 0, 2000, origin=origin).base_offset
 
 
 def mark(log: PartitionLog, pid: int, *, commit: bool, epoch: int = 0, coordinator: int = 0) -> int:

@@ -13,6 +13,7 @@ from headwater.testing.memory_files import MemoryFile, MemoryFiles
 from headwater_broker.log.cleaner import LogCleaner
 from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.results import AppendOrigin
 from headwater_broker.log.swap import SwapCase, SwapFacts, judge_swap
 from unit.log.compacting import (
     SETTINGS,
@@ -91,7 +92,7 @@ def filled(files: MemoryFiles) -> tuple[Box, PartitionLog]:
     for sequence in range(4):
         view = records_batch([(b"t", b"%d" % sequence)], producer=(7, 0, sequence),
                              transactional=True)  # fmt: skip
-        log.append_as_leader(view, 0, 3000)
+        log.append_as_leader(view, 0, 3000, origin=AppendOrigin.COORDINATOR)
         end_transaction(log, 7, 0, commit=sequence % 2 == 0)
     fill(log, 12, 2, now_ms=3000)
     log.fsync_now()

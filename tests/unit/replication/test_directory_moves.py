@@ -17,6 +17,7 @@ from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
 from headwater_broker.log.futures import FutureCase, FutureFacts, judge_future, parse_future_name
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replication import directory_copy, directory_moves
 from headwater_broker.replication.directory_moves import DirectoryMoves
 from headwater_broker.replication.limits import ReplicationLimits
@@ -216,7 +217,7 @@ def test_producers_and_aborted_transactions_move_too() -> None:
         mover = written(0)
         log = mover.log
         view = records_batch([(b"t", b"1")], producer=(7, 0, 0), transactional=True)
-        log.append_as_leader(view, 0, 3000)
+        log.append_as_leader(view, 0, 3000, origin=AppendOrigin.COORDINATOR)
         for _ in range(30):
             log.append_as_leader(batch(), 0, 2000)
         log.delete_records_before(20)

@@ -89,7 +89,6 @@ class Loader:
         self._names = set(files.names(request.folder))
         self._notes: list[str] = []
         self._rebuilt: set[int] = set()
-        self._epochs_known = True
         self._epochs = self._load_epochs()
         self._is_gapless = self._load_gapless()
         self._segments: list[Segment] = []
@@ -101,8 +100,6 @@ class Loader:
         self._finish_swaps()
         self._clear_leftovers()
         self._open_segments()
-        if not self._epochs_known:
-            self._read_epochs()
         # Below the first segment may lie tiered history; whether tiering is on is not known yet
         # (upkeep.forget_untiered, once it is).
         log_start = max(request.log_start_offset, 0)
@@ -115,6 +112,7 @@ class Loader:
         if not self._segments:
             self._start_at(log_start)
         self._epochs.truncate_from_end(self._end)
+        self._read_epochs(max(log_start, self._segments[0].base_offset))
         self._epochs.truncate_from_start(log_start)
         snapshots = SnapshotFiles(self._files, request.folder, self._names)
         snapshots.remove_above(self._end)
@@ -142,22 +140,31 @@ class Loader:
             path = f"{self._request.folder}/{LEADER_EPOCHS}"
             return LeaderEpochs(decode_epochs(self._files.read(path), path))
         except FileNotFoundError:
-            if any(n.endswith(LOG_SUFFIX) for n in self._names):
-                self._epochs_known = False
+            pass  # a new log; or a loss: `_read_epochs`
         except CheckpointError as e:
             self._note(str(e))
-            self._epochs_known = False
         return LeaderEpochs()
 
-    def _read_epochs(self) -> None:
-        """The checkpoint is gone: every batch tells its leader epoch, in trusted segments, too."""
-        self._epochs = LeaderEpochs()
+    def _read_epochs(self, start: int) -> None:
+        """Records whose leader epoch no checkpoint tells: their batches do.
+
+        The checkpoint may be gone; or it was cut with the log's start, which moved on, and then a
+        power loss set that back and took the end.
+        """
+        known = self._epochs.entries
+        first = known[0][1] if known else self._end
+        if start >= first:
+            return
+        self._epochs.clear()
         for segment in self._segments:
+            if segment.base_offset >= first:
+                break
             for _, header in segment.headers(0):
-                if header.leader_epoch > self._epochs.latest:
+                if header.leader_epoch > self._epochs.latest and header.base_offset < first:
                     self._epochs.assign(header.leader_epoch, header.base_offset)
-        if self._epochs.entries:
-            self._note("no leader epochs were to be read; they are taken from the batches")
+        for epoch, offset in known:
+            self._epochs.assign(epoch, offset)
+        self._note(f"leader epochs of [{start}, {first}) were not known; their batches tell them")
 
     def _load_gapless(self) -> bool:
         if HAS_GAPS in self._names or PARTITION_METADATA not in self._names:

@@ -71,18 +71,28 @@ def max_timestamp_offset(log: LogState, upper_offset: int) -> TimestampAndOffset
 
 
 def _largest_below(log: LogState, upper_offset: int) -> int:
-    """The largest timestamp of whole batches below `upper_offset`, when the log's largest lies
-    above it (only the unreplicated tail does, so the scan of the last segments is short)."""
-    largest = -1
-    for segment in log.segments:
+    """The largest timestamp in whole batches of [local log start, upper). Segments whose largest
+    lies outside are scanned: the unreplicated tail is short, and one at most holds the start."""
+    start, largest = log.local_log_start_offset, -1
+    for index, segment in enumerate(log.segments):
         if segment.base_offset >= upper_offset:
             break
-        if segment.max_timestamp_offset < upper_offset:
-            largest = max(largest, segment.max_timestamp)
+        if segment.max_timestamp <= largest or log.next_offset_of(index) <= start:
             continue
-        for _, header in segment.headers(0):
-            if header.last_offset < upper_offset:
-                largest = max(largest, header.max_timestamp)
+        if start <= segment.max_timestamp_offset < upper_offset and segment.base_offset >= start:
+            largest = segment.max_timestamp
+            continue
+        for position, header in segment.headers(segment.offset_index.floor(start)):
+            if header.last_offset < start or header.max_timestamp <= largest:
+                continue
+            if header.last_offset >= upper_offset:
+                break
+            if header.base_offset >= start:
+                largest = header.max_timestamp
+                continue
+            view = segment.batch(position, header.size_bytes)
+            for record in decode_batch(view, 0, header, start):
+                largest = max(largest, record.timestamp)
     return largest
 
 

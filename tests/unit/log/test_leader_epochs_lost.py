@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
 
-from headwater_broker.log.checkpoints import LEADER_EPOCHS
+from headwater.errors import KafkaError
+from headwater_broker.log.checkpoints import LEADER_EPOCHS, decode_epochs
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.replication.steps import begin_epoch, run_now
 from unit.log.harness import Box, batch
 
 ALL_THAT_IS_LOOSE = 1 << 30
@@ -66,3 +69,44 @@ def test_a_new_log_without_batches_has_lost_nothing() -> None:
     box.log()
     log = box.restart()
     assert (log.epochs.entries, log.recovered) == ([], [])
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_an_epoch_that_could_not_be_written_is_written_by_the_next_try(
+    monkeypatch: pytest.MonkeyPatch, is_leader: bool
+) -> None:
+    """Records of an epoch that no checkpoint knows would hide where two logs part."""
+    box = Box()
+    log = box.log()
+
+    def begin() -> None:
+        if is_leader:
+            run_now(begin_epoch(log, 3))
+        else:
+            log.append_as_follower(batch(base_offset=0, leader_epoch=3))
+
+    def refuse(path: str, data: bytes) -> None:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patch, pytest.raises(KafkaError):
+        patch.setattr(box.files, "write_atomic", refuse)
+        begin()
+    begin()
+    assert decode_epochs(box.files.read(f"{log.path}/{LEADER_EPOCHS}")) == [(3, 0)]
+
+
+def test_epochs_cut_with_a_log_start_that_a_power_loss_sets_back() -> None:
+    """Without them a follower could not be told where its log parts from its leader's."""
+    box = Box()
+    log = box.log(segment_bytes="600")
+    for offset in range(40):
+        if offset == 38:
+            log.fsync_now()
+            box.manager.checkpoint_recovery_points()
+            box.manager.checkpoint_log_starts()
+        log.append_as_leader(batch(), max(e for e, start in EPOCHS if start <= offset), 2000)
+    log.delete_records_before(39)
+    assert log.epochs.entries == [(7, 39)]
+    log = box.crash(tear=0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 38)
+    assert log.epochs.entries == EPOCHS

@@ -104,6 +104,8 @@ def test_bad_batches_are_refused() -> None:
     assert refused(log, memoryview(bytearray(bytes(batch()) * 2))) is ErrorCode.INVALID_RECORD
     assert refused(log, batch(base_offset=3)) is ErrorCode.INVALID_RECORD
     assert refused(log, batch(transactional=True)) is ErrorCode.INVALID_RECORD
+    open_for_ever = batch(producer_id=1, epoch=0, sequence=0, transactional=True)
+    assert refused(log, open_for_ever) is ErrorCode.INVALID_TXN_STATE
     assert refused(log, batch(timestamp=10**13)) is ErrorCode.INVALID_TIMESTAMP
     compacted = Box().log(cleanup_policy="compact")
     assert refused(compacted, batch(key=None)) is ErrorCode.INVALID_RECORD
@@ -133,6 +135,14 @@ def test_timestamps_lead_to_offsets() -> None:
     assert newest is not None and newest.offset == 59
     newest = log.max_timestamp_offset(30)
     assert newest is not None and newest.offset == 29
+    older = Box().log(index_interval_bytes="0", segment_bytes="600")
+    for i in range(30):
+        append(older, batch(2, timestamp=3000 - 10 * i))
+    for start in range(1, 59):
+        older.delete_records_before(start)
+        newest = older.max_timestamp_offset(HUGE)
+        expected = start if start % 2 else start + 1
+        assert newest is not None and newest.offset == expected, "not one that is deleted"
     assert log.offset_at_bytes(0, 1) == 2
     assert log.offset_at_bytes(0, HUGE) == 60
 

@@ -387,8 +387,7 @@ class Partition:
             self.on_leadership(self)
 
     def check_storage(self, error: KafkaError) -> None:
-        """A log that answers KAFKA_STORAGE_ERROR and is closed has lost its disk: this replica goes
-        offline. One that goes on lacked descriptors, and the next try may meet some."""
+        """Go offline when the log lost its disk: it is closed then; lack of descriptors passes."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self.log.is_closed:
             self.fail_storage(error.detail)
 

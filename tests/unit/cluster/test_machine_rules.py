@@ -140,6 +140,20 @@ def test_a_partition_that_never_led_may_lead_after_a_reassignment_and_a_failover
     assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
 
 
+def test_nor_does_a_wiped_replica_make_it_a_record(world: World) -> None:
+    """A record without an ISR tells of records that nobody has."""
+    world.up(4)
+    world.down(4)
+    world.find("t", (4,))
+    world.ask(lambda token: Reassign(token, {("t", 0): (3,)}))
+    world.down(3)
+    world.up(3, wiped=True)
+    partition = world.partition("t")
+    assert partition.isr or not partition.has_state
+    world.fail_over()
+    assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
+
+
 def test_a_replaced_reassignment_keeps_whoever_alone_is_in_sync(world: World) -> None:
     world.up(4)
     world.create("t", (1, 2))

@@ -50,8 +50,15 @@ class Changes:
         self._late_replies: list[tuple[int, Callable[[], Any]]] = []
 
     def touch(self, partition: Partition, *, tell_replicas: bool = True) -> None:
-        """The partition's record changed: write it, tell everybody; its replicas too."""
+        """The partition's record changed: write it, tell everybody; its replicas too.
+
+        One that was never led has no record: without an ISR it would tell the next controller of
+        records that nobody has, and no replica could lead but by an unclean election.
+        """
         key = partition.key
+        if not partition.isr:
+            self._known[key] = partition
+            return
         if key not in self._states:
             self._states[key] = partition
             partition.version += 1

@@ -92,12 +92,7 @@ def _set_replicas(
     state.reassigning.pop(partition.key, None)  # the old lists in another order move nothing
     state.add_partition(partition)
     changes.write_assignment(state.topics[partition.topic])
-    if partition.phase is PartitionPhase.NEW:
-        # Never led: a record without an ISR would tell the next controller of records that nobody
-        # has, and no replica could lead but by an unclean election.
-        changes.tell(partition)
-    else:
-        changes.touch(partition)
+    changes.touch(partition)
 
 
 def advance(state: ControllerState, changes: Changes, partition: Partition) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import confluent_kafka
 import pytest
 
+from headwater import Producer
+from headwater.errors import UsageError
 from integration import clients
 from integration.clients import (
     BINARY,
@@ -99,6 +101,15 @@ def test_timestamp_minus_one_is_kept(shared_cluster: LocalCluster, writer: str) 
         seen = READERS[name](shared_cluster.bootstrap, topic, 1)[0]
         assert (seen.key, seen.value) == (b"k", b"v")
         assert seen.timestamp == -1, name
+
+
+@pytest.mark.parametrize("timestamp", [-2, 2**63])
+def test_what_is_no_timestamp_is_refused(shared_cluster: LocalCluster, timestamp: int) -> None:
+    topic = shared_cluster.create_topic("no-timestamp" if timestamp < 0 else "late-timestamp")
+    with Producer(shared_cluster.bootstrap) as producer:
+        with pytest.raises(UsageError, match=f"timestamp {timestamp}"):
+            producer.send(topic, b"v", timestamp=timestamp)
+        assert producer.send(topic, b"v").result(20).offset == 0
 
 
 def test_a_topic_with_append_time_takes_the_brokers_clock(shared_cluster: LocalCluster) -> None:

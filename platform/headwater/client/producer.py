@@ -33,7 +33,7 @@ from headwater.client.machines.partitioning import StickyChoice, murmur2
 from headwater.client.machines.producing import IN_FLIGHT_MAX, Batch, PartitionQueue
 from headwater.client.sender import Sender, SenderOptions
 from headwater.errors import ErrorCode, KafkaError, UsageError
-from headwater.records.builder import RECORD_OVERHEAD_MAX_BYTES, BatchBuilder
+from headwater.records.builder import NO_TIMESTAMP, RECORD_OVERHEAD_MAX_BYTES, BatchBuilder
 from headwater.records.compression import Compression
 from headwater.records.record import NO_HEADERS
 
@@ -196,8 +196,8 @@ class Producer:
         route = self._routes.get(topic) or self._find_route(topic)
         if timestamp is None:
             timestamp = self._now_ms()
-        elif not 0 <= timestamp <= TIMESTAMP_MAX:
-            raise UsageError(f"timestamp {timestamp}: give milliseconds since 1970, 0 or more")
+        elif not NO_TIMESTAMP <= timestamp <= TIMESTAMP_MAX:
+            raise UsageError(f"timestamp {timestamp}: give milliseconds since 1970, or -1 for none")
         size = RECORD_OVERHEAD_MAX_BYTES
         if value is not None:
             size += len(value)

@@ -101,7 +101,10 @@ def roll(log: LogState, now_ms: int) -> Segment:
             for file in index_files:
                 file.fsync()
                 file.close()
-            files.write_atomic(path, snapshot)
+            if log.truncations == truncations:
+                files.write_atomic(path, snapshot)
+            if log.truncations != truncations:
+                files.remove(path)  # it may tell of what was cut, also while it was written
             log.finished_flushes.append((truncations, end))
         except OSError as e:
             if not log.is_closed:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.segment import SNAPSHOT_SUFFIX
@@ -55,3 +58,22 @@ def test_retention_removes_all_below_the_new_start() -> None:
     assert log.retain(3000) == 3
     assert min(on_disk(box)) >= log.bases[0]
     assert on_disk(box) == log.snapshots.offsets
+
+
+def test_one_that_is_written_after_a_truncation_tells_of_nothing_cut() -> None:
+    """Found at the next start it would call a batch a duplicate that never was in this log."""
+    box = Box()
+    log = box.log(segment_bytes="600")
+    jobs: list[Callable[[], None]] = []
+    log.context = replace(log.context, offload=jobs.append)
+    while len(log.bases) < 2:
+        write(log, 1)
+    rolled = log.bases[1]
+    log.truncate_to(rolled - 2)
+    for sequence in range(2):
+        log.append_as_leader(batch(producer_id=8, epoch=0, sequence=sequence), 1, 2000)
+    for job in jobs:
+        job()
+    log.fsync_now()
+    assert rolled not in on_disk(box)
+    assert box.crash().producers.entries[7].last_sequence == rolled - 3

@@ -36,7 +36,14 @@ from headwater_broker.replication.fetch_wire import (
     pack_fetch,
     parse_fetch,
 )
-from headwater_broker.replication.follower import FetchSession, Key, Reaction, pause_ms, reaction
+from headwater_broker.replication.follower import (
+    SESSION_ERRORS,
+    FetchSession,
+    Key,
+    Reaction,
+    pause_ms,
+    reaction,
+)
 from headwater_broker.replication.idle import OWN_FETCHER
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Partition
@@ -288,7 +295,6 @@ class Fetcher:
                 self._was_connected = False
                 self._ports.on_peer_gone(self.leader_id)
             raise
-        self._connect_failures = 0
         self._was_connected = True
         self._session.reset()
 
@@ -351,9 +357,10 @@ class Fetcher:
             )
         error = ErrorCode(reply.error_code)
         if not self._session.answered(error, reply.session_id):
-            if error is ErrorCode.UNSUPPORTED_VERSION:
+            if error not in SESSION_ERRORS:
                 raise KafkaError(error, f"broker {self.leader_id} and Fetch v{FETCH_VERSION}")
             return None
+        self._connect_failures = 0
         return reply
 
     # -- what a reply brings

@@ -31,6 +31,16 @@ class SessionPlan(NamedTuple):
     forgotten: list[Key]
 
 
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""Of a whole reply: a full fetch at once is the cure. Any other error it would meet again."""
+
+
 class FetchSession:
     """The client's half of an incremental fetch session (KIP-227)."""
 

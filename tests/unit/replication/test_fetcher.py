@@ -61,6 +61,7 @@ class MemoryLeader:
         self.connections = 0
         self.is_up = True
         self.error: ErrorCode = ErrorCode.NONE
+        self.refusal: ErrorCode = ErrorCode.NONE
         self.moved = asyncio.Event()
         self.told: dict[int, int] = {}
         self.open: set[MemoryConnection] = set()
@@ -87,6 +88,8 @@ class MemoryLeader:
 
     async def answer(self, request: FetchRequest) -> FetchResponse:
         self.requests.append(request)
+        if self.refusal is not ErrorCode.NONE:
+            return FetchResponse(error_code=self.refusal)
         error, session_id = ErrorCode.NONE, request.session_id
         if request.session_epoch == 0:
             self.sessions.pop(session_id, None)
@@ -344,6 +347,19 @@ def test_a_lost_session_is_opened_again() -> None:
         await until(lambda: bool(rig.leader.sessions))
         rig.leader.sessions.clear()
         rig.leader.moved.set()
+        leader.append(make_batch(), -1, 0)
+        await until(lambda: mine.log.log_end_offset == 1)
+
+    run(story)
+
+
+def test_a_leader_that_refuses_whole_fetches_is_asked_ever_more_rarely() -> None:
+    async def story(rig: Rig) -> None:
+        rig.leader.refusal = ErrorCode.UNKNOWN_SERVER_ERROR
+        leader, mine = rig.leader.lead(), rig.follow()
+        await asyncio.sleep(0.3)
+        assert 2 <= len(rig.leader.requests) <= 20
+        rig.leader.refusal = ErrorCode.NONE
         leader.append(make_batch(), -1, 0)
         await until(lambda: mine.log.log_end_offset == 1)
 

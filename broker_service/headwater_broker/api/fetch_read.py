@@ -6,6 +6,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, Principal, ResourceType
+from headwater.records.batch import AT_COMPRESSION, codec_of
 from headwater_broker.api.fetch_frames import MAX_BYTES, FetchFrame
 from headwater_broker.api.fetch_item import FetchItem
 from headwater_broker.api.replica_selector import LEADER, preferred_replica
@@ -17,8 +18,6 @@ from headwater_broker.replication.truncation import EpochEnd
 READ_COMMITTED = 1
 ZSTD_SINCE = 10
 ZSTD = 4
-AT_COMPRESSION = 22
-"""Low byte of a batch's attributes."""
 _READ = Operation.READ
 _TOPIC = ResourceType.TOPIC
 
@@ -250,7 +249,7 @@ def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
 def _refuse_zstd(part: LogSlice) -> None:
     """Clients below Fetch v10 do not know zstd (KIP-110)."""
     head = part.head(AT_COMPRESSION + 1) if part.data is None else part.data
-    if len(head) > AT_COMPRESSION and head[AT_COMPRESSION] & 7 == ZSTD:
+    if len(head) > AT_COMPRESSION and codec_of(head) == ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later"
         )

@@ -14,10 +14,10 @@ of this producer sends the client back for a while, so that it hears from the fo
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode
+from headwater.records.batch import HEADER_BYTES, BatchHeader, read_header
 from headwater_broker.log.producers import (
     BATCHES_KEPT,
     SEQUENCE_MAX,
@@ -33,9 +33,6 @@ FORMER_LEADER_S = 30.0
 """A former leader has answered by then, or the client has given it up (request.timeout.ms)."""
 PLACES_MAX = 1000
 """So many producers and partitions are remembered per connection; the oldest go first."""
-_PRODUCER_AT = 43
-_PRODUCER = struct.Struct(">qhi")
-"""Producer id, epoch, base sequence, where a batch of magic 2 has them."""
 
 _Place = tuple[str | bytes, int, int, int]
 """Topic (name or id), partition, producer id, producer epoch."""
@@ -49,8 +46,7 @@ class _Refused(NamedTuple):
     """So many batches may still have been on their way behind it."""
 
     def is_followed_by(self, sequence: int, now_ms: int) -> bool:
-        behind = (sequence - self.sequence) & SEQUENCE_MAX
-        return 0 < behind <= SEQUENCE_MAX // 2 and now_ms - self.at_ms <= STALE_MS
+        return _is_after(sequence, self.sequence) and now_ms - self.at_ms <= STALE_MS
 
 
 def is_new_here(role: LeaderRole, batch: memoryview, producers: Producers, now_s: float) -> bool:
@@ -58,10 +54,10 @@ def is_new_here(role: LeaderRole, batch: memoryview, producers: Producers, now_s
 
     `now_s`: monotonic. What the producer sent before may then be at the former leader.
     """
-    found = _read("", 0, batch)
-    if found is None or role.epoch_start == 0:
+    header = _idempotent(batch)
+    if header is None or role.epoch_start == 0:
         return False
-    entry = producers.entries.get(found[0][2])
+    entry = producers.entries.get(header.producer_id)
     is_young = role.began is not None and now_s - role.began < FORMER_LEADER_S
     return is_young and (entry is None or entry.last_offset < role.epoch_start)
 
@@ -81,10 +77,11 @@ class RefusedBatches:
         self, topic: str | bytes, partition: int, batch: memoryview, code: ErrorCode, now_ms: int
     ) -> None:
         """`batch` was refused with a code after which it is sent again as it is."""
-        found = _read(topic, partition, batch)
-        if found is None:
+        header = _idempotent(batch)
+        if header is None:
             return
-        place, sequence = found
+        place = (topic, partition, header.producer_id, header.producer_epoch)
+        sequence = header.base_sequence
         known = self._places.get(place)
         if known is not None:
             del self._places[place]
@@ -108,32 +105,32 @@ class RefusedBatches:
 
         The caller refuses `batch` with that code, and notes that, too.
         """
-        found = _read(topic, partition, batch)
-        if found is None:
+        header = _idempotent(batch)
+        if header is None:
             return None
-        place, sequence = found
+        place = (topic, partition, header.producer_id, header.producer_epoch)
         known = self._places.get(place)
         if known is None:
             return None
-        if _leaves_gap(producers, place, sequence) and known.is_followed_by(sequence, now_ms):
+        if _leaves_gap(producers, header) and known.is_followed_by(header.base_sequence, now_ms):
             return known.code
         del self._places[place]
         return None
 
 
-def _read(topic: str | bytes, partition: int, batch: memoryview) -> tuple[_Place, int] | None:
-    if len(batch) < _PRODUCER_AT + _PRODUCER.size:
-        return None
-    producer_id, epoch, sequence = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
-    if producer_id < 0:
-        return None
-    return (topic, partition, producer_id, epoch), sequence
+def _idempotent(batch: memoryview) -> BatchHeader | None:
+    """Its header; None when it has none, or no producer id."""
+    header = read_header(batch) if len(batch) >= HEADER_BYTES else None
+    return None if header is None or header.producer_id < 0 else header
 
 
-def _leaves_gap(producers: Producers, place: _Place, sequence: int) -> bool:
-    _, _, producer_id, epoch = place
-    entry = producers.entries.get(producer_id)
-    if entry is None or entry.epoch != epoch or not entry.batches:
+def _leaves_gap(producers: Producers, header: BatchHeader) -> bool:
+    entry = producers.entries.get(header.producer_id)
+    if entry is None or entry.epoch != header.producer_epoch or not entry.batches:
         return True
-    ahead = (sequence - increment_sequence(entry.last_sequence, 1)) & SEQUENCE_MAX
-    return 0 < ahead <= SEQUENCE_MAX // 2
+    return _is_after(header.base_sequence, increment_sequence(entry.last_sequence, 1))
+
+
+def _is_after(sequence: int, other: int) -> bool:
+    """Sequences wrap around: the nearer way counts."""
+    return 0 < (sequence - other) & SEQUENCE_MAX <= SEQUENCE_MAX // 2

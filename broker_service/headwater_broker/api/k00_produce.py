@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.records.batch import codec_of
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
 from headwater_broker.api.in_sequence import RefusedBatches, is_new_here
 from headwater_broker.api.limits import INTERNAL_TOPICS
@@ -29,8 +30,6 @@ ACKS_LEADER = 1
 FLEXIBLE = 9
 ZSTD_SINCE = 7
 ZSTD = 4
-AT_COMPRESSION = 22
-"""Low byte of a batch's attributes."""
 
 _WRITE = Operation.WRITE
 _TOPIC = ResourceType.TOPIC
@@ -81,7 +80,7 @@ def _produce(
                 or refusal is not None
                 or start < 0
                 or name in INTERNAL_TOPICS
-                or (version < ZSTD_SINCE and view[start + AT_COMPRESSION] & 7 == ZSTD)
+                or (version < ZSTD_SINCE and codec_of(view, start) == ZSTD)
                 or not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name)
             ):
                 row = Row(field, key, name, index)

@@ -24,6 +24,8 @@ AT_LEADER_EPOCH = 12
 AT_MAGIC = 16
 AT_CRC = 17
 AT_ATTRIBUTES = 21
+AT_COMPRESSION = 22
+"""The low byte of the attributes, which holds the codec."""
 AT_LAST_OFFSET_DELTA = 23
 AT_BASE_TIMESTAMP = 27
 AT_MAX_TIMESTAMP = 35
@@ -43,6 +45,11 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
+
+
+def codec_of(view: bytes | bytearray | memoryview, at: int = 0) -> int:
+    """The codec of the batch at `at`. Raises IndexError when the view ends before it."""
+    return view[at + AT_COMPRESSION] & COMPRESSION_MASK
 
 
 class BatchHeader(NamedTuple):

@@ -24,9 +24,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
-from headwater.records.batch import iter_headers
 from headwater.records.builder import BatchBuilder
-from headwater.records.record import check_batch, decode_batch
+from headwater.records.pairs import Latest, fold_latest
 from headwater_broker.coordination.appender import Appender
 from headwater_broker.coordination.decision import (
     Decision,
@@ -378,21 +377,15 @@ class CoordinatorRuntime(Generic[S]):
         have left it; how many records were read.
         """
         offset = count = 0
-        latest: dict[bytes, bytes | None] = {}
+        latest: Latest = {}
         while self._is_current(hosted):
             data = await self._appender.read_from(hosted.partition, hosted.epoch, offset)
             if not data:
                 break
-            view = memoryview(data)
-            for at, header in iter_headers(view):
-                check_batch(view, at, header)
-                if not header.is_control:
-                    for record in decode_batch(view, at, header, offset):
-                        if record.key is not None:
-                            latest.pop(record.key, None)  # in the order of the last ones
-                            latest[record.key] = record.value
-                            count += 1
-                offset = header.next_offset
+            end, found = fold_latest(data, latest)
+            if end is None:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
+            offset, count = end, count + found
             hosted.last_applied = offset - 1
             await asyncio.sleep(0)
         for number, (key, value) in enumerate(latest.items(), 1):

@@ -63,7 +63,11 @@ def encode_record(
     return varint_of(len(body)) + body
 
 
-def _read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], int]:
+def read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    """(headers, next position) of a record, from its count of headers on.
+
+    Raises ValueError, IndexError.
+    """
     count, at = read_varint(data, at)
     if count < 0:
         raise ValueError(f"{count} headers")
@@ -122,7 +126,7 @@ def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> l
             headers: list[tuple[str, bytes | None]] = []
             at += 1
         else:
-            headers, at = _read_headers(data, at)
+            headers, at = read_headers(data, at)
         if at != end:
             raise ValueError(f"record ends at byte {at}, not at {end}")
         offset = base_offset + offset_delta

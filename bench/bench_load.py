@@ -1,0 +1,68 @@
+"""What loading a group coordinator costs: commits of one record each, as consumers write them.
+
+Usage: python bench/bench_load.py [COMMITS]. Prints microseconds a commit, read as keys and values
+(what the broker does) and as whole records (what it did), the best of three of each, by turns.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from headwater.records.batch import iter_headers
+from headwater.records.builder import BatchBuilder
+from headwater.records.pairs import Latest, fold_latest
+from headwater.records.record import check_batch, decode_batch
+from headwater_broker.groups.records import OffsetCommitValue, offset_record
+
+PARTITIONS = 12
+ROUNDS = 3
+START_MS = 1_700_000_000_000
+
+
+def by_records(log: bytes, latest: Latest) -> None:
+    """Every record of every batch, whole."""
+    view = memoryview(log)
+    for at, header in iter_headers(view):
+        check_batch(view, at, header)
+        for record in decode_batch(view, at, header):
+            if record.key is not None:
+                latest.pop(record.key, None)
+                latest[record.key] = record.value
+
+
+def timed(read: Callable[[bytes, Latest], object], log: bytes) -> tuple[float, Latest]:
+    """Seconds, and what was read."""
+    latest: Latest = {}
+    start = time.perf_counter()
+    read(log, latest)
+    return time.perf_counter() - start, latest
+
+
+def main() -> None:
+    commits = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    log = bytearray()
+    for number in range(commits):
+        place = OffsetCommitValue(
+            offset=number, leader_epoch=3, metadata="", commit_timestamp=START_MS + number
+        )
+        record = offset_record("reports", "orders", number % PARTITIONS, place)
+        builder = BatchBuilder()
+        builder.append(place.commit_timestamp, record.key, record.value)
+        log += builder.build(base_offset=number)
+    whole = bytes(log)
+    pairs, records = [], []
+    for _ in range(ROUNDS):
+        seconds, found = timed(fold_latest, whole)
+        pairs.append(seconds / commits * 1e6)
+        seconds, wanted = timed(by_records, whole)
+        records.append(seconds / commits * 1e6)
+        if list(found.items()) != list(wanted.items()):
+            raise SystemExit("the two readings differ")
+    print(f"{commits} commits: {min(pairs):.2f} us each as keys and values, ", end="")
+    print(f"{min(records):.2f} us as whole records, {min(records) / min(pairs):.1f}x")
+
+
+if __name__ == "__main__":
+    main()

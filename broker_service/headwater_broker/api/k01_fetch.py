@@ -28,6 +28,7 @@ from headwater_broker.api.fetch_sessions import (
 from headwater_broker.api.limits import REMOTE_READS_PER_FETCH
 from headwater_broker.api.meters import LATENCY_SAMPLE
 from headwater_broker.api.peer import Peer
+from headwater_broker.api.plain_fetch import answer_plain
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replica_selector import LEADER
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
@@ -47,8 +48,12 @@ def fetch(
     meter = services.meters.fetch
     meter.requests += 1
     started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
-    job = (kind or FetchJob)(peer, parse_fetch(view, at, end, version), version, correlation_id)
-    answer = job.start()
+    answer: Answer = None
+    if kind is None:
+        answer = answer_plain(peer, view, at, end, version, correlation_id)
+    if answer is None:
+        frame = parse_fetch(view, at, end, version)
+        answer = (kind or FetchJob)(peer, frame, version, correlation_id).start()
     if started:
         meter.observe((services.clock.monotonic() - started) * 1000)
     return answer

@@ -198,6 +198,11 @@ class SoloBroker:
         self._update((topic,), states)
         return topic_id
 
+    def delete_topic(self, name: str) -> None:
+        """The controller tells that it is gone."""
+        topic_id = self.view.topics[name].topic_id
+        self._update((TopicState(topic=name, topic_id=topic_id, configs=(), deleted=True),), ())
+
     def _brokers(self) -> tuple[LiveBroker, ...]:
         return tuple(
             LiveBroker(

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+EXIT_FAILED = 1
+"""A command ends so on a failure, or where a check finds a difference."""
+EXIT_USAGE = 2
+"""On bad input."""
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes (protocol guide, "Error codes")."""

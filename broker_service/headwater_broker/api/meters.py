@@ -27,13 +27,18 @@ LATENCY_SAMPLE = 16
 class TopicMeter:
     """One topic's traffic on this broker."""
 
-    __slots__ = ("bytes_in", "bytes_out", "produce_requests", "records_in")
+    __slots__ = ("bytes_in", "bytes_out", "records_in")
 
     def __init__(self) -> None:
         self.bytes_in = 0
         self.bytes_out = 0
         self.records_in = 0
-        self.produce_requests = 0
+
+    def add(self, other: TopicMeter) -> None:
+        """Take over what another has counted."""
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        self.records_in += other.records_in
 
 
 class ApiMeter:
@@ -68,6 +73,7 @@ class Meters:
         "connections",
         "connections_closed_malformed",
         "connections_total",
+        "deleted",
         "fetch",
         "produce",
         "remote_errors",
@@ -76,6 +82,8 @@ class Meters:
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicMeter] = {}
+        self.deleted = TopicMeter()
+        """What topics that are deleted had counted: the broker's totals never step back."""
         self.apis: dict[int, ApiMeter] = {}
         self.connections = 0
         self.connections_total = 0
@@ -90,6 +98,19 @@ class Meters:
         if meter is None:
             meter = self.topics[name] = TopicMeter()
         return meter
+
+    def forget(self, name: str) -> None:
+        """A topic is deleted: it is listed no more."""
+        meter = self.topics.pop(name, None)
+        if meter is not None:
+            self.deleted.add(meter)
+
+    def total(self) -> TopicMeter:
+        """Of all topics since the start."""
+        total = TopicMeter()
+        for meter in (self.deleted, *self.topics.values()):
+            total.add(meter)
+        return total
 
     def api(self, key: int) -> ApiMeter:
         """The meter of an API key, made at first use."""

@@ -8,14 +8,11 @@ import sys
 
 import click
 
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError
 from headwater_broker.node import process
 from headwater_broker.node.config import load
 from headwater_broker.node.lag import MeasuredLoop
 from headwater_broker.node.run import announce_on_stdout, run
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 
 @click.command()

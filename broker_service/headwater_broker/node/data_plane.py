@@ -107,7 +107,7 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         authorizer=parts.authorizer,
         purgatories=purgatories,
         sessions=FetchSessionCache(api.value.fetch_session_slots, parts.clock, parts.entropy),
-        meters=Meters(),
+        meters=build_meters(parts.view),
         warmer=parts.warmer,
         background=Background(),
         quotas=build_quotas(config, parts),
@@ -118,6 +118,18 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         leads=parts.leads,
         cleaner=parts.cleaner,
     )
+
+
+def build_meters(view: ClusterView) -> Meters:
+    """Counters, of topics too, which go with their topics."""
+    meters = Meters()
+
+    def take(change: ViewChange) -> None:
+        for topic in change.deleted:
+            meters.forget(topic)
+
+    view.on_change.append(take)
+    return meters
 
 
 def build_quotas(config: NodeConfig, parts: Parts) -> ClientQuotas:

@@ -145,12 +145,8 @@ class StatusDocument:
         }
 
     def _totals(self) -> _Totals:
-        totals = _Totals(self._clock.monotonic())
-        for meter in self._services().meters.topics.values():
-            totals.bytes_in += meter.bytes_in
-            totals.bytes_out += meter.bytes_out
-            totals.records_in += meter.records_in
-        return totals
+        total = self._services().meters.total()
+        return _Totals(self._clock.monotonic(), total.bytes_in, total.bytes_out, total.records_in)
 
 
 def _topic(topic: TopicView) -> dict[str, Any]:

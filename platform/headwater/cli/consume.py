@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from headwater.cli.options import bootstrap_options, bootstrap_servers, json_option
-from headwater.cli.partitions import INT32_MAX
 from headwater.client.consumer import Consumer
 from headwater.client.values import ConsumerRecord, TopicPartition
 from headwater.errors import UsageError
+from headwater.wire.primitives import INT32_MAX, INT64_MAX
 
 POLL_MS = 200
-INT64_MAX = 2**63 - 1
 
 
 @click.command()

@@ -9,9 +9,7 @@ from headwater.cli.partitions import expand, read_text
 from headwater.client.admin import Admin
 from headwater.client.admin_replicas import ELECTION_TYPES
 from headwater.client.plans import read_partitions
-from headwater.errors import ErrorCode, UsageError
-
-EXIT_FAILED = 1
+from headwater.errors import EXIT_FAILED, ErrorCode, UsageError
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from headwater.cli.moves import name_of
 from headwater.client.admin import Admin
 from headwater.client.plans import Folders, judge_folders, way_back
 from headwater.client.values import LogDirDescription, TopicPartition
@@ -81,4 +82,4 @@ def _by_broker(folders: Folders) -> dict[int, dict[TopicPartition | tuple[str, i
 
 
 def _name(broker_id: int, tp: TopicPartition) -> str:
-    return f"{tp.topic}-{tp.partition} on broker {broker_id}"
+    return f"{name_of(tp)} on broker {broker_id}"

@@ -18,9 +18,8 @@ from headwater.client.values import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
 
-EXIT_FAILED = 1
 DEAD = "Dead"
 STATES = (
     "Stable", "PreparingRebalance", "CompletingRebalance", "Empty", DEAD, "Assigning", "Reconciling"

@@ -15,14 +15,12 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 from headwater import __version__
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError
 from headwater.extras import install_hint
 
 COMMAND_GROUP = "headwater.commands"
 RUNTIME_EXTRA = "spark"
 """Brings everything that any command needs."""
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from headwater.client.admin import Admin
 from headwater.client.values import TopicPartition
 from headwater.errors import UsageError
-
-INT32_MAX = 2**31 - 1
+from headwater.wire.primitives import INT32_MAX
 
 
 def parse_ids(text: str, option: str) -> list[int]:

@@ -37,10 +37,8 @@ from headwater.client.plans import (
 )
 from headwater.client.throttles import throttles
 from headwater.client.values import TopicPartition
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import EXIT_FAILED, HeadwaterError, UsageError
 from headwater.system import SystemEntropy
-
-EXIT_FAILED = 1
 
 
 @click.group()

@@ -11,15 +11,14 @@ from rich.table import Table
 from headwater.cli.assignments import parse_settings
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.cli.partition_filters import FILTERS, Adding, adding_replicas
-from headwater.cli.partitions import INT32_MAX, parse_assignment
+from headwater.cli.partitions import parse_assignment
 from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
 from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
-from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
+from headwater.wire.primitives import INT16_MAX, INT32_MAX
 
 MIN_ISR = "min.insync.replicas"
-EXIT_FAILED = 1
-INT16_MAX = 2**15 - 1
 DEFAULT = -1  # on the wire: the broker's own default
 
 

@@ -20,13 +20,13 @@ from headwater.client.values import (
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
 from headwater.placement import assign, assign_by_rack
+from headwater.wire.primitives import INT32_MAX
 
 Plan = dict[TopicPartition, tuple[int, ...]]
 Folders = dict[tuple[int, TopicPartition], str]
 """(broker, partition) -> the data folder that its replica shall be in."""
 
 PLAN_VERSION = 1
-INT32_MAX = 2**31 - 1
 ANY_FOLDER = "any"
 ROW = '{"topic": "t", "partition": 0, "replicas": [1, 2]}'
 """For messages: what a row is like."""

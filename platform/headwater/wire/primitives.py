@@ -14,6 +14,9 @@ Write = Callable[[bytearray, Any], None]
 Read = Callable[[memoryview, int], tuple[Any, int]]
 
 ZERO_UUID = UUID(int=0)
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 
 DEFAULTS: dict[str, Any] = {
     "bool": False,

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from headwater.errors import KafkaError
 from headwater.ports.metadata_store import Node
+from headwater.wire.primitives import INT32_MAX
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller.config_changes import STAYS_TIERED, check_configs
 from headwater_broker.cluster.controller.loading import StoredTopic
@@ -22,7 +23,6 @@ from headwater_broker.cluster.controller.topic_changes import check_name
 Complain = Callable[[str], None]
 """Takes one line for the log."""
 
-INT32_MAX = 2**31 - 1
 PORT_MAX = 65_535
 FAR_PRODUCER_ID = 2**48
 FAR_STEP = 2**14

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from headwater.cli.moves import name_of
+from headwater.cli.partitions import name_of
 from headwater.client.admin import Admin
 from headwater.client.plans import Folders, judge_folders, way_back
 from headwater.client.values import LogDirDescription, TopicPartition

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headwater.cli.folders import folder_status
+from headwater.cli.partitions import name_of
 from headwater.client.admin import Admin
 from headwater.client.plans import FAILED, IN_PROGRESS, Folders, Plan, current_plan, judge
 from headwater.client.values import TopicDescription, TopicPartition
@@ -17,11 +18,6 @@ from headwater.system import SystemClock
 POLL_S = 0.5
 SETTLE_S = 5.0
 """A broker's metadata may trail the controller: what looks failed is looked at for so long."""
-
-
-def name_of(tp: TopicPartition) -> str:
-    """`topic-0`."""
-    return f"{tp.topic}-{tp.partition}"
 
 
 def topics_of(admin: Admin, plan: Plan) -> list[TopicDescription]:

@@ -11,6 +11,11 @@ from headwater.errors import UsageError
 from headwater.wire.primitives import INT32_MAX
 
 
+def name_of(tp: TopicPartition) -> str:
+    """`topic-0`."""
+    return f"{tp.topic}-{tp.partition}"
+
+
 def parse_ids(text: str, option: str) -> list[int]:
     """`1,2,3`. Raises UsageError."""
     try:

@@ -15,9 +15,9 @@ from headwater.cli.folders import (
     move_folders,
     move_folders_when_there,
 )
-from headwater.cli.moves import follow, name_of, status_of, topics_of
+from headwater.cli.moves import follow, status_of, topics_of
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
-from headwater.cli.partitions import parse_ids, read_text
+from headwater.cli.partitions import name_of, parse_ids, read_text
 from headwater.cli.tables import console, table
 from headwater.cli.throttles import apply_throttles, remove_throttles
 from headwater.client.admin import Admin

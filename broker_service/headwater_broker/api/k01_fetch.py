@@ -322,6 +322,9 @@ class FetchJob(Waiter):
     def _give(self, parts: list[Part]) -> Answer:
         """Into the place that was kept for it, or as this call's answer."""
         if self._reply is not None:
+            for part in parts:
+                if isinstance(part, FilePart):  # others may be parked before it
+                    part.own()
             self._reply.resolve(parts)
             self._let_go()
             return None

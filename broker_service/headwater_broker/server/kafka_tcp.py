@@ -23,7 +23,7 @@ from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedRep
 from headwater_broker.api.services import RequestContext, Services
 from headwater_broker.server import dispatch, throttling
 from headwater_broker.server.dispatch import MALFORMED
-from headwater_broker.server.outbox import Outbox, release_parts
+from headwater_broker.server.outbox import Outbox, own_parts, release_parts
 from headwater_broker.server.turns import Turn
 
 BUFFER_MIN_BYTES = 8 * 1024
@@ -298,6 +298,8 @@ class Connection(asyncio.BufferedProtocol):
         return throttling.handle_raw(self, row, view, body, version, correlation_id, size)
 
     def _append_ready(self, parts: list[Part]) -> None:
+        if self._order:  # it may wait for those before it, longer than its segment is open
+            own_parts(parts)
         reply = ParkedReply(self._reply_ready)
         reply.parts = parts
         self._order.append(reply)

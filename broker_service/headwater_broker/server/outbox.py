@@ -91,7 +91,7 @@ class Outbox:
         self.queued_bytes += sum(_size(part) for part in parts)
         self._drain()
         if self._queue:  # a segment may be closed while its slice waits, and its number reused
-            _own(parts)
+            own_parts(parts)
 
     def pause(self) -> None:
         """The transport's buffer is not empty."""
@@ -216,7 +216,8 @@ def _size(part: Part) -> int:
     return part.size if isinstance(part, FilePart) else len(part)
 
 
-def _own(parts: Sequence[Part]) -> None:
+def own_parts(parts: Iterable[Part]) -> None:
+    """Keep the files of `parts` open until they are sent."""
     for part in parts:
         if isinstance(part, FilePart) and part.size:
             part.own()

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from headwater_broker.cluster.controller import selectors
-from headwater_broker.cluster.controller.events import AlterConfigs, ConfigEdit, ResourceKind
+from headwater_broker.cluster.controller.events import (
+    AlterConfigs,
+    BrokersFound,
+    ConfigEdit,
+    ResourceKind,
+)
 from headwater_broker.cluster.controller.selectors import Case, Choice
 from headwater_broker.cluster.controller.state import Partition
 from unit.cluster.machine_world import World
@@ -49,6 +54,23 @@ def test_the_last_in_sync_loses_its_power_and_an_eligible_one_leads(world: World
     assert shown(world.partition("t")) == (-1, (2,), ())
     world.up(2)
     assert shown(world.partition("t"))[:2] == (2, (2,))
+
+
+@pytest.mark.parametrize("found_by", ["a session's end", "the next controller"])
+def test_who_dies_with_the_leader_stays_in_the_isr(world: World, found_by: str) -> None:
+    world.create("other", (3, 1, 2), min_insync_replicas="2")
+    if found_by == "the next controller":
+        for broker_id in (1, 2, 3):
+            del world.registered[broker_id]
+        world.fail_over()
+        world.handle(BrokersFound({}))
+    else:
+        world.down(1, 2, 3)
+    assert shown(world.partition("t")) == (-1, (1, 2, 3), ())
+    assert shown(world.partition("other")) == (-1, (3, 1, 2), ())
+    world.up(2)
+    assert shown(world.partition("t")) == (2, (2,), (1, 3))
+    assert shown(world.partition("other")) == (2, (2,), (3, 1))
 
 
 def test_an_eligible_one_leads_while_the_last_in_sync_is_away(world: World) -> None:

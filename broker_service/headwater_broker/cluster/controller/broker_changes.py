@@ -42,19 +42,27 @@ def _is_gone(known: Broker, found: Registered | None) -> bool:
 
 
 def _remove(state: ControllerState, changes: Changes, gone: list[int]) -> None:
-    """Dead brokers: their leaderships move, then they leave the ISRs they follow in."""
+    """Dead brokers: their leaderships move, then they leave the ISRs they follow in.
+
+    In this order: while a dead broker still counts as leader, followers that died with it would
+    leave an ISR that they are the last to be found in.
+    """
     for broker_id in gone:
         broker = state.brokers.pop(broker_id)
         broker.registration = None
         state.memories[broker_id] = broker
         state.shutting_down.discard(broker_id)
+    followed = []
     for broker_id in gone:
         for partition in list(state.hosted.get(broker_id, {}).values()):
             _set_offline(partition, broker_id)
             if partition.leader == broker_id:
                 elections.elect(state, changes, partition)
             else:
-                _drop_follower(state, changes, partition, broker_id)
+                followed.append((partition, broker_id))
+    for partition, broker_id in followed:
+        _drop_follower(state, changes, partition, broker_id)
+    for broker_id in gone:
         removals.on_broker_gone(state, changes, broker_id)
 
 

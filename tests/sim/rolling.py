@@ -11,6 +11,8 @@ from sim.world import World
 
 STEP_S = 90.0
 """At most so long until the cluster is whole after a step."""
+CARELESS_STEP_S = 30.0
+"""A cluster that never will be whole need not be looked at for longer."""
 ACKS_PER_STEP = 20
 LOOK_EVERY = 50
 """Turns."""
@@ -26,6 +28,8 @@ PLAN = Plan(
 
 class RollingWorld(World):
     """Up to the next release, and down again; at every step the controller first."""
+
+    step_s = STEP_S
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
         super().__init__(seed, plan)
@@ -57,7 +61,7 @@ class RollingWorld(World):
         broker.release = release
         if self.random.random() < 0.5:
             broker.stop()
-            self.until(STEP_S, lambda: not broker.is_up)
+            self.until(self.step_s, lambda: not broker.is_up)
         else:
             broker.kill("kill -9")
             broker.start_later(DOWN_S)
@@ -72,12 +76,12 @@ class RollingWorld(World):
             is_due = seen % LOOK_EVERY == 0 and self._acks() >= acked + ACKS_PER_STEP
             return is_due and not self.not_joined()
 
-        self.until(STEP_S, done)
+        self.until(self.step_s, done)
         if self.violation is not None:
             return
         missing = self.not_joined()
         if missing or self._acks() < acked + ACKS_PER_STEP:
-            text = f"{STEP_S:.0f} s after {step}: {missing or 'producers stand still'}"
+            text = f"{self.step_s:.0f} s after {step}: {missing or 'producers stand still'}"
             self.broken(ViolationError("RollsOn", text))
             return
         self.note(f"whole after {step}")
@@ -104,6 +108,8 @@ class RollingWorld(World):
 
 class CarelessWorld(RollingWorld):
     """Up to a release that old brokers cannot read."""
+
+    step_s = CARELESS_STEP_S
 
     def next_release(self) -> Release:
         return CarelessRelease()

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import aiokafka
 import confluent_kafka
 import kafka
-from peers import kafka_tool
 
 from headwater import Consumer, Producer
+from integration.jvm_tools import kafka_tool
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

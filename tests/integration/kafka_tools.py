@@ -12,14 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from peers import kafka_tool
-
 from headwater import Consumer, Producer
 from headwater.client.throttles import LEADER_LIST, LEADER_RATE
 from integration import clients
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
+from integration.jvm_tools import kafka_tool
 
 TOOLS = "org.apache.kafka.tools"
 PERF_RECORDS = 20_000

@@ -8,7 +8,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from peers import kafka_tool
 
 from headwater.records.compression import Compression
 from headwater.system import SystemClock, SystemEntropy
@@ -18,6 +17,7 @@ from headwater_broker.log.manager import LogManager
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.node.cleaner_process import CleanerProcesses
 from integration.clients import CODECS
+from integration.jvm_tools import kafka_tool
 from unit.log.compacting import end_transaction, records_batch
 
 pytestmark = pytest.mark.integration

@@ -148,11 +148,11 @@ class GroupCalls:
         async def attempt() -> None:
             node = await self._cluster.coordinator(group)
             connection = await self._cluster.connection(node)
-            reply = await connection.call(
+            reply = await self._cluster.call_over(
+                connection,
                 request,
                 OffsetCommitResponse,
                 version=connection.version_for(OffsetCommitRequest, NAMES_OFFSET_COMMIT_VERSION),
-                timeout_s=self._cluster.options.request_timeout_ms / 1000,
             )
             for topic in reply.topics:
                 for row in topic.partitions:
@@ -256,12 +256,7 @@ async def fetch_group_offsets(
             by_topic.setdefault(tp.topic, []).append(tp.partition)
     by_group = version >= GROUPS_OFFSET_FETCH_VERSION
     request = _offset_fetch_request(group, by_topic, by_group=by_group, stable=require_stable)
-    reply = await connection.call(
-        request,
-        OffsetFetchResponse,
-        version=version,
-        timeout_s=cluster.options.request_timeout_ms / 1000,
-    )
+    reply = await cluster.call_over(connection, request, OffsetFetchResponse, version=version)
     answer = reply.groups[0] if by_group else reply
     if answer.error_code:
         raise kafka_error(answer.error_code, f"offsets of group {group}")

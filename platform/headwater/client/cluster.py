@@ -148,11 +148,14 @@ class Cluster:
         reply_type: type[R],
         *,
         version: int | None = None,
+        timeout_s: float | None = None,
     ) -> R:
-        """Ask over a connection, once a throttle that the broker told there is over (KIP-219)."""
+        """Ask over a connection, once a throttle that the broker told there is over (KIP-219);
+        then wait for `timeout_s`, or request_timeout_ms."""
         while (held_s := connection.held_s) > 0:
             await asyncio.sleep(held_s)
-        timeout_s = self.options.request_timeout_ms / 1000
+        if timeout_s is None:
+            timeout_s = self.options.request_timeout_ms / 1000
         reply = await connection.call(request, reply_type, version=version, timeout_s=timeout_s)
         connection.hold(reply)
         return reply

@@ -126,8 +126,11 @@ class Membership:
         self._seen_counts = self._counts(topics)
         node = await self.coordinator()
         connection = await self._cluster.connection(node, GROUP_LANE)
-        reply = await connection.call(
-            machine.join_request(topics, owned), JoinGroupResponse, timeout_s=self._join_timeout_s
+        reply = await self._cluster.call_over(
+            connection,
+            machine.join_request(topics, owned),
+            JoinGroupResponse,
+            timeout_s=self._join_timeout_s,
         )
         step = machine.on_join(reply)
         if step is not Step.SYNC:
@@ -138,8 +141,11 @@ class Membership:
             await self._cluster.refresh(wanted)
             counts = self._counts(wanted)
             self._seen_counts = {**self._seen_counts, **counts}
-        answer = await connection.call(
-            machine.sync_request(counts), SyncGroupResponse, timeout_s=self._join_timeout_s
+        answer = await self._cluster.call_over(
+            connection,
+            machine.sync_request(counts),
+            SyncGroupResponse,
+            timeout_s=self._join_timeout_s,
         )
         step = machine.on_sync(answer)
         if step is not Step.STABLE:
@@ -172,8 +178,11 @@ class Membership:
     async def _beat_once(self) -> None:
         node = await self.coordinator()
         connection = await self._cluster.connection(node, GROUP_LANE)
-        reply = await connection.call(
-            self.machine.heartbeat_request(), HeartbeatResponse, timeout_s=self._heartbeat_s * 3
+        reply = await self._cluster.call_over(
+            connection,
+            self.machine.heartbeat_request(),
+            HeartbeatResponse,
+            timeout_s=self._heartbeat_s * 3,
         )
         step = self.machine.on_heartbeat(reply.error_code)
         if step is Step.JOIN_AGAIN:
@@ -252,11 +261,8 @@ class Membership:
         node = await self.coordinator()
         connection = await self._cluster.connection(node)
         version = connection.version_for(OffsetCommitRequest, NAMES_COMMIT_VERSION)
-        reply = await connection.call(
-            request,
-            OffsetCommitResponse,
-            version=version,
-            timeout_s=self._cluster.options.request_timeout_ms / 1000,
+        reply = await self._cluster.call_over(
+            connection, request, OffsetCommitResponse, version=version
         )
         for topic in reply.topics:
             for answer in topic.partitions:

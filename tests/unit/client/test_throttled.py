@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from headwater import Admin, Consumer, Producer
 from headwater.client.connection import Connection
 from headwater.client.raw import RawClient
 from headwater.client.values import NewTopic
+from headwater.wire.apis.k11_join_group import JoinGroupResponse
 from headwater.wire.apis.k22_init_producer_id import InitProducerIdResponse
 from whole_cluster import ServedCluster
 
@@ -107,6 +109,26 @@ def test_a_consumer_asks_for_nothing_meanwhile(c: ServedCluster, lost: list[str]
             found += sum(map(len, rows.values()))
     assert throttled(c) >= 1
     assert not lost
+
+
+def test_a_member_of_a_group_sends_nothing_that_would_not_be_read(
+    c: ServedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[tuple[str, float]] = []
+    real = Connection.call
+
+    async def call(self: Connection, request: Any, reply_type: Any, **more: Any) -> Any:
+        times.append((type(request).__name__, time.monotonic()))
+        reply = await real(self, request, reply_type, **more)
+        return replace(reply, throttle_time_ms=300) if reply_type is JoinGroupResponse else reply
+
+    monkeypatch.setattr(Connection, "call", call)
+    with Consumer("t", bootstrap_servers=c.bootstrap, group_id="g") as consumer:
+        while not consumer.assignment():
+            consumer.poll(50)
+    joined = max(at for name, at in times if name == "JoinGroupRequest")
+    synced = next(at for name, at in times if name == "SyncGroupRequest")
+    assert synced - joined >= 0.3
 
 
 def test_a_raw_client_goes_on_after_a_throttle(c: ServedCluster) -> None:

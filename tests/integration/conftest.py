@@ -13,6 +13,7 @@ import pytest
 from headwater.errors import UsageError
 from headwater.local.slots import ClusterSpec, check_ports_free
 from integration.cluster import LocalCluster
+from integration.jvm_tools import SHORT_LIVED_JVM
 
 # Each cluster takes base .. base+300. The range can be moved for runs side by side.
 PORTS_FROM = int(os.environ.get("HEADWATER_TEST_PORTS_FROM", "23000"))
@@ -29,6 +30,10 @@ BASES = [
 ] or [PORTS_FROM]
 
 _bases = itertools.cycle(BASES)
+
+# Spark in processes of their own (`headwater tier run`, the notebook) lives for seconds, too.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)
 
 
 Start = Callable[..., LocalCluster]

@@ -10,9 +10,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import headwater_spark
+from integration.jvm_tools import SHORT_LIVED_JVM
 
-# JVMs that live for a minute: the optimising compiler would cost more than it gives.
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",

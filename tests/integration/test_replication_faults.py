@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from headwater.local import sessions
 from integration.cluster import LocalCluster
-from integration.conftest import Start
+from integration.conftest import Start, next_base_port
 from integration.workload import Report, Workload, read_partition
 
 pytestmark = pytest.mark.integration
@@ -29,8 +30,15 @@ def offline_reason(cluster: LocalCluster, broker_id: int, topic: str) -> str:
     return str(next(r for r in rows if r["topic"] == topic)["partitions"][0]["offline_reason"])
 
 
-def test_three_replicas_hold_the_same_and_consumers_read_it(start_cluster: Start) -> None:
-    cluster = start_cluster(brokers=3)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers for the tests that bring back what they kill."""
+    folder = tmp_path_factory.mktemp("faults")
+    with LocalCluster(folder, next_base_port(folder)) as made:
+        yield made
+
+
+def test_three_replicas_hold_the_same_and_consumers_read_it(cluster: LocalCluster) -> None:
     cluster.create_topic("plain", 3, 3)
     with Workload(cluster.bootstrap, "plain", partitions=3) as load:
         load.wait_acks(200)
@@ -38,8 +46,7 @@ def test_three_replicas_hold_the_same_and_consumers_read_it(start_cluster: Start
     assert load.failures() == []
 
 
-def test_kill_of_a_leader_loses_and_doubles_nothing(start_cluster: Start) -> None:
-    cluster = start_cluster(brokers=3)
+def test_kill_of_a_leader_loses_and_doubles_nothing(cluster: LocalCluster) -> None:
     cluster.create_topic("killed", 3, 3, min_insync_replicas="2")
     gaps = []
     with Workload(cluster.bootstrap, "killed", partitions=3) as load:
@@ -60,8 +67,7 @@ def test_kill_of_a_leader_loses_and_doubles_nothing(start_cluster: Start) -> Non
     assert max(gaps) < RESUME_S, gaps
 
 
-def test_an_emptied_disk_never_wins(start_cluster: Start) -> None:
-    cluster = start_cluster(brokers=3)
+def test_an_emptied_disk_never_wins(cluster: LocalCluster) -> None:
     cluster.create_topic("wiped", 1, 3, min_insync_replicas="1")
     with Workload(cluster.bootstrap, "wiped") as load:
         load.wait_acks(100)
@@ -108,9 +114,8 @@ def test_a_hanging_follower_leaves_the_isr_and_comes_back(start_cluster: Start) 
 
 
 def test_below_min_insync_replicas_writes_are_refused_and_reads_go_on(
-    start_cluster: Start,
+    cluster: LocalCluster,
 ) -> None:
-    cluster = start_cluster(brokers=3)
     cluster.create_topic("short", 1, 3, min_insync_replicas="2")
     with Workload(cluster.bootstrap, "short") as load:
         load.wait_acks(50)
@@ -129,6 +134,7 @@ def test_below_min_insync_replicas_writes_are_refused_and_reads_go_on(
                 cluster.restart(broker_id)
         blocked.wait_acks(20)
     assert len(read_partition(cluster.bootstrap, "short", 0)) == before + len(blocked.acks)
+    cluster.wait_isr("short", 3)
 
 
 def test_peers_close_the_session_of_a_broker_whose_supervisor_does_not(

@@ -12,13 +12,15 @@ from sim.world import World, run
 
 FAILS_FOR_S = 60.0
 """Longer than a world lasts."""
+GONE_S = 15.0
+"""The first folder fails in a second or two: time to move, and the last seconds."""
 LAST_S = 8.0
 CONFIGS = {"min.insync.replicas": "2", "retention.ms": "-1"}
 
 
-def plan(folders: str, **faults: float) -> Plan:
+def plan(folders: str, chaos_s: float = 25.0, **faults: float) -> Plan:
     return Plan(
-        chaos_s=25.0,
+        chaos_s=chaos_s,
         faults={"folder": 1.0, **faults},
         topics={"log": 4},
         topic_configs=CONFIGS,
@@ -48,7 +50,7 @@ def test_partitions_go_on_while_a_folder_is_gone(
 ) -> None:
     """The folder that fails first stays so: whatever was led from it is led elsewhere."""
     monkeypatch.setattr(fate, "FOLDER_S", (FAILS_FOR_S, FAILS_FOR_S))
-    outcome = run(seed, plan=plan(folders), kind=Watched)
+    outcome = run(seed, plan=plan(folders, GONE_S), kind=Watched)
     assert outcome.violation is None, _story(outcome)
     assert outcome.counts == {"folder": 1}
     assert len(Watched.taken_last) == 4

@@ -18,6 +18,7 @@ from headwater.client.control import ControlClient
 from headwater.local import cluster_file, processes
 from headwater.ports.control import ControlUnavailableError
 from integration.cluster import LocalCluster
+from integration.conftest import next_base_port
 
 pytestmark = pytest.mark.integration
 
@@ -63,6 +64,17 @@ def cli(tmp_path: Path, free_base_port: int) -> Iterator[Cli]:
     assert processes.of_cluster(made.directory) == []
 
 
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """One broker that is up, for the tests that leave it so."""
+    folder = tmp_path_factory.mktemp("up")
+    made = Cli(folder / "d", next_base_port(folder))
+    made.up(1)
+    yield made
+    made.run("down")
+    assert processes.of_cluster(made.directory) == []
+
+
 def test_up_status_down(cli: Cli) -> None:
     started = time.monotonic()
     up = cli.up(3)
@@ -99,28 +111,26 @@ def test_data_is_found_again_and_sizes_are_kept(cli: Cli) -> None:
     assert cli.run("topics", "list").stdout.split() == ["kept"]
 
 
-def test_topics_and_configs_change(cli: Cli) -> None:
-    cli.up(1)
-    cli.run("topics", "create", "t", "--config", "retention.ms=1000")
-    cli.run("topics", "create", "t", code=1)
-    cli.run("topics", "create", "t", "--if-not-exists")
-    cli.run("topics", "alter", "t", "--partitions", "3")
-    described = json.loads(cli.run("topics", "describe", "t", "--json").stdout)
+def test_topics_and_configs_change(up: Cli) -> None:
+    up.run("topics", "create", "t", "--config", "retention.ms=1000")
+    up.run("topics", "create", "t", code=1)
+    up.run("topics", "create", "t", "--if-not-exists")
+    up.run("topics", "alter", "t", "--partitions", "3")
+    described = json.loads(up.run("topics", "describe", "t", "--json").stdout)
     assert len(described[0]["partitions"]) == 3
-    cli.run("configs", "alter", "topic", "t", "--set", "segment.ms=5000", "--unset", "retention.ms")
-    shown = json.loads(cli.run("configs", "describe", "topic", "t", "--json").stdout)
+    up.run("configs", "alter", "topic", "t", "--set", "segment.ms=5000", "--unset", "retention.ms")
+    shown = json.loads(up.run("configs", "describe", "topic", "t", "--json").stdout)
     assert shown["segment.ms"]["value"] == "5000"
     assert "retention.ms" not in shown
-    cli.run("topics", "delete", "t")
-    assert cli.run("topics", "list").stdout.split() == []
-    assert "absent" in cli.run("topics", "describe", "absent", code=1).stderr
-    assert "KEY=VALUE" in cli.run("topics", "create", "u", "--config", "x", code=2).stderr
+    up.run("topics", "delete", "t")
+    assert up.run("topics", "list").stdout.split() == []
+    assert "absent" in up.run("topics", "describe", "absent", code=1).stderr
+    assert "KEY=VALUE" in up.run("topics", "create", "u", "--config", "x", code=2).stderr
 
 
-def test_a_second_up_on_the_same_folder_is_refused(cli: Cli) -> None:
-    cli.up(1)
-    assert "a cluster runs in" in cli.run("up", code=2).stderr
-    assert cli.status()["healthy"] is True
+def test_a_second_up_on_the_same_folder_is_refused(up: Cli) -> None:
+    assert "a cluster runs in" in up.run("up", code=2).stderr
+    assert up.status()["healthy"] is True
 
 
 def test_a_port_in_use_is_one_line_with_the_remedy(cli: Cli) -> None:

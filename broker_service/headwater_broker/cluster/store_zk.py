@@ -1,6 +1,7 @@
 """The metadata store over ZooKeeper: the broker's one kazoo user.
 
-kazoo works on threads of its own. Every callback here only posts to the broker's loop. kazoo's
+kazoo works on threads of its own. Every callback here only posts to the broker's loop, which is
+why `LeanHandler` may call it on the thread of the connection. kazoo's
 `transaction().commit()` returns the errors of its operations instead of raising them; `multi` is
 the one place where they become exceptions. Watches of ZooKeeper fire once: each is set again before
 its owner hears of it, so what the owner reads then is covered by the next one.
@@ -36,13 +37,18 @@ from headwater.ports.metadata_store import (
     Set,
     StoreError,
 )
+from headwater_broker.cluster.zk_handler import LeanHandler
 from headwater_broker.cluster.zk_multi_read import MultiRead
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
 FIRE_PAUSE_S = 0.05
-"""Between two notices of one path: setting a watch again lists its children, and a thousand topics
-made one by one would list them a thousand times."""
+FIRE_PAUSE_PER_CHILD_S = 0.0005
+FIRE_PAUSE_MAX_S = 1.0
+"""Between two notices of one path: setting a watch again lists its children, and its owner lists
+them once more. A thousand topics made one by one would list them a thousand times; so the more
+there are the longer is the pause, and listing takes a hundredth of the time whatever their number.
+The first notice after a pause comes at once."""
 
 READS_MAX = 500
 """Nodes per request: its reply, some 150 KB for partitions, may not hold up what comes behind."""
@@ -78,11 +84,14 @@ class ZooKeeperStore:
             hosts=self._hosts,
             timeout=session_timeout_ms / 1000,
             connection_retry=retry,
+            handler=LeanHandler(),
             logger=logging.getLogger("kazoo"),
         )
         self._watches: dict[str, list[Callable[[str], None]]] = {}
         self._armed: dict[tuple[str, str], bool] = {}
         self._next_fire: dict[str, float] = {}
+        self._sizes: dict[str, int] = {}
+        """How many children a watched path had when they were listed for its watch."""
         self._due: set[str] = set()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._state = SessionState.SUSPENDED
@@ -274,8 +283,11 @@ class ZooKeeperStore:
 
     def _on_children(self, path: str, result: Any) -> None:
         # No node, no watch was left: the one on the node tells when it comes.
-        if not result.successful():
+        if result.successful():
+            self._sizes[path] = len(result.value)
+        else:
             self._armed.pop((path, "children"), None)
+            self._sizes.pop(path, None)
 
     def _watcher(self, path: str, kind: str) -> Callable[[WatchedEvent], None]:
         def on_event(_event: WatchedEvent) -> None:
@@ -297,7 +309,8 @@ class ZooKeeperStore:
 
     def _fire(self, path: str) -> None:
         self._due.discard(path)
-        self._next_fire[path] = self._loop.time() + FIRE_PAUSE_S
+        pause = FIRE_PAUSE_S + FIRE_PAUSE_PER_CHILD_S * self._sizes.get(path, 0)
+        self._next_fire[path] = self._loop.time() + min(pause, FIRE_PAUSE_MAX_S)
         if path not in self._watches:
             return
         self._arm(path)

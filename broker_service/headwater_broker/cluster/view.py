@@ -125,7 +125,7 @@ class ClusterView:
             grown[state.topic][state.partition] = state
         for name, partitions in grown.items():
             topics[name] = replace(topics[name], partitions=partitions)
-        self._enter(topics, grown.keys() | {t.topic for t in request.topics})
+        self._enter(topics, grown.keys() | deleted | {t.topic for t in request.topics})
         return ViewChange(
             full=request.full,
             topics=frozenset(grown),
@@ -136,9 +136,9 @@ class ClusterView:
         )
 
     def _enter(self, topics: dict[str, TopicView], touched: Set[str]) -> None:
-        """Hashing an id costs more than all else here: only those of touched topics."""
+        """Hashing ids and comparing names costs more than all else: only of touched topics."""
         by_id = dict(self.topic_by_id)
-        for name in touched | (self.topics.keys() - topics.keys()):
+        for name in touched:
             if (before := self.topics.get(name)) is not None:
                 by_id.pop(before.topic_id, None)
         for name in touched & topics.keys():

@@ -107,3 +107,20 @@ class LogConfig:
         if self.local_retention_bytes == LIKE_TOTAL:
             return self.retention_bytes
         return self.local_retention_bytes
+
+
+class LogConfigs:
+    """Topics' settings over one broker's properties. Most topics have none of their own: these
+    share what was made for the first."""
+
+    def __init__(self, broker: Mapping[str, str]) -> None:
+        self._broker = dict(broker)
+        self._plain: LogConfig | None = None
+
+    def of(self, overrides: Mapping[str, str]) -> LogConfig:
+        """A topic's settings. Raises UsageError."""
+        if overrides:
+            return LogConfig.from_overrides(overrides, self._broker)
+        if self._plain is None:
+            self._plain = LogConfig.from_overrides({}, self._broker)
+        return self._plain

@@ -28,7 +28,7 @@ from headwater_broker.log.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.config import LogConfig, LogConfigs
 from headwater_broker.log.context import (
     PRODUCER_EXPIRATION_MS,
     Disposal,
@@ -82,7 +82,7 @@ class LogManager:
             raise UsageError(f"log.dirs: {dirs!r} must name at least one folder, each once")
         self._files = files
         self._clock = clock
-        self._broker_properties = dict(broker_properties)
+        self._configs = LogConfigs(broker_properties)
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
         self.on_offline = on_offline or (lambda folder, logs: None)
         self.logs: dict[Key, PartitionLog] = {}
@@ -130,7 +130,7 @@ class LogManager:
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """A topic's settings over this broker's defaults. Raises UsageError."""
-        return LogConfig.from_overrides(overrides, self._broker_properties)
+        return self._configs.of(overrides)
 
     def by_folder(self) -> list[tuple[str, bool, list[PartitionLog]]]:
         """(folder, is it online, its logs and future logs) of every data folder, as configured."""
@@ -141,7 +141,7 @@ class LogManager:
 
     def set_broker_properties(self, properties: Mapping[str, str]) -> None:
         """The defaults of topics from now on; `log_config` says what follows for each."""
-        self._broker_properties = dict(properties)
+        self._configs = LogConfigs(properties)
 
     # -- load
 

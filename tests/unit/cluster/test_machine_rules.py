@@ -114,6 +114,38 @@ def test_a_controlled_shutdown_tried_again_stops_nothing_twice(world: World) -> 
     assert [p for u in world.updates for p in u.metadata] == []
 
 
+def test_the_last_brokers_do_not_wait_for_somebody_to_lead_in_their_place(world: World) -> None:
+    world.create("t", (1, 2), (2, 3), (3, 1))
+    events = [
+        ControlledShutdown(100 + b, b, found.epoch) for b, found in sorted(world.registered.items())
+    ]
+    before = {i: world.partition("t", i).leader_epoch for i in range(3)}
+    world.machine.foresee(events)
+    for event in events:
+        world.machine.handle(event)
+    ready = world.machine.take()
+    assert [r.value.remaining for r in ready.replies] == [0, 0, 0]
+    assert ready.writes == ()
+    assert {i: world.partition("t", i).leader_epoch for i in range(3)} == before
+    assert [world.partition("t", i).isr for i in range(3)] == [(1, 2), (2, 3), (3, 1)]
+
+
+def test_who_cannot_hand_over_to_a_broker_that_stays_is_asked_to_wait(world: World) -> None:
+    world.create("t", (1, 2))
+    world.alter_isr(world.partition("t"), (1,))
+    epoch = world.registered[1].epoch
+    assert world.ask(lambda token: ControlledShutdown(token, 1, epoch)).remaining == 1
+    world.down(2)
+    assert world.ask(lambda token: ControlledShutdown(token, 1, epoch)).remaining == 0
+
+
+def test_a_past_life_that_stops_is_not_foreseen(world: World) -> None:
+    world.create("t", (1, 2))
+    epoch = world.registered[1].epoch
+    world.machine.foresee([ControlledShutdown(100, 1, epoch - 1)])
+    assert world.machine.state.shutting_down == set()
+
+
 def test_reassignment_in_two_phases_survives_a_failover(world: World) -> None:
     world.create("t", (1, 2))
     target = {("t", 0): (1, 3)}

@@ -50,5 +50,5 @@ def test_waits_for_sockets_without_an_epoll_for_each(monkeypatch: pytest.MonkeyP
         there.send(b"x")
         assert handler.select([here, there], [], [], 1) == ([here], [], [])
         assert handler.select([], [here], [], 1) == ([], [here], [])
-    with pytest.raises(TypeError):  # as kazoo's own: it takes the connection for lost
+    with pytest.raises(TypeError):
         handler.select([here], [], [], 0)

@@ -124,24 +124,33 @@ def _reassign_disks(state: ControllerState, changes: Changes, fresh: list[int]) 
                 changes.touch(partition)
 
 
+def note_leaving(state: ControllerState, event: ControlledShutdown) -> bool:
+    """From now on this broker is given nothing more to lead; False when another life of it asks."""
+    broker = state.brokers.get(event.broker_id)
+    if broker is None or broker.epoch != event.broker_epoch:
+        return False
+    state.shutting_down.add(event.broker_id)
+    return True
+
+
 def on_controlled_shutdown(
     state: ControllerState, changes: Changes, event: ControlledShutdown
 ) -> None:
     """A broker is about to stop: move its leaderships, take it out of the other ISRs (KIP-380).
 
-    Partitions with one replica cannot move and are not counted, or the broker would never stop.
+    Partitions that nobody else could lead are not counted, or the broker would never stop.
     """
-    broker = state.brokers.get(event.broker_id)
-    if broker is None or broker.epoch != event.broker_epoch:
+    if not note_leaving(state, event):
         stale = ControlledShutdownReply(error_code=ErrorCode.STALE_BROKER_EPOCH, remaining=0)
         changes.reply(Reply(event.token, stale))
         return
     leaving = event.broker_id
-    state.shutting_down.add(leaving)
     remaining = 0
     for partition in list(state.hosted.get(leaving, {}).values()):
         if partition.leader == leaving:
             remaining += not _hand_over(state, changes, partition, leaving)
+        elif partition.leader in state.shutting_down and leaving in partition.isr:
+            continue  # the leader stops, too: who was in sync with it may lead when both are back
         elif partition.leader >= 0 and not _has_left(partition, leaving):
             elections.leave_isr(state, changes, partition, leaving)
             changes.tell(partition)
@@ -161,8 +170,9 @@ def _has_left(partition: Partition, broker_id: int) -> bool:
 def _hand_over(
     state: ControllerState, changes: Changes, partition: Partition, leaving: int
 ) -> bool:
-    """True when it leads no longer, or is the only replica there is."""
-    if len(partition.replicas) == 1:
+    """True when it leads no longer, or no other replica is on a broker that stays."""
+    others = (b for b in partition.replicas if b != leaving)
+    if not any(b in state.brokers and b not in state.shutting_down for b in others):
         return True
     able = elections.may_lead(state, partition)
     choice = selectors.controlled_shutdown(partition.replicas, partition.isr, able, leaving)

@@ -107,6 +107,13 @@ class ControllerMachine:
         """Decide. Errors of a request are its reply; an exception is a defect."""
         _HANDLERS[type(event)](self, event)
 
+    def foresee(self, events: Iterable[Event]) -> None:
+        """These are about to be handled. Of brokers that stop at the same time none hands over to
+        another: thousands of leaderships would move twice, and the second time in vain."""
+        for event in events:
+            if isinstance(event, ControlledShutdown):
+                broker_changes.note_leaving(self.state, event)
+
     def take(self) -> Ready:
         """What the events since the last call decided."""
         ready = self._changes.take()

@@ -221,6 +221,7 @@ class TermOfOffice:
             for path in WATCHED:
                 if path in stale:
                     await self._refresh(machine, path)
+            machine.foresee(self._queue)
             while self._queue:
                 machine.handle(self._queue.popleft())
             await self._carry_out(machine.take())

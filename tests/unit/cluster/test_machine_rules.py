@@ -120,7 +120,8 @@ def test_the_last_brokers_do_not_wait_for_somebody_to_lead_in_their_place(world:
         ControlledShutdown(100 + b, b, found.epoch) for b, found in sorted(world.registered.items())
     ]
     before = {i: world.partition("t", i).leader_epoch for i in range(3)}
-    world.machine.foresee(events)
+    for event in events:
+        world.machine.foresee_leaving(event.broker_id, event.broker_epoch)
     for event in events:
         world.machine.handle(event)
     ready = world.machine.take()
@@ -142,7 +143,7 @@ def test_who_cannot_hand_over_to_a_broker_that_stays_is_asked_to_wait(world: Wor
 def test_a_past_life_that_stops_is_not_foreseen(world: World) -> None:
     world.create("t", (1, 2))
     epoch = world.registered[1].epoch
-    world.machine.foresee([ControlledShutdown(100, 1, epoch - 1)])
+    world.machine.foresee_leaving(1, epoch - 1)
     assert world.machine.state.shutting_down == set()
 
 

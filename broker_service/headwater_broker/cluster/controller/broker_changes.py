@@ -124,12 +124,12 @@ def _reassign_disks(state: ControllerState, changes: Changes, fresh: list[int]) 
                 changes.touch(partition)
 
 
-def note_leaving(state: ControllerState, event: ControlledShutdown) -> bool:
+def note_leaving(state: ControllerState, broker_id: int, broker_epoch: int) -> bool:
     """From now on this broker is given nothing more to lead; False when another life of it asks."""
-    broker = state.brokers.get(event.broker_id)
-    if broker is None or broker.epoch != event.broker_epoch:
+    broker = state.brokers.get(broker_id)
+    if broker is None or broker.epoch != broker_epoch:
         return False
-    state.shutting_down.add(event.broker_id)
+    state.shutting_down.add(broker_id)
     return True
 
 
@@ -140,7 +140,7 @@ def on_controlled_shutdown(
 
     Partitions that nobody else could lead are not counted, or the broker would never stop.
     """
-    if not note_leaving(state, event):
+    if not note_leaving(state, event.broker_id, event.broker_epoch):
         stale = ControlledShutdownReply(error_code=ErrorCode.STALE_BROKER_EPOCH, remaining=0)
         changes.reply(Reply(event.token, stale))
         return

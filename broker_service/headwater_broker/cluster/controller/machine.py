@@ -107,12 +107,10 @@ class ControllerMachine:
         """Decide. Errors of a request are its reply; an exception is a defect."""
         _HANDLERS[type(event)](self, event)
 
-    def foresee(self, events: Iterable[Event]) -> None:
-        """These are about to be handled. Of brokers that stop at the same time none hands over to
-        another: thousands of leaderships would move twice, and the second time in vain."""
-        for event in events:
-            if isinstance(event, ControlledShutdown):
-                broker_changes.note_leaving(self.state, event)
+    def foresee_leaving(self, broker_id: int, broker_epoch: int) -> None:
+        """This broker is about to ask for its shutdown. Of brokers that stop at the same time none
+        hands over to another: thousands of leaderships would move twice, and then in vain."""
+        broker_changes.note_leaving(self.state, broker_id, broker_epoch)
 
     def take(self) -> Ready:
         """What the events since the last call decided."""

@@ -46,6 +46,8 @@ from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller.term import TermOfOffice
 
 RETRY_DELAY_S = 0.1
+LEAVE_GATHER_S = 0.1
+"""Brokers that stop together ask within this time: all are known before the first hands over."""
 RESIGN_TIMEOUT_S = 2.0
 """A store that is away may not keep a broker from stopping: kazoo holds calls until it is back."""
 
@@ -232,6 +234,8 @@ class ControllerService:
         self, request: ControlledShutdownRequest
     ) -> ControlledShutdownReply:
         try:
+            self._active().foresee_leaving(request.broker_id, request.broker_epoch)
+            await asyncio.sleep(LEAVE_GATHER_S)
             reply = await self._active().ask(
                 lambda token: ControlledShutdown(token, request.broker_id, request.broker_epoch)
             )

@@ -128,6 +128,11 @@ class TermOfOffice:
         self._queue.append(event)
         self._wake.set()
 
+    def foresee_leaving(self, broker_id: int, broker_epoch: int) -> None:
+        """See `ControllerMachine.foresee_leaving`."""
+        if self.machine is not None:
+            self.machine.foresee_leaving(broker_id, broker_epoch)
+
     def reconfigure(self, config: ControllerConfig) -> None:
         """These settings count from the next decision on."""
         self._config = config
@@ -221,7 +226,6 @@ class TermOfOffice:
             for path in WATCHED:
                 if path in stale:
                     await self._refresh(machine, path)
-            machine.foresee(self._queue)
             while self._queue:
                 machine.handle(self._queue.popleft())
             await self._carry_out(machine.take())

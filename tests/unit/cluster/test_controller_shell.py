@@ -186,3 +186,25 @@ def test_a_store_that_is_away_does_not_keep_a_broker_from_stopping(
                     await victim.controller.stop()
 
     run(story())
+
+
+def test_brokers_that_stop_together_hand_nothing_over_to_each_other() -> None:
+    async def story() -> None:
+        async with Cluster(3) as cluster:
+            await create(cluster.brokers[1], "t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
+            before = [leader(cluster.brokers[1], "t", i) for i in range(3)]
+            asked = (b.calls.controlled_shutdown() for b in cluster.all())
+            assert await asyncio.gather(*asked) == [0, 0, 0]
+            assert [leader(cluster.brokers[1], "t", i) for i in range(3)] == before == [1, 2, 3]
+
+    run(story())
+
+
+def test_a_broker_that_stops_alone_hands_over() -> None:
+    async def story() -> None:
+        async with Cluster(3) as cluster:
+            await create(cluster.brokers[1], "t", (1, 2), (2, 3))
+            assert await cluster.brokers[2].calls.controlled_shutdown() == 0
+            assert [leader(cluster.brokers[1], "t", i) for i in range(2)] == [1, 3]
+
+    run(story())

@@ -11,6 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 from headwater.local import processes
+from integration.jvm_tools import SHORT_LIVED_JVM
 
 pytestmark = pytest.mark.integration
 
@@ -43,6 +44,10 @@ def test_it_runs(tmp_path: Path, free_base_port: int, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    (tmp_path / "conf").mkdir()
+    options = f"spark.executor.defaultJavaOptions {SHORT_LIVED_JVM}\n"
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(options)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     started = time.monotonic()
     NotebookClient(
         notebook,

@@ -1,20 +1,28 @@
-"""What loading a group coordinator costs: commits of one record each, as consumers write them.
+"""What a start and a failover cost: commits of one record each, as consumers write them.
 
-Usage: python bench/bench_load.py [COMMITS]. Prints microseconds a commit, read as keys and values
-(what the broker does) and as whole records (what it did), the best of three of each, by turns.
+Usage: python bench/bench_load.py [COMMITS]. Prints microseconds a commit: read by a coordinator, as
+keys and values (what it does) and as whole records (what it did), by turns; scanned by a broker that
+was killed. The best of three of each.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from headwater.records.batch import iter_headers
 from headwater.records.builder import BatchBuilder
 from headwater.records.pairs import Latest, fold_latest
 from headwater.records.record import check_batch, decode_batch
+from headwater.system_files import SystemFiles
 from headwater_broker.groups.records import OffsetCommitValue, offset_record
+from headwater_broker.log.config import LogConfig
+from headwater_broker.log.loader import Loader, LoadRequest
+from headwater_broker.log.segment import LOG_SUFFIX, file_name
 
 PARTITIONS = 12
 ROUNDS = 3
@@ -40,6 +48,19 @@ def timed(read: Callable[[bytes, Latest], object], log: bytes) -> tuple[float, L
     return time.perf_counter() - start, latest
 
 
+def scanned(log: bytes) -> float:
+    """Seconds that opening the log takes after a kill."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-load-"))
+    (folder / file_name(0, LOG_SUFFIX)).write_bytes(log)
+    config = LogConfig.from_overrides({})
+    request = LoadRequest(str(folder), config, 0, 0, clean_stop=False, now_ms=START_MS)
+    start = time.perf_counter()
+    Loader(SystemFiles(), request).load()
+    seconds = time.perf_counter() - start
+    shutil.rmtree(folder)
+    return seconds
+
+
 def main() -> None:
     commits = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     log = bytearray()
@@ -62,6 +83,8 @@ def main() -> None:
             raise SystemExit("the two readings differ")
     print(f"{commits} commits: {min(pairs):.2f} us each as keys and values, ", end="")
     print(f"{min(records):.2f} us as whole records, {min(records) / min(pairs):.1f}x")
+    scan = min(scanned(whole) for _ in range(ROUNDS)) / commits * 1e6
+    print(f"scanned after a kill: {scan:.2f} us each")
 
 
 if __name__ == "__main__":

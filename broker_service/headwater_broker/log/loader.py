@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import struct
 from dataclasses import dataclass, field
+
+from crc32c import crc32c
 
 from headwater.ports.files import Files
 from headwater.records.batch import (
+    AT_ATTRIBUTES,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
@@ -49,6 +52,10 @@ from headwater_broker.log.swap import finish_swaps
 logger = logging.getLogger(__name__)
 
 SCAN_CHUNK_BYTES = 1 << 20
+_GOOD = struct.Struct(">qiibI2xi8xqq")
+"""base_offset, batch_length, leader_epoch, magic, crc, last_offset_delta, max_timestamp,
+producer_id."""
+_NOTHING = memoryview(b"")
 
 
 @dataclass(slots=True)
@@ -89,6 +96,8 @@ class Loader:
         self._names = set(files.names(request.folder))
         self._notes: list[str] = []
         self._rebuilt: set[int] = set()
+        self._with_producers: set[int] = set()
+        """Of those rebuilt, the segments that hold batches of idempotent producers."""
         self._epochs = self._load_epochs()
         self._is_gapless = self._load_gapless()
         self._segments: list[Segment] = []
@@ -264,19 +273,14 @@ class Loader:
         """Scan from the first byte, fill the indexes; cut at the first bad batch (True: cut)."""
         segment.reset_indexes()
         self._rebuilt.add(segment.base_offset)
-        interval = self._request.config.index_interval_bytes
-        expected = segment.base_offset
-        position, case = 0, BatchCase.A_END
-        for at, header, case in _judged(segment, expected, checks=checks):
-            position = at
+        position, expected = 0, segment.base_offset
+        while True:
+            position, expected = self._keep_good(segment, position, expected, checks=checks)
+            header, case = _judged(segment, position, expected, checks=checks)
             if case is not BatchCase.H_KEEP or header is None:
                 break
-            if at == 0:
-                segment.first_timestamp = header.max_timestamp
-            segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp, interval)
-            if header.leader_epoch > self._epochs.latest:
-                self._epochs.assign(header.leader_epoch, header.base_offset)
-            expected = header.next_offset
+            self._keep(segment, position, header)
+            position, expected = position + header.size_bytes, header.next_offset
         self._end = expected
         if not case.cuts:
             return False
@@ -284,6 +288,54 @@ class Loader:
         self._note(f"segment {segment.base_offset} byte {position}, {case.value} ({lost} bytes)")
         segment.file.truncate(position)
         return True
+
+    def _keep_good(
+        self, segment: Segment, position: int, expected: int, *, checks: bool
+    ) -> tuple[int, int]:
+        """As far as batches are plainly good (row H) and lie within one read: the position behind
+        them, and the next offset. Whatever is not, `judge_batch` decides.
+
+        After a kill this is what a start takes: a segment may hold millions of batches.
+        """
+        note, interval = segment.note, self._request.config.index_interval_bytes
+        unpack, read_at = _GOOD.unpack_from, segment.file.read_at
+        while chunk := read_at(position, SCAN_CHUNK_BYTES):
+            view, at, last_start = memoryview(chunk), 0, len(chunk) - HEADER_BYTES
+            while at <= last_start:
+                base, length, epoch, magic, crc, delta, timestamp, producer = unpack(chunk, at)
+                size = length + LOG_OVERHEAD_BYTES
+                if (
+                    size < HEADER_BYTES
+                    or at + size > len(chunk)
+                    or magic != MAGIC_V2
+                    or base < expected
+                    or delta < 0
+                    or (checks and crc32c(view[at + AT_ATTRIBUTES : at + size]) != crc)
+                ):
+                    break
+                if position + at == 0:
+                    segment.first_timestamp = timestamp
+                note(position + at, size, base + delta, timestamp, interval)
+                if epoch > self._epochs.latest:
+                    self._epochs.assign(epoch, base)
+                if producer >= 0:
+                    self._with_producers.add(segment.base_offset)
+                expected = base + delta + 1
+                at += size
+            if at == 0:
+                break
+            position += at
+        return position, expected
+
+    def _keep(self, segment: Segment, at: int, header: BatchHeader) -> None:
+        if at == 0:
+            segment.first_timestamp = header.max_timestamp
+        interval = self._request.config.index_interval_bytes
+        segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp, interval)
+        if header.leader_epoch > self._epochs.latest:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0:
+            self._with_producers.add(segment.base_offset)
 
     def _load_producers(self, snapshots: SnapshotFiles) -> Producers:
         """From the newest snapshot that precedes whatever must be indexed again, then replay."""
@@ -297,10 +349,10 @@ class Loader:
     def _replay(self, producers: Producers, start: int) -> None:
         ends = [*(s.base_offset for s in self._segments[1:]), self._end]
         for segment, end in zip(self._segments, ends, strict=True):
-            if end > start:
-                replay_segment(
-                    segment, producers, start, index=segment.base_offset in self._rebuilt
-                )
+            base = segment.base_offset
+            is_rebuilt = base in self._rebuilt
+            if end > start and not (is_rebuilt and base not in self._with_producers):
+                replay_segment(segment, producers, start, index=is_rebuilt)
 
 
 def replay_segment(
@@ -312,44 +364,27 @@ def replay_segment(
             return
         if header.base_offset < start or header.producer_id < 0:
             continue
-        size = header.size_bytes if header.is_control else 0
-        aborted = apply_header(producers, header, segment.batch(position, size))
+        view = segment.batch(position, header.size_bytes) if header.is_control else _NOTHING
+        aborted = apply_header(producers, header, view)
         if aborted is not None and index:
             segment.txn_index.add(aborted)
 
 
 def _judged(
-    segment: Segment, expected: int, *, checks: bool
-) -> Iterator[tuple[int, BatchHeader | None, BatchCase]]:
-    """(position, header, verdict) of each batch; the last one is A or a cut."""
-    size = segment.file.size_bytes
-    at, start, chunk = 0, 0, b""
-    while True:
-        whole_header = size - at >= HEADER_BYTES
-        if whole_header and at + HEADER_BYTES > start + len(chunk):
-            start, chunk = at, segment.file.read_at(at, SCAN_CHUNK_BYTES)
-        header = read_header(chunk, at - start) if whole_header else None
-        sane = header is not None and header.batch_length >= HEADER_BYTES - LOG_OVERHEAD_BYTES
-        whole = header is not None and sane and at + header.size_bytes <= size
-        crc_matches = True
-        if header is not None and whole and checks:
-            if at + header.size_bytes > start + len(chunk):
-                start = at
-                chunk = segment.file.read_at(at, max(SCAN_CHUNK_BYTES, header.size_bytes))
-            crc = _crc(chunk, at - start, header.size_bytes)
-            crc_matches = crc == header.crc
-        rising = header is not None and header.base_offset >= expected
-        rising = rising and header is not None and header.last_offset_delta >= 0
-        known = header is not None and header.magic == MAGIC_V2
-        case = judge_batch(
-            BatchFacts(size > at, whole_header, sane, whole, known, crc_matches, rising)
-        )
-        yield at, header, case
-        if case is not BatchCase.H_KEEP or header is None:
-            return
-        at += header.size_bytes
-        expected = header.next_offset
-
-
-def _crc(chunk: bytes, at: int, size: int) -> int:
-    return compute_crc(memoryview(chunk)[at : at + size], 0, size)
+    segment: Segment, at: int, expected: int, *, checks: bool
+) -> tuple[BatchHeader | None, BatchCase]:
+    """The header, if it is whole, and the verdict on the batch at byte `at`."""
+    left = segment.file.size_bytes - at
+    whole_header = left >= HEADER_BYTES
+    header = read_header(segment.file.read_at(at, HEADER_BYTES)) if whole_header else None
+    sane = header is not None and header.batch_length >= HEADER_BYTES - LOG_OVERHEAD_BYTES
+    whole = header is not None and sane and header.size_bytes <= left
+    crc_matches = True
+    if header is not None and whole and checks:
+        batch = segment.file.read_at(at, header.size_bytes)
+        crc_matches = compute_crc(memoryview(batch), 0, header.size_bytes) == header.crc
+    rising = header is not None and header.base_offset >= expected
+    rising = rising and header is not None and header.last_offset_delta >= 0
+    known = header is not None and header.magic == MAGIC_V2
+    facts = BatchFacts(left > 0, whole_header, sane, whole, known, crc_matches, rising)
+    return header, judge_batch(facts)

@@ -1,8 +1,8 @@
 """What a start and a failover cost: commits of one record each, as consumers write them.
 
 Usage: python bench/bench_load.py [COMMITS]. Prints microseconds a commit: read by a coordinator, as
-keys and values (what it does) and as whole records (what it did), by turns; scanned by a broker that
-was killed. The best of three of each.
+keys and values (what it does) and as whole records (what it did), by turns; scanned at the start of
+a broker that was killed. The best of three of each.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
         record = offset_record("reports", "orders", number % PARTITIONS, place)
         builder = BatchBuilder()
         builder.append(place.commit_timestamp, record.key, record.value)
-        log += builder.build(base_offset=number)
+        log += builder.build(base_offset=number, leader_epoch=0)
     whole = bytes(log)
     pairs, records = [], []
     for _ in range(ROUNDS):

@@ -14,6 +14,7 @@ from headwater_broker.api.limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.api.replies import FilePart, Part
 from headwater_broker.api.services import Services
 from headwater_broker.log.results import LogSlice
+from headwater_broker.replication.partition import Partition
 
 EPOCH_SINCE = 12
 ENDPOINTS_SINCE = 16
@@ -153,25 +154,18 @@ class FetchReply:
         if part.data is not None or not part.size_bytes:
             return part.data or b""
         try:
-            return self._of_file(read, part)
+            assert read.partition is not None
+            return self._of_file(read.partition, part)
         except OSError as error:
             read.lose_disk(error)
             return b""
 
-    def _of_file(self, read: PartitionRead, part: LogSlice) -> Part:
-        fd = part.file.fileno()
-        size, position = part.size_bytes, part.position
-        if fd >= 0:
-            if not _is_hot_tail(read) and self._services.warmer.is_cold(fd, position, size):
-                slice_ = FilePart(fd, position, size).own()
-                self.cold.append(slice_)
-                return slice_
-            if size >= SENDFILE_MIN_BYTES:
-                return FilePart(fd, position, size)
-        data = part.file.read_at(position, size)
-        if len(data) != size:
-            raise OSError(f"{read.name}-{read.item.partition}: {len(data)} bytes of {size} read")
-        return data
+    def _of_file(self, partition: Partition, part: LogSlice) -> Part:
+        found = part_of_file(self._services, partition, part)
+        if found is None:
+            found = FilePart(part.file.fileno(), part.position, part.size_bytes).own()
+            self.cold.append(found)
+        return found
 
     def _file(self, part: FilePart) -> None:
         self._cut()
@@ -239,14 +233,27 @@ def _by_topic(reads: list[PartitionRead]) -> list[tuple[str | bytes, list[Partit
     return groups
 
 
-def _is_hot_tail(read: PartitionRead) -> bool:
+def part_of_file(services: Services, partition: Partition, part: LogSlice) -> Part | None:
+    """The records of a slice, copied when they are few; None when a disk thread must bring them in
+    first. Raises OSError."""
+    file, position, size = part.file, part.position, part.size_bytes
+    fd = file.fileno()
+    if fd >= 0:
+        if not _is_hot_tail(partition, part) and services.warmer.is_cold(fd, position, size):
+            return None
+        if size >= SENDFILE_MIN_BYTES:
+            return FilePart(fd, position, size)
+    data = file.read_at(position, size)
+    if len(data) != size:
+        where = f"{partition.topic}-{partition.partition}"
+        raise OSError(f"{where}: {len(data)} bytes of {size} read")
+    return data
+
+
+def _is_hot_tail(partition: Partition, part: LogSlice) -> bool:
     """The end of the open segment was written a moment ago: no probe needed."""
-    file, partition = read.slice.file, read.partition
-    return (
-        partition is not None
-        and file is partition.log.active.file
-        and file.size_bytes - read.slice.position <= HOT_TAIL_BYTES
-    )
+    file = part.file
+    return file is partition.log.active.file and file.size_bytes - part.position <= HOT_TAIL_BYTES
 
 
 _WRITE_STRING = primitive_writer("string", compact=True, nullable=False)

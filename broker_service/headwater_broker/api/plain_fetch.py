@@ -1,9 +1,9 @@
 """The commonest small fetch, answered in one go: a consumer without a session asks for one
 partition of this leader, and records are there.
 
-It costs half of what `FetchJob` does, which sessions, followers, racks, waiting, several partitions
-and every error need. Whatever is not plain is left to that: None is returned, and nothing has been
-changed or counted. A test holds each reply against `FetchJob`'s, byte for byte.
+It costs a quarter less CPU than by way of `FetchJob`, whose steps sessions, followers, racks,
+waiting, several partitions and every error need. Whatever is not plain is left to that: None is
+returned, and nothing has been counted. A test holds each reply against `FetchJob`'s, byte for byte.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from headwater.records.batch import codec_of
 from headwater.wire.primitives import write_uvarint
 from headwater_broker.api.fetch_frames import FLEXIBLE, ID_BYTES, RACK_SINCE, TOPIC_IDS_SINCE
 from headwater_broker.api.fetch_read import ZSTD, ZSTD_SINCE
-from headwater_broker.api.limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
+from headwater_broker.api.fetch_replies import part_of_file
+from headwater_broker.api.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from headwater_broker.api.peer import Peer
 from headwater_broker.api.replica_selector import LEADER
 from headwater_broker.api.replies import FilePart, Part
 from headwater_broker.api.services import Services
-from headwater_broker.log.results import LogSlice
 from headwater_broker.replication.partition import Partition
 
 CONSUMER = -1
-SESSIONLESS = (0, -1)
+SESSIONLESS = (NO_SESSION, FINAL_EPOCH)
 """Session id and epoch of a full fetch that opens no session (KIP-227)."""
 ANY_EPOCH = -1
 
@@ -122,7 +122,7 @@ def _records(
         stable = partition.last_stable_offset
         if asked.isolation and partition.log.aborted_transactions(asked.offset, stable):
             return None
-        payload = part.data if part.data is not None else _of_file(services, partition, part)
+        payload = part.data if part.data is not None else part_of_file(services, partition, part)
     except (KafkaError, OSError):
         return None  # it is read again by FetchJob, which tells what failed
     if payload is None or (
@@ -130,20 +130,6 @@ def _records(
     ):
         return None
     return size, payload
-
-
-def _of_file(services: Services, partition: Partition, part: LogSlice) -> Part | None:
-    """As `FetchReply` reads a slice, but for a cold one. Raises OSError."""
-    file, position, size, _, _ = part
-    fd = file.fileno()
-    if fd >= 0:
-        is_tail = file is partition.log.active.file and file.size_bytes - position <= HOT_TAIL_BYTES
-        if not is_tail and services.warmer.is_cold(fd, position, size):
-            return None
-        if size >= SENDFILE_MIN_BYTES:
-            return FilePart(fd, position, size)
-    data = file.read_at(position, size)
-    return data if len(data) == size else None
 
 
 def _parse(view: memoryview, at: int, end: int, version: int) -> _Asked | None:

@@ -273,14 +273,15 @@ class Loader:
         """Scan from the first byte, fill the indexes; cut at the first bad batch (True: cut)."""
         segment.reset_indexes()
         self._rebuilt.add(segment.base_offset)
-        position, expected = 0, segment.base_offset
+        position, expected, read_bytes = 0, segment.base_offset, SCAN_CHUNK_BYTES
         while True:
-            position, expected = self._keep_good(segment, position, expected, checks=checks)
+            position, expected = self._keep_good(
+                segment, position, expected, read_bytes, checks=checks
+            )
             header, case = _judged(segment, position, expected, checks=checks)
             if case is not BatchCase.H_KEEP or header is None:
                 break
-            self._keep(segment, position, header)
-            position, expected = position + header.size_bytes, header.next_offset
+            read_bytes = max(SCAN_CHUNK_BYTES, header.size_bytes)  # good, and larger than one read
         self._end = expected
         if not case.cuts:
             return False
@@ -290,16 +291,16 @@ class Loader:
         return True
 
     def _keep_good(
-        self, segment: Segment, position: int, expected: int, *, checks: bool
+        self, segment: Segment, position: int, expected: int, read_bytes: int, *, checks: bool
     ) -> tuple[int, int]:
-        """As far as batches are plainly good (row H) and lie within one read: the position behind
-        them, and the next offset. Whatever is not, `judge_batch` decides.
+        """As far as batches are good (row H of `judge_batch`) and lie within one read: the position
+        behind them, and the next offset. Whatever is not, `_judged` names.
 
         After a kill this is what a start takes: a segment may hold millions of batches.
         """
         note, interval = segment.note, self._request.config.index_interval_bytes
         unpack, read_at = _GOOD.unpack_from, segment.file.read_at
-        while chunk := read_at(position, SCAN_CHUNK_BYTES):
+        while chunk := read_at(position, read_bytes):
             view, at, last_start = memoryview(chunk), 0, len(chunk) - HEADER_BYTES
             while at <= last_start:
                 base, length, epoch, magic, crc, delta, timestamp, producer = unpack(chunk, at)
@@ -326,16 +327,6 @@ class Loader:
                 break
             position += at
         return position, expected
-
-    def _keep(self, segment: Segment, at: int, header: BatchHeader) -> None:
-        if at == 0:
-            segment.first_timestamp = header.max_timestamp
-        interval = self._request.config.index_interval_bytes
-        segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp, interval)
-        if header.leader_epoch > self._epochs.latest:
-            self._epochs.assign(header.leader_epoch, header.base_offset)
-        if header.producer_id >= 0:
-            self._with_producers.add(segment.base_offset)
 
     def _load_producers(self, snapshots: SnapshotFiles) -> Producers:
         """From the newest snapshot that precedes whatever must be indexed again, then replay."""

@@ -1,7 +1,7 @@
 """Keys and values of whole batches, and nothing else: what a table kept in a log is loaded from.
 
 A coordinator loads hundreds of thousands of records while its clients wait. Read as `Record`s, and
-each batch by way of a `BatchHeader`, they cost four times as much.
+each batch by way of a `BatchHeader`, they cost some three times as much (`bench/bench_load.py`).
 """
 
 from __future__ import annotations

@@ -54,6 +54,8 @@ class Findings:
     commits: int = 0
     read: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Records given, by client (a group's members count as the group)."""
+    stood_still: list[str] = field(default_factory=list)
+    """Clients of librdkafka whose main thread stopped (`soak.pulse`): no fault of a broker."""
 
     def kinds(self) -> dict[str, int]:
         """Anomalies by class."""
@@ -153,6 +155,9 @@ class _Checker:
 
     def _on_thrown(self, line: int, event: Event) -> None:
         self.tell("thrown off", f"{event['c']}: {event['why']}", (line,))
+
+    def _on_stood_still(self, line: int, event: Event) -> None:
+        self.found.stood_still.append(event["c"])
 
     def _on_stuck(self, line: int, event: Event) -> None:
         self.tell("stuck", event["why"], (line,))

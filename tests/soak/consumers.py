@@ -19,6 +19,7 @@ from headwater import Consumer, TopicPartition
 from headwater.errors import HeadwaterError
 from soak.history import History, decode
 from soak.producers import LOG_LEVEL
+from soak.pulse import Pulse, StoodStillError, closing, with_pulse
 
 POLL_S = 0.2
 ROWS_MAX = 500
@@ -68,11 +69,15 @@ class Reader(threading.Thread):
         self.stopping = threading.Event()
         self.reached = [-1] * partitions
         """The highest offset given so far, by partition."""
+        self.pulse = Pulse(set())
+        """Of librdkafka's main thread, where there is one."""
 
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
                 self.live()
+            except StoodStillError:
+                self.stood_still()  # what another client, in its place, is given is judged
             except (KafkaException, HeadwaterError, OSError) as error:
                 self.told(error)
                 self.stopping.wait(RETRY_S)
@@ -80,6 +85,16 @@ class Reader(threading.Thread):
     def live(self) -> None:
         """One consumer from its start to its end."""
         raise NotImplementedError
+
+    def client(self, settings: dict[str, object]) -> ConfluentConsumer:
+        """A consumer of librdkafka; its pulse is watched from here on."""
+        settings = CONFLUENT_SETTINGS | {"bootstrap.servers": self.bootstrap} | settings
+        consumer, self.pulse = with_pulse(lambda: ConfluentConsumer(settings))
+        return consumer
+
+    def stood_still(self) -> None:
+        """Record that the client is at fault, by what its own thread does."""
+        self.history.add("stood_still", c=self.name)
 
     def told(self, error: Exception) -> None:
         """An error of poll: those that no correct broker gives are recorded."""
@@ -117,22 +132,13 @@ class ConfluentReader(Reader):
     """librdkafka by assignment: every partition from its start."""
 
     def live(self) -> None:
-        consumer = ConfluentConsumer(
-            CONFLUENT_SETTINGS
-            | {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": self.name,
-                "auto.offset.reset": "error",
-            }
-        )
-        places = [ConfluentPartition(self.topic, p, 0) for p in range(self.partitions)]
-        self.assigned(range(self.partitions))
-        consumer.assign(places)
-        try:
+        consumer = self.client({"group.id": self.name, "auto.offset.reset": "error"})
+        with closing(consumer):
+            self.assigned(range(self.partitions))
+            consumer.assign([ConfluentPartition(self.topic, p, 0) for p in range(self.partitions)])
             while not self.stopping.is_set():
                 self.polled(rows_of(consumer.consume(ROWS_MAX, POLL_S), self.told))
-        finally:
-            consumer.close()
+                self.pulse.check()
 
 
 class SdkReader(Reader):
@@ -172,16 +178,13 @@ class ConfluentMember(Member):
     """librdkafka in a group."""
 
     def live(self) -> None:
-        consumer = ConfluentConsumer(
-            CONFLUENT_SETTINGS
-            | {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": self.group,
-                "session.timeout.ms": GROUP_SESSION_MS,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
-                "auto.offset.reset": "earliest",
-            }
-        )
+        settings = {
+            "group.id": self.group,
+            "session.timeout.ms": GROUP_SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "auto.offset.reset": "earliest",
+        }
+        consumer = self.client(settings)
         rows: Rows = {}
 
         def process() -> None:
@@ -198,19 +201,18 @@ class ConfluentMember(Member):
             self.polled(dict(rows))  # read, but not ours to commit any more
             rows.clear()
 
-        consumer.subscribe(
-            [self.topic],
-            on_assign=lambda _c, places: self.assigned(tp.partition for tp in places),
-            on_revoke=lambda _c, _places: process(),
-            on_lost=lost,
-        )
         goes_on = self.life()
-        try:
+        with closing(consumer):
+            consumer.subscribe(
+                [self.topic],
+                on_assign=lambda _c, places: self.assigned(tp.partition for tp in places),
+                on_revoke=lambda _c, _places: process(),
+                on_lost=lost,
+            )
             while goes_on():
                 self._gather(consumer, rows)
                 process()
-        finally:
-            consumer.close()
+                self.pulse.check()
 
     def _gather(self, consumer: ConfluentConsumer, rows: Rows) -> None:
         """One message at a time: a rebalance in between must find what was read so far."""

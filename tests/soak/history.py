@@ -17,6 +17,7 @@ partition, `v` a value's identity, `o` an offset, `x` a transaction.
 | replica | p b bytes sha | what a broker's disk holds of a partition at the end |
 | fault | what | an injection or a healing |
 | stuck | why | the cluster or a client did not go on within its limit |
+| stood_still | c | a client of librdkafka whose own main thread no longer ran |
 """
 
 from __future__ import annotations

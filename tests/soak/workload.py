@@ -81,7 +81,11 @@ class Load:
         deadline = time.monotonic() + FLUSH_S + 10
         for client in clients:
             client.join(max(0.0, deadline - time.monotonic()))
-            if client.is_alive():
+            if not client.is_alive():
+                continue
+            if isinstance(client, Reader) and client.pulse.has_stopped():
+                client.stood_still()  # in commit() or close(), which never return then
+            else:
                 self.history.add("stuck", why=f"{client.name} does not end")
 
     def _read_all(self, partition: int) -> int:

@@ -243,6 +243,11 @@ def test_thrown_off_and_stuck() -> None:
     only(Told().add("stuck", why="no writes").judged(), "stuck")
 
 
+def test_a_client_that_stood_still_is_told_and_is_no_anomaly() -> None:
+    findings = Told().add("stood_still", c="reader").judged()
+    assert (findings.stood_still, findings.anomalies) == (["reader"], [])
+
+
 def test_a_value_tells_when_its_bytes_were_changed() -> None:
     whole = encode("p:3:17")
     assert decode(whole) == "p:3:17"

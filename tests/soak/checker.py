@@ -113,6 +113,8 @@ class _Checker:
         self.at: dict[Place, tuple[str, int]] = {}
         self.final: dict[int, list[int]] = {}
         self.log: dict[str, tuple[Place, int]] = {}
+        self.copies: dict[str, list[Place]] = {}
+        """Every place of a value that has several."""
         self.txn_of: dict[str, str] = {}
         self.ends: dict[str, tuple[str, int]] = {}
         self.readers: dict[tuple[str, int], _Reader] = defaultdict(_Reader)
@@ -229,6 +231,7 @@ class _Checker:
                 (other, at), there = twin
                 what = f"{value} is at {other}:{at} and at {partition}:{offset}"
                 self.tell("duplicate", what, (there, line), at, offset)
+                self.copies.setdefault(value, [twin[0]]).append((partition, offset))
                 continue
             self.log[value] = ((partition, offset), line)
             self._in_order(line, partition, offset, value, order)
@@ -256,6 +259,7 @@ class _Checker:
             if is_promised and value not in self.log and place[0] in self.final:
                 what = f"{value}, acknowledged at {place[0]}:{place[1]}, is not in the log"
                 self.tell("lost write", what, (self.sends.get(value, line), line), value)
+            self._stands_where_acked(value, place, line)
         for value, line in self.seen.items():
             if value not in self.log and value not in self.acks and self.final:
                 self.tell("vanished read", f"{value} was read, and is gone", (line,), value)
@@ -266,6 +270,18 @@ class _Checker:
         self._transactions()
         self._skipped()
         self.found.anomalies += self.commits.lost(self.final)
+
+    def _stands_where_acked(self, value: str, place: Place, line: int) -> None:
+        there = self.log.get(value)
+        if there is None or place[1] < 0 or place in self.copies.get(value, there[:1]):
+            return
+        offsets = self.final.get(place[0], [])
+        at = bisect_left(offsets, place[1])
+        if at < len(offsets) and offsets[at] == place[1]:
+            return  # another value stands there: told already
+        where = f"{there[0][0]}:{there[0][1]}"
+        what = f"{value} was acknowledged at {place[0]}:{place[1]}, and is at {where}"
+        self.tell("inconsistent offset", what, (line, there[1]), place[1], value, there[0][1])
 
     def _transactions(self) -> None:
         members: dict[str, list[str]] = defaultdict(list)

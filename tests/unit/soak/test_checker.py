@@ -129,6 +129,21 @@ def test_inconsistent_offset_between_ack_and_log() -> None:
     assert findings.kinds()["reordered"] == 1
 
 
+@pytest.mark.parametrize("partition", [0, 1])
+def test_inconsistent_offset_of_an_ack_at_a_place_that_the_log_lacks(partition: int) -> None:
+    """Nobody else is at 0:7, so only the value's own place tells."""
+    told = Told().send(A).ack(A, 7 - 7 * partition)
+    told.add("final", p=1 - partition, rows=[]).add("final", p=partition, rows=[[0, A]])
+    found = only(told.judged(), "inconsistent offset")
+    assert found.what == f"a:0:0 was acknowledged at 0:{7 - 7 * partition}, and is at {partition}:0"
+    assert found.lines == (1, 3), "its ack and the log"
+
+
+def test_an_ack_of_either_copy_of_a_duplicate_is_no_second_anomaly() -> None:
+    told = Told().send(A, B).ack(A, 2).ack(B, 1)
+    only(told.final((0, A), (1, B), (2, A)).judged(), "duplicate")
+
+
 @pytest.mark.parametrize("second", [0, 1])
 def test_non_monotonic_poll(second: int) -> None:
     told = three_acked().assign("r").poll("r", *LOG[:2]).poll("r", LOG[second])

@@ -306,6 +306,10 @@ class Transport(asyncio.Transport):
             self._send(None)
             self._end(None)
 
+    def get_write_buffer_size(self) -> int:
+        """As asyncio's: what is written is with the kernel."""
+        return 0
+
     def abort(self) -> None:
         if self.is_closed:
             return

@@ -98,6 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         self.is_exempt = False
         self.refused: RefusedBatches | None = None
         self.last_active_tick = server.tick
+        """The sweep in which bytes came or went last."""
+        self._unsent_bytes = 0
         self._rows = server.rows
         self._buffer = bytearray(BUFFER_MIN_BYTES)
         self._view = memoryview(self._buffer)
@@ -202,8 +204,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._filled == 0 and len(self._buffer) > BUFFER_MIN_BYTES and not self._closed:
             self._resize(BUFFER_MIN_BYTES)
 
+    def look_at_outbox(self) -> None:
+        """A peer that reads what waits for it is not idle (the listener's sweep calls this)."""
+        unsent = self._outbox.unsent_bytes
+        if unsent != self._unsent_bytes:
+            self._unsent_bytes = unsent
+            self.last_active_tick = self.server.tick
+
+    def close_idle(self) -> None:
+        """Nothing came or went for too long: what the peer has not read by now stays unsent."""
+        self._close("idle", level=logging.DEBUG)
+        self._transport.abort()
+
     def close(self, reason: str) -> None:
-        """Close for `reason` (idle, shutdown): what is with the transport still goes out."""
+        """Close for `reason` (shutdown, a bug): what is with the transport still goes out."""
         self._close(reason, level=logging.DEBUG)
 
     # --- requests -----------------------------------------------------------------------------
@@ -393,6 +407,7 @@ class Connection(asyncio.BufferedProtocol):
                 data = b"".join(out) if len(out) > 1 else out[0]
                 out.clear()
                 self._outbox.push_bytes(data)
+                self.last_active_tick = self.server.tick
         else:
             parts: list[Part] = [*out]
             out.clear()
@@ -400,6 +415,7 @@ class Connection(asyncio.BufferedProtocol):
                 parts.extend(order.popleft().parts or ())
             if parts:
                 self._outbox.push(parts)
+                self.last_active_tick = self.server.tick
         if self._outbox.is_full:
             self._set_hold(HOLD_WRITE)
 

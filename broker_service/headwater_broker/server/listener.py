@@ -213,9 +213,10 @@ class Listener:
         """Close connections without traffic for connections.max.idle.ms; shrink quiet buffers."""
         self.tick += 1
         for connection in list(self._connections):
+            connection.look_at_outbox()
             age = self.tick - connection.last_active_tick
             if age > self._idle_ticks and not connection.in_flight:
-                connection.close("idle")
+                connection.close_idle()
             elif age == 1 or age == 2:
                 connection.shrink_when_quiet()
         self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)

@@ -75,6 +75,11 @@ class Outbox:
         """True when everything is with the kernel."""
         return not self._queue and not self.congested
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the kernel has not taken yet."""
+        return self.queued_bytes + self._transport.get_write_buffer_size()
+
     def push_bytes(self, data: bytes) -> None:
         """Write `data` after everything before it."""
         if self._queue or self.congested or self.closed:

@@ -15,10 +15,12 @@ from headwater.wire.apis.k01_fetch import PartitionData
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
 from headwater.wire.framing import encode_request
+from headwater.wire.schema import Message
 from headwater_broker.node.data_plane import build_listener
+from headwater_broker.server.kafka_tcp import Connection as ServedConnection
 from headwater_broker.server.listener import connection_overrides
 from solo_broker import SoloBroker
-from unit.server.test_data_plane import batch, fetch, produce, serve
+from unit.server.test_data_plane import batch, fetch, fetch_request, produce, serve
 
 
 def buffers(folder: Path, **properties: str) -> list[int]:
@@ -142,6 +144,83 @@ def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> 
                 connection.close()
 
     asyncio.run(run())
+
+
+def test_a_parked_reply_that_came_late_leaves_time_to_ask_again(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        waiting = await open_connection("127.0.0.1", broker.port)
+        parked = asyncio.create_task(fetch(waiting, "t", 0, max_wait_ms=2**31 - 1))
+        while not broker.services.purgatories.fetch.parked:
+            await asyncio.sleep(0)
+        for _ in range(broker.listener._idle_ticks + 1):
+            assert not await closed(c)
+            broker.listener._sweep()
+        await produce(c, "t", batch())
+        await parked
+        for _ in range(broker.listener._idle_ticks):
+            assert not await closed(c)
+            broker.listener._sweep()
+        assert waiting.is_open
+        assert not await closed(waiting)
+        waiting.close()
+
+    serve(tmp_path, scenario)
+
+
+SLOW = {"socket_send_buffer_bytes": "30000", "connections_max_idle_ms": "100000"}
+"""Little is with the kernel; the idle time is ten sweeps."""
+
+
+async def ask_and_not_read(
+    broker: SoloBroker, request: Message, version: int, times: int = 1
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, ServedConnection]:
+    """A client whose replies are too much for the kernel; its connection as the broker sees it."""
+    known = set(broker.listener._connections)
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1 << 14)
+    body = encode_request(request, version, 1, None)
+    writer.write((len(body).to_bytes(4, "big") + body) * times)
+    while not (new := set(broker.listener._connections) - known):
+        await asyncio.sleep(0)
+    (served,) = new
+    while not served._outbox.unsent_bytes:
+        await asyncio.sleep(0)
+    return reader, writer, served
+
+
+def test_a_slow_reader_is_not_idle(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        for _ in range(4):
+            await produce(c, "t", batch(1000, 1000))
+        request = fetch_request("t", 0, partition_max_bytes=50 << 20)
+        reader, writer, served = await ask_and_not_read(broker, request, 11)
+        left = int.from_bytes(await reader.readexactly(4), "big")
+        sweeps = 0
+        while before := served._outbox.unsent_bytes:
+            while served._outbox.unsent_bytes == before:
+                left -= len(await reader.readexactly(min(left, 1 << 14)))
+            broker.listener._sweep()
+            sweeps += 1
+        assert sweeps > 2 * broker.listener._idle_ticks
+        assert len(await reader.readexactly(left)) == left
+        writer.close()
+
+    serve(tmp_path, scenario, **SLOW)
+
+
+def test_a_reader_that_stands_still_is_idle(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        _, writer, served = await ask_and_not_read(broker, ApiVersionsRequest(), 0, 10_000)
+        sweeps = 0
+        while served in broker.listener._connections:
+            assert not await closed(c)
+            broker.listener._sweep()
+            sweeps += 1
+        assert sweeps > broker.listener._idle_ticks
+        writer.close()
+
+    serve(tmp_path, scenario, **SLOW)
 
 
 def test_no_more_is_read_while_too_many_requests_are_in_flight(tmp_path: Path) -> None:

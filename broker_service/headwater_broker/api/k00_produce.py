@@ -296,6 +296,11 @@ class ParkedProduce(Waiter):
         """Which partitions did not make it is told one by one."""
         self._resolve()
 
+    def fail(self, error: Exception) -> None:
+        """The producer learns it from its connection, and asks again."""
+        self._rows = []
+        self._peer.close(f"internal error: {error!r}")
+
     def _give_up(self) -> None:
         """The connection is lost: the records stay, nobody waits for their replication."""
         if self._peer.services.purgatories.produce.complete(self):

@@ -160,6 +160,11 @@ class FetchJob(Waiter):
             )  # fmt: skip
         self._answer(reads)
 
+    def fail(self, error: Exception) -> None:
+        """The consumer learns it from its connection, and asks again."""
+        self._let_go()
+        self._peer.close(f"internal error: {error!r}")
+
     # --- sessions -----------------------------------------------------------------------------
 
     def _may_replicate(self) -> bool:

@@ -34,5 +34,9 @@ class Peer(Protocol):
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end on the loop."""
+        """Run `work` to its end on the loop; an error that it lets out closes the connection."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """A reply cannot be given, so nothing behind it can: what came before still goes out."""
         ...

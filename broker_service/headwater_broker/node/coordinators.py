@@ -116,11 +116,15 @@ class _Committed(Waiter):
         detail = f"{self._led!r}: offset {self._offset} is not replicated yet"
         self._resolve(KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
 
+    def fail(self, error: Exception) -> None:
+        """Whoever awaits it hears."""
+        self._resolve(error)
+
     def _settle(self, error: KafkaError | None) -> None:
         if self._purgatories.produce.complete(self):
             self._resolve(error)
 
-    def _resolve(self, error: KafkaError | None) -> None:
+    def _resolve(self, error: Exception | None) -> None:
         if self.reached.done():
             return
         if error is None:

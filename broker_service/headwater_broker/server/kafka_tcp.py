@@ -11,7 +11,7 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, cast
 
 from headwater.ports.authorizer import Principal
@@ -80,8 +80,10 @@ class Owner(Protocol):
         """A connection is gone."""
         ...
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end."""
+    def spawn(
+        self, work: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Run `work` to its end; `failed` takes what it lets out."""
         ...
 
 
@@ -191,8 +193,13 @@ class Connection(asyncio.BufferedProtocol):
         self._mute = loop.call_at(until, self._release, HOLD_QUOTA)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end, also when this connection goes."""
-        self.server.spawn(work)
+        """Run `work` to its end, also when this connection goes. An error that it lets out closes
+        the connection: whatever reply it owed, those behind would wait for it for ever."""
+        self.server.spawn(work, self._work_failed)
+
+    def _work_failed(self, error: BaseException) -> None:
+        logger.error("request of %s failed", self.client_host, exc_info=error)
+        self._close(f"internal error: {error!r}")
 
     @property
     def in_flight(self) -> int:
@@ -354,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._set_hold(HOLD_HANDLER)
         work = self._finish(row, response, version, correlation_id, self.park(), started)
-        self.server.spawn(work)
+        self.spawn(work)
 
     async def _finish(
         self,

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any
 
@@ -203,11 +203,20 @@ class Listener:
         if not self._hosts[host]:
             del self._hosts[host]
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a general handler to its end, also when its connection goes."""
+    def spawn(
+        self, work: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Run `work` to its end, also when its connection goes; `failed` takes what it lets out."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                failed(error)
+
         task = self.loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
 
     def _sweep(self) -> None:
         """Close connections without traffic for connections.max.idle.ms; shrink quiet buffers."""

@@ -56,6 +56,11 @@ class Waiter:
         """The deadline passed: answer with what there is. Called once, with `done` set."""
         raise NotImplementedError
 
+    def fail(self, error: Exception) -> None:
+        """Answering failed in a way nobody foresaw: end the wait of whoever asked. Called once,
+        with `done` set."""
+        raise NotImplementedError
+
 
 _threshold = itemgetter(0)
 
@@ -131,9 +136,11 @@ class Gauge:
             if not waiter.done:
                 try:
                     waiter.check(self)
-                except Exception:
+                except Exception as error:
                     # All others wait behind it. Its own answer comes at its deadline.
                     logger.exception("a parked request could not be looked at")
+                    if waiter.done:
+                        _give_up(waiter, error)
                 entries = self._entries
             woken += 1
         if woken < limit:
@@ -216,8 +223,9 @@ class Purgatory:
                 self.expired_total += 1
                 try:
                     waiter.expire()
-                except Exception:
+                except Exception as error:
                     logger.exception("a parked request could not be answered")
+                    _give_up(waiter, error)
             if count % WAKES_PER_LOOK == 0 and self._loop.time() > until:
                 break
         self._count_finished(count)
@@ -248,3 +256,10 @@ class Purgatory:
             self._loop.call_soon(self._trim)
         else:
             self._count_finished(0)  # more may have finished meanwhile
+
+
+def _give_up(waiter: Waiter, error: Exception) -> None:
+    try:
+        waiter.fail(error)
+    except Exception:  # others still wait to be answered
+        logger.exception("nor could its end be told")

@@ -231,13 +231,35 @@ def _one_round(
 
 
 class Broken(Waiter):
-    __slots__ = ()
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
 
     def check(self, gauge: Gauge) -> None:
         raise RuntimeError("check")
 
     def expire(self) -> None:
         raise RuntimeError("expire")
+
+    def fail(self, error: Exception) -> None:
+        self.told.append(str(error))
+        raise RuntimeError("nor can it be told")
+
+
+class BrokenAnswer(Broken):
+    """Its number is reached, and its answer fails."""
+
+    __slots__ = ("purgatory",)
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        super().__init__()
+        self.purgatory = purgatory
+
+    def check(self, gauge: Gauge) -> None:
+        assert self.purgatory.complete(self)
+        raise RuntimeError("answer")
 
 
 def test_a_request_that_cannot_be_looked_at_keeps_no_other_waiting() -> None:
@@ -265,12 +287,31 @@ def test_a_request_that_cannot_be_looked_at_keeps_no_other_waiting() -> None:
 def test_a_request_that_cannot_be_answered_keeps_no_other_beyond_its_time() -> None:
     async def scenario() -> None:
         purgatory, ends = Purgatory(asyncio.get_running_loop()), list[str]()
-        for waiter in (Broken(), Recorder(purgatory, "of the same moment", ends)):
+        broken = Broken()
+        for waiter in (broken, Recorder(purgatory, "of the same moment", ends)):
             purgatory.park(waiter, 1)
         async with asyncio.timeout(10):
             while purgatory.parked:
                 await asyncio.sleep(0.001)
         assert ends == ["of the same moment expired"]
+        assert broken.told == ["expire"], "whoever asked need not wait for ever"
         assert purgatory.expired_total == 2
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_fails_has_no_deadline_any_more_and_is_told_at_once() -> None:
+    async def scenario() -> None:
+        purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), list[str]()
+        gauge = Gauge(purgatory, number.read)
+        broken = BrokenAnswer(purgatory)
+        for waiter in (broken, Recorder(purgatory, "behind it", ends)):
+            purgatory.park(waiter, 10_000)
+            gauge.add(1, waiter)
+        number.value = 1
+        gauge.moved()
+        await turns()
+        assert broken.told == ["answer"]
+        assert ends == ["behind it done"]
 
     asyncio.run(scenario())

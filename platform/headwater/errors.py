@@ -204,6 +204,21 @@ class UsageError(HeadwaterError):
     """Bad input: the message names the value and the remedy. The CLI prints it and exits 2."""
 
 
+SHOWN_CHARS = 60
+"""So much of a value that is no text is shown, on either side of where it is none."""
+
+
+def no_text(error: UnicodeEncodeError) -> UsageError:
+    """What to say of a value that cannot be written: an argument in another encoding than UTF-8,
+    half of a surrogate pair in JSON, a terminal that lacks a character."""
+    shown = error.object[max(error.start - SHOWN_CHARS, 0) : error.end + SHOWN_CHARS]
+    if error.encoding.replace("-", "") == "utf8":
+        return UsageError(f"{shown!a} is not text in UTF-8 from character {error.start} on: "
+                          "write it in UTF-8, without halves of surrogate pairs")  # fmt: skip
+    return UsageError(f"{shown!a} cannot be written as {error.encoding}: "
+                      "use a locale with UTF-8, as LC_ALL=C.UTF-8")  # fmt: skip
+
+
 class KafkaError(HeadwaterError):
     """An error with a Kafka code. `detail` says what was asked and what state it met."""
 

@@ -15,13 +15,15 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 from headwater import __version__
-from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError
+from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError, no_text
 from headwater.extras import install_hint
+from headwater.wire.schema import SchemaError
 
 COMMAND_GROUP = "headwater.commands"
 RUNTIME_EXTRA = "spark"
 """Brings everything that any command needs."""
 EXIT_INTERRUPTED = 130
+OTHER_PROTOCOL = "does a Kafka broker listen at this address, and one that knows this request?"
 
 
 class Commands(click.Group):
@@ -87,13 +89,17 @@ def run_command(
         return _told(str(error), EXIT_USAGE)
     except HeadwaterError as error:
         return _told(str(error), EXIT_FAILED)
+    except UnicodeEncodeError as error:
+        return _told(str(no_text(error)), EXIT_USAGE)
+    except SchemaError as error:
+        return _told(f"{error}: {OTHER_PROTOCOL}", EXIT_FAILED)
     except OSError as error:
         return _os_error(error)
     return result if isinstance(result, int) else 0
 
 
 def _told(message: str, code: int) -> int:
-    line = " ".join(message.split())
+    line = " ".join(message.split()).encode(errors="backslashreplace").decode()
     click.echo(f"headwater: {line}", err=True)
     return code
 

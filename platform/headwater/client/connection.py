@@ -250,7 +250,8 @@ class Connection:
         """Send `request` in the best common version; await and decode its reply.
 
         Raises ConnectionError, TimeoutError (the connection is then closed, as its replies can no
-        longer be told apart in time), KafkaError(UNSUPPORTED_VERSION) or SchemaError.
+        longer be told apart in time), KafkaError(UNSUPPORTED_VERSION), UsageError (a string that is
+        no text) or SchemaError.
         """
         cls = type(request)
         chosen = self.version_for(cls) if version is None else version

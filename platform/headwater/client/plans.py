@@ -18,7 +18,7 @@ from headwater.client.values import (
     TopicPartition,
 )
 from headwater.entropy import Entropy
-from headwater.errors import UsageError
+from headwater.errors import UsageError, no_text
 from headwater.placement import assign, assign_by_rack
 from headwater.wire.primitives import INT32_MAX
 
@@ -77,8 +77,11 @@ def read_folders(text: str, origin: str) -> Folders:
             where = f"{tp.topic}-{tp.partition}"
             raise UsageError(f"{origin}: {where}: log_dirs must name a folder, or any, per replica")
         for broker_id, folder in zip(replicas, folders, strict=True):
+            if not isinstance(folder, str) or not folder:
+                where = f"{tp.topic}-{tp.partition}"
+                raise UsageError(f"{origin}: {where}: log_dirs has {folder!r}: give a path, or any")
             if folder != ANY_FOLDER:
-                found[broker_id, tp] = str(folder)
+                found[broker_id, tp] = _text(folder, origin)
     return found
 
 
@@ -137,6 +140,14 @@ def _topic(row: Any, origin: str) -> str:
     value = _value(row, "topic", remedy, origin)
     if not isinstance(value, str) or not value:
         raise UsageError(f"{origin}: {row!r}: topic {value!r} is no name: {remedy}, as in {ROW}")
+    return _text(value, origin)
+
+
+def _text(value: str, origin: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON may hold half of a surrogate pair
+        raise UsageError(f"{origin}: {no_text(error)}") from None
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from headwater.errors import no_text
 from headwater.wire.headers import RequestHeader, ResponseHeader
 from headwater.wire.schema import Message, decode, decoder, encoder
 
@@ -25,7 +26,10 @@ def response_header_version(cls: type[Message], version: int) -> int:
 def encode_request(
     request: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """Header and body of `request`, without the length prefix."""
+    """Header and body of `request`, without the length prefix.
+
+    Raises UsageError for a string that UTF-8 cannot carry, SchemaError for other bad values.
+    """
     cls = type(request)
     header = RequestHeader(
         request_api_key=cls.api_key,
@@ -33,8 +37,11 @@ def encode_request(
         correlation_id=correlation_id,
         client_id=client_id,
     )
-    head = encoder(RequestHeader, request_header_version(cls, version))(header)
-    return head + encoder(cls, version)(request)
+    try:
+        head = encoder(RequestHeader, request_header_version(cls, version))(header)
+        return head + encoder(cls, version)(request)
+    except UnicodeEncodeError as error:
+        raise no_text(error) from None
 
 
 def decode_response(

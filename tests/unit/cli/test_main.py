@@ -12,6 +12,7 @@ from headwater.cli.assignments import parse_settings
 from headwater.cli.main import main
 from headwater.cli.options import bootstrap_servers
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
+from headwater.wire.schema import SchemaError
 
 
 class FakeEntry:
@@ -50,6 +51,17 @@ def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
             "headwater: UNKNOWN_TOPIC_OR_PARTITION: no topic x\n",
         ),
         (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)\n"),
+        (
+            UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed"),
+            2,
+            "headwater: 'caf\\udce9' is not text in UTF-8",
+        ),
+        (
+            UnicodeEncodeError("ascii", "caf\u00e9", 3, 4, "ordinal not in range"),
+            2,
+            "cannot be written as ascii: use a locale with UTF-8",
+        ),
+        (SchemaError("MetadataResponse v12: 3 bytes left over"), 1, "3 bytes left over: does a"),
         (KeyboardInterrupt(), 130, ""),
         (ModuleNotFoundError("No module named 'grpc'", name="grpc"), 2, "needs grpc"),
         (None, 0, ""),

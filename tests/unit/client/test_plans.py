@@ -150,6 +150,23 @@ def test_a_plan_of_another_version_is_refused() -> None:
         read_plan('{"version": 2, "partitions": []}', "plan.json")
 
 
+@pytest.mark.parametrize("folder", [None, 5, True, "", ["/a"]])
+def test_a_folder_is_a_path(folder: object) -> None:
+    row = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", folder]}
+    with pytest.raises(UsageError) as caught:
+        read_folders(json.dumps({"partitions": [row]}), "plan.json")
+    assert str(caught.value) == f"plan.json: t-0: log_dirs has {folder!r}: give a path, or any"
+
+
+@pytest.mark.parametrize(
+    "more", [{"topic": "t\ud800"}, {"topic": "t", "replicas": [1], "log_dirs": ["/a\ud800"]}]
+)
+def test_half_of_a_surrogate_pair_is_no_text(more: dict[str, object]) -> None:
+    row = {"partition": 0, "replicas": [], **more}
+    with pytest.raises(UsageError, match=r"plan.json: '.*\\ud800' is not text in UTF-8"):
+        read_folders(json.dumps({"partitions": [{"log_dirs": [], **row}]}), "plan.json")
+
+
 def test_folders_of_a_plan_are_read_and_judged() -> None:
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "log_dirs": ["/a", "any", "/b"]}
     more = {"topic": "t", "partition": 1, "replicas": [1]}

@@ -5,8 +5,7 @@ Their forms are those of Kafka's tools that used `--zookeeper`; the paths are in
 
 from __future__ import annotations
 
-import json
-
+from headwater_broker.cluster.node_json import GARBLED, parse
 from headwater_broker.cluster.znodes import CONFIG_CHANGES, ZnodeError, load
 
 CONFIG_CHANGE_VERSION = 2
@@ -18,11 +17,11 @@ def decode_config_change(data: bytes) -> str:
     Version 2 names an entity path; the oldest form is the topic's name as a JSON string.
     """
     try:
-        row = json.loads(data)
+        row = parse(data)
         if isinstance(row, str):
             return f"topics/{row}"
         return str(load(CONFIG_CHANGES, data, CONFIG_CHANGE_VERSION)["entity_path"])
-    except (KeyError, ValueError) as e:
+    except GARBLED as e:
         raise ZnodeError(f"{CONFIG_CHANGES}: not a note of a changed config: {data[:80]!r}") from e
 
 
@@ -37,5 +36,5 @@ def decode_partition_list(path: str, data: bytes) -> dict[tuple[str, int], tuple
             (str(r["topic"]), int(r["partition"])): tuple(int(b) for b in r.get("replicas", ()))
             for r in rows
         }
-    except (KeyError, TypeError, ValueError) as e:
+    except GARBLED as e:
         raise ZnodeError(f"{path}: not a list of partitions: {e!r}") from e

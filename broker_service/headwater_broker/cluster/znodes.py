@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import base64
 import json
+import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from uuid import UUID
 
 from headwater.errors import HeadwaterError
 from headwater.wire.control import BrokerEndpoint
+from headwater_broker.cluster.node_json import GARBLED, parse
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -75,6 +77,7 @@ REGISTRATION_FORMAT = 1
 """Of the keys in a registration that are ours, beside Kafka's."""
 CONTROLLER_VERSION = 2
 TOPIC_VERSION = 3
+VERSION_DIGITS_MAX = 9
 NO_DIRECTORY = UUID(int=0)
 PRODUCER_IDS_END = 2**62
 """Ids are int64; a block beyond is garbage."""
@@ -163,7 +166,7 @@ def uuid_from_text(text: str) -> UUID:
 def load(kind: str, data: bytes, newest: int = 1) -> dict[str, Any]:
     """A node's JSON object, of a version up to `newest`. Raises ZnodeError, NewerVersionError."""
     try:
-        value = json.loads(data)
+        value = parse(data)
     except ValueError as e:
         raise ZnodeError(f"{kind}: not JSON: {data[:80]!r}") from e
     if not isinstance(value, dict):
@@ -175,8 +178,9 @@ def load(kind: str, data: bytes, newest: int = 1) -> dict[str, Any]:
 def _check_version(kind: str, value: Mapping[str, Any], key: str, newest: int) -> None:
     """Without a version it is version 1, as old tools write."""
     version = value.get(key, 1)
-    if not str(version).isdecimal() or int(version) > newest:
-        text = f"{kind}: {key} {version!r}, this broker reads up to {newest}: "
+    number = str(version) if isinstance(version, int | str) else ""
+    if not number.isdecimal() or len(number) > VERSION_DIGITS_MAX or int(number) > newest:
+        text = f"{kind}: {key} {reprlib.repr(version)}, this broker reads up to {newest}: "
         raise NewerVersionError(text + "run the newer Headwater that wrote it on this broker, too")
 
 
@@ -197,7 +201,7 @@ def _reading(path: str, what: str) -> Iterator[None]:
     """What a decoder stumbles over, as a ZnodeError."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except GARBLED as e:
         raise ZnodeError(f"{path}: not {what}: {e!r}") from e
 
 
@@ -232,11 +236,11 @@ class ControllerClaim:
     @classmethod
     def decode(cls, data: bytes) -> ControllerClaim:
         """From JSON, or from the bare integer of Kafka's oldest form. Raises ZnodeError."""
-        if data.strip().isdigit():
-            return cls(int(data), -1, "")
-        row = load(CONTROLLER, data, CONTROLLER_VERSION)
-        address = str(row.get("control_address", ""))
         with _reading(CONTROLLER, "a claim to be controller"):
+            if data.strip().isdigit():
+                return cls(int(data), -1, "")
+            row = load(CONTROLLER, data, CONTROLLER_VERSION)
+            address = str(row.get("control_address", ""))
             return cls(int(row["brokerid"]), int(row.get("timestamp", -1)), address)
 
 
@@ -289,7 +293,7 @@ class BrokerRegistration:
         """From JSON. Raises ZnodeError."""
         row = load(broker_path(broker_id), data, REGISTRATION_VERSION)
         _check_version(broker_path(broker_id), row, "format", REGISTRATION_FORMAT)
-        try:
+        with _reading(broker_path(broker_id), "a registration of ours"):
             return cls(
                 broker_id=broker_id,
                 cluster_id=str(row["cluster_id"]),
@@ -303,8 +307,6 @@ class BrokerRegistration:
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise ZnodeError(f"{broker_path(broker_id)}: not a registration of ours: {e!r}") from e
 
 
 def _endpoint(text: str) -> BrokerEndpoint:
@@ -386,7 +388,7 @@ class PartitionRecord:
     def decode(cls, path: str, data: bytes) -> PartitionRecord:
         """From JSON. Raises ZnodeError."""
         row = load(path, data)
-        try:
+        with _reading(path, "a partition state"):
             rows = row.get("directories", {})
             return cls(
                 leader=int(row["leader"]),
@@ -396,8 +398,6 @@ class PartitionRecord:
                 directories={int(b): uuid_from_text(d) for b, d in rows.items()},
                 elr=tuple(int(b) for b in row.get("elr", ())),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise ZnodeError(f"{path}: not a partition state: {e!r}") from e
 
 
 def encode_overrides(config: Mapping[str, str]) -> bytes:
@@ -410,7 +410,8 @@ def decode_overrides(path: str, data: bytes) -> dict[str, str]:
     config = load(path, data).get("config")
     if not isinstance(config, dict):
         raise ZnodeError(f"{path}: no config object")
-    return {str(k): str(v) for k, v in config.items()}
+    with _reading(path, "overrides"):
+        return {str(k): str(v) for k, v in config.items()}
 
 
 @dataclass(frozen=True, slots=True)

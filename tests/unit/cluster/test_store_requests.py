@@ -91,7 +91,18 @@ def test_a_reassignment_filed_in_the_store_runs_and_its_node_goes(
     play(story)
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", b'{"partitions":[]}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nonsense",
+        b'{"partitions":[]}',
+        b'{"partitions":[{"topic":"t","partition":1e999}]}',
+        b'{"partitions":[{"topic":"t","partition":0,"replicas":[NaN]}]}',
+        b"[" * 1100,
+    ],
+    ids=["empty", "nonsense", "none", "infinite", "nan", "deep"],
+)
 def test_a_request_that_cannot_be_read_is_removed(data: bytes) -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -154,6 +156,56 @@ def test_old_forms_and_new_keys_are_read_and_newer_versions_refused(kind: str) -
     for version in (99, "99", "next", None):
         with pytest.raises(znodes.ZnodeError, match=rf"{kind}.*newer Headwater"):
             decode(json.dumps({**least, "version": version}).encode())
+
+
+def garbage(value: object) -> Iterator[str]:
+    """JSON text of `value` with each of its numbers and texts once replaced by what is neither a
+    number of a node nor a text that can be told."""
+    if isinstance(value, dict):
+        for key in value:
+            for bad in garbage(value[key]):
+                parts = {**{k: json.dumps(v) for k, v in value.items()}, key: bad}
+                yield "{" + ",".join(f"{json.dumps(k)}:{text}" for k, text in parts.items()) + "}"
+    if isinstance(value, list):
+        for i, each in enumerate(value):
+            for bad in garbage(each):
+                yield "[" + ",".join([*map(json.dumps, value[:i]), bad]) + "]"
+    yield from ("1e999", "NaN", "-Infinity", r'"\ud800"', "[" * 1100, '{"a":' * 1100)
+
+
+FULL: dict[str, dict[str, object]] = {
+    "/admin/reassign_partitions": {
+        "partitions": [{"topic": "t", "partition": 1, "replicas": [1]}]
+    },
+    "/config/topics/t": {"config": {"a": "1"}},
+    "/headwater/deletions/x": {**OLDEST["/headwater/deletions/x"][1], "replicas": {"0": [1]}},
+    "/brokers/topics/t": {
+        "partitions": {"0": [1]}, "adding_replicas": {"0": [1]}, "topic_id": "x"
+    },
+    "/state": {**OLDEST["/state"][1], "directories": {"1": "x"}, "elr": [1]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OLDEST)
+def test_numbers_that_are_none_and_endless_nesting_are_no_nodes(kind: str) -> None:
+    decode, least = OLDEST[kind]
+    for text in garbage({"version": 1, **FULL.get(kind, least)}):
+        with pytest.raises(znodes.ZnodeError):
+            decode(text.encode())
+
+
+@pytest.mark.parametrize("kind", OLDEST)
+def test_what_is_almost_too_long_or_too_deep_is_a_node_or_none(kind: str) -> None:
+    decode, least = OLDEST[kind]
+    digits = json.dumps("9" * 5000)
+    for key in least:
+        for value in (digits, *("[" * n + "]" * n for n in range(850, 1000))):
+            rest = {k: v for k, v in least.items() if k != key}
+            with suppress(znodes.ZnodeError):
+                decode(f'{json.dumps(rest)[:-1]}{"," if rest else ""}"{key}":{value}}}'.encode())
+    for text in (f'{{"version":{digits}}}', f'{{"version":{"[" * 900 + "]" * 900}}}', "9" * 5000):
+        with pytest.raises(znodes.ZnodeError):
+            decode(text.encode())
 
 
 def test_a_registration_of_a_newer_format_is_refused() -> None:

@@ -1,0 +1,32 @@
+"""JSON in the metadata store: anybody may have written it, so it is read strictly. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+
+GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What a decoder may stumble over in a value that is JSON but not what it should be."""
+
+
+def parse(data: bytes) -> object:
+    """A JSON value of finite numbers, and of text that has a UTF-8 form: anything else would fail
+    far from here, where it is counted with or told to brokers. Raises ValueError."""
+    try:
+        text = data.decode()
+        value: object = _STRICT.decode(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as e:
+        raise ValueError("nested too deeply") from e
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
+_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from itertools import pairwise
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from headwater_broker.cluster.controller.events import (
     Growth,
     NewTopic,
     Reassign,
+    TopicResult,
 )
 from unit.cluster.brokers_in_memory import Cluster, until
 from unit.cluster.machine_world import World
@@ -213,11 +215,30 @@ def test_a_replica_list_edited_by_hand_takes_leader_and_isr_along(world: World) 
 def test_more_partitions_than_can_be_placed_at_once_are_refused(world: World) -> None:
     """Two thousand million would have held the controller, and the next one, for good."""
     world.create("t", (1, 2))
-    [grown] = world.ask(lambda token: CreatePartitions(token, (Growth("t", 10_002, None),), True))
-    assert grown.error is ErrorCode.INVALID_PARTITIONS
-    assert "10001 new partitions" in (grown.message or "")
-    [grown] = world.ask(lambda token: CreatePartitions(token, (Growth("t", 10_001, None),), True))
-    assert grown.error is ErrorCode.NONE
-    spec = NewTopic(name="u", assignments=dict.fromkeys(range(10_001), (1,)))
-    [made] = world.ask(lambda token: CreateTopics(token, (spec,), True))
-    assert made.error is ErrorCode.INVALID_PARTITIONS
+    world.create("u", (1, 2))
+
+    def grow(*counts: tuple[str, int]) -> list[ErrorCode]:
+        rows = tuple(Growth(name, count, None) for name, count in counts)
+        return codes(world.ask(lambda token: CreatePartitions(token, rows, True)))
+
+    def make(*specs: NewTopic) -> list[ErrorCode]:
+        return codes(world.ask(lambda token: CreateTopics(token, specs, True)))
+
+    refused = ErrorCode.POLICY_VIOLATION
+    assert grow(("t", 10_002)) == [refused]
+    assert grow(("t", 6_000), ("u", 4_003), ("gone", 5)) == [refused, refused, refused]
+    assert grow(("t", 6_001), ("gone", 2**31 - 1), ("u", 1)) == [
+        ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PARTITIONS
+    ]  # fmt: skip
+    manual = NewTopic(name="m", assignments=dict.fromkeys(range(9_990), (1,)))
+    fine = NewTopic(name="f", num_partitions=8, replication_factor=1)
+    standard = [NewTopic(name=name) for name in ("d", "e", "g")]  # one partition each by default
+    bad = NewTopic(name="b", num_partitions=-2)
+    made = [ErrorCode.NONE] * 4
+    assert make(manual, fine, *standard[:2], bad) == [*made, ErrorCode.INVALID_PARTITIONS]
+    assert make(manual, fine, *standard) == [refused] * 5
+    assert make(*(NewTopic(name=f"n{n}", num_partitions=10_000) for n in range(3))) == [refused] * 3
+
+
+def codes(results: Iterable[TopicResult]) -> list[ErrorCode]:
+    return [result.error for result in results]

@@ -57,7 +57,11 @@ def check_name(topic: str) -> None:
 def on_create_topics(
     state: ControllerState, changes: Changes, event: CreateTopics, entropy: Entropy
 ) -> None:
-    """Each topic for itself: one bad topic leaves the others alone."""
+    """Each topic for itself: one bad topic leaves the others alone; too many partitions in all are
+    refused as a whole, before anything is planned."""
+    if _is_too_much(state, sum(_asked_partitions(state, t) for t in event.topics)):
+        changes.reply(Reply(event.token, tuple(_excessive(t.name) for t in event.topics)))
+        return
     times = Counter(t.name for t in event.topics)
     results = []
     for spec in event.topics:
@@ -123,23 +127,36 @@ def _placement(
         if spec.repeated:
             text = f"partitions that are assigned more than once: {list(spec.repeated)}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-        _check_many(state, len(spec.assignments))
         check_manual(state, spec.assignments)
         return dict(sorted(spec.assignments.items()))
     default = state.config
     count = default.num_partitions if spec.num_partitions == -1 else spec.num_partitions
     factor = spec.replication_factor
     factor = default.default_replication_factor if factor == -1 else factor
-    _check_many(state, count)
     return _place(state, count, factor, entropy)
 
 
-def _check_many(state: ControllerState, count: int) -> None:
-    """Placing them would hold the controller's loop. Raises KafkaError(INVALID_PARTITIONS)."""
-    most = state.config.max_partitions_per_request
-    if count > most:
-        text = f"{count} new partitions at once; {most} are allowed"
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+def _asked_partitions(state: ControllerState, spec: NewTopic) -> int:
+    if spec.assignments:
+        return len(spec.assignments)
+    return state.config.num_partitions if spec.num_partitions == -1 else max(spec.num_partitions, 0)
+
+
+def _asked_growth(state: ControllerState, growth: Growth) -> int:
+    topic = state.topics.get(growth.name)
+    if topic is None or growth.count > PARTITIONS_PER_TOPIC_MAX:
+        return 0  # refused by itself
+    return max(growth.count - len(topic.partitions), 0)
+
+
+def _is_too_much(state: ControllerState, new_partitions: int) -> bool:
+    """Planning them would hold the controller's loop (Kafka: validateTotalNumberOfPartitions)."""
+    return new_partitions > state.config.max_partitions_per_request
+
+
+def _excessive(topic: str) -> TopicResult:
+    text = "Excessively large number of partitions per request."
+    return TopicResult(name=topic, error=ErrorCode.POLICY_VIOLATION, message=text)
 
 
 def _usable(state: ControllerState) -> list[int]:
@@ -257,7 +274,11 @@ def _add_partitions(
 
 
 def on_create_partitions(state: ControllerState, changes: Changes, event: CreatePartitions) -> None:
-    """More partitions for existing topics; records stay where they are."""
+    """More partitions for existing topics; records stay where they are. Too many new ones in all
+    are refused as a whole: Kafka's bound on the records of one request is as high."""
+    if _is_too_much(state, sum(_asked_growth(state, t) for t in event.topics)):
+        changes.reply(Reply(event.token, tuple(_excessive(t.name) for t in event.topics)))
+        return
     results = []
     times = Counter(t.name for t in event.topics)
     for growth in event.topics:
@@ -296,7 +317,6 @@ def _plan_growth(
     if growth.count > PARTITIONS_PER_TOPIC_MAX:
         text = f"A topic may have {PARTITIONS_PER_TOPIC_MAX} partitions, not {growth.count}."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
-    _check_many(state, more)
     if growth.assignments is not None:
         placed = dict(enumerate(growth.assignments, now))
         if len(placed) != more:

@@ -28,6 +28,8 @@ from headwater.wire.control import (
     LeaderAndIsrRequest,
     LiveBroker,
     PartitionState,
+    StopReplicaPartition,
+    StopReplicaRequest,
     TopicState,
     UpdateMetadataRequest,
 )
@@ -197,6 +199,36 @@ class SoloBroker:
         assert all(p.error_code == 0 for p in reply.partitions), reply
         self._update((topic,), states)
         return topic_id
+
+    def move_away(self, name: str, to: int = 2) -> None:
+        """Every partition of the topic goes to another broker."""
+        known = self.view.topics[name]
+        stops = tuple(
+            StopReplicaPartition(
+                topic=name, topic_id=known.topic_id, partition=p, leader_epoch=9, delete=True
+            )
+            for p in known.partitions
+        )
+        reply = self.replicas.stop_replica(
+            StopReplicaRequest(
+                controller_id=1, controller_epoch=1, broker_epoch=BROKER_EPOCH, partitions=stops
+            )
+        )
+        assert all(p.error_code == 0 for p in reply.partitions), reply
+        states = tuple(
+            PartitionState(
+                topic=name,
+                topic_id=known.topic_id,
+                partition=p,
+                leader_id=to,
+                leader_epoch=9,
+                partition_epoch=9,
+                isr=(to,),
+                replicas=(to,),
+            )
+            for p in known.partitions
+        )
+        self._update((), states)
 
     def delete_topic(self, name: str) -> None:
         """The controller tells that it is gone."""

@@ -96,12 +96,7 @@ async def _tiered(
 def _lookup(question: _Question, topic: str, asked: ListOffsetsPartition) -> TimestampAndOffset:
     ctx, request = question.ctx, question.request
     services = ctx.broker
-    partition = services.replicas.partitions.get((topic, asked.partition_index))
-    if partition is None:
-        where = f"{topic}-{asked.partition_index}"
-        if services.view.partition(topic, asked.partition_index) is not None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} is not hosted here")
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
+    partition = services.hosted(topic, asked.partition_index)
     if request.replica_id != DEBUG_REPLICA:
         partition.check_leader_epoch(asked.current_leader_epoch)
     special = asked.timestamp

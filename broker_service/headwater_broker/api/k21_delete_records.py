@@ -59,7 +59,9 @@ def _partition(ctx: RequestContext, topic: str, index: int) -> Partition:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no DELETE on {topic}")
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
-    return ctx.broker.replicas.leader(topic, index)
+    partition = ctx.broker.hosted(topic, index)
+    partition.check_leader_epoch(-1)
+    return partition
 
 
 def _move(partition: Partition, offset: int) -> int:

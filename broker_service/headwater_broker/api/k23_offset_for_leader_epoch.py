@@ -42,7 +42,7 @@ def _topic(ctx: RequestContext, asked: OffsetForLeaderTopic) -> OffsetForLeaderT
 
 def _partition(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = ctx.broker.replicas.lookup(topic, asked.partition)
+        partition = ctx.broker.hosted(topic, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as refused:
         return _error(asked, refused.code)

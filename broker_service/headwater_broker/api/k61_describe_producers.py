@@ -67,12 +67,7 @@ def _log(ctx: RequestContext, topic: str, index: int) -> PartitionLog:
     services = ctx.broker
     if not is_legal_name(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic's name")
-    hosted = services.replicas.partitions.get((topic, index))
-    if hosted is None and services.view.partition(topic, index) is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {topic}-{index}")
-    if hosted is None:
-        text = f"broker {services.broker_id} hosts no replica of {topic}-{index}"
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+    hosted = services.hosted(topic, index)
     if hosted.offline_reason:
         lost = hosted.storage_error
         code = ErrorCode.KAFKA_STORAGE_ERROR if lost else ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.background import Background
@@ -26,6 +27,7 @@ from headwater_broker.groups.service import GroupService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.manager import LogManager
 from headwater_broker.replication.directory_moves import DirectoryMoves
+from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.waiting.purgatory import Purgatory
 
@@ -79,6 +81,18 @@ class Services:
     def config(self) -> ApiConfig:
         """The settings as they are now: some change while the broker runs (KIP-226)."""
         return self.config_now()
+
+    def hosted(self, topic: str, partition: int) -> Partition:
+        """The replica hosted here. Raises KafkaError: NOT_LEADER_OR_FOLLOWER for one that others
+        host, as a client then looks for the leader anew; UNKNOWN_TOPIC_OR_PARTITION for none."""
+        found = self.replicas.partitions.get((topic, partition))
+        if found is not None:
+            return found
+        where = f"{topic}-{partition}"
+        if self.view.partition(topic, partition) is not None:
+            text = f"broker {self.broker_id} hosts no replica of {where}"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
 
     def tiered_topic(self, topic: str, topic_id: UUID) -> TieredTopic:
         """Where a topic's history lives: `<base>/<topic>-<id as Kafka writes it>`."""

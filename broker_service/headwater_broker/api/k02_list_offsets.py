@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from headwater.errors import ErrorCode, KafkaError
@@ -35,19 +36,28 @@ NOT_AVAILABLE_SINCE = 5
 async def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Each partition by itself: one error spoils nothing else."""
     topics = []
+    question = _Question(ctx, request, _repeated(request))
     for topic in request.topics:
-        partitions = [await _answer(ctx, request, topic.name, p) for p in topic.partitions]
+        partitions = [await _answer(question, topic.name, p) for p in topic.partitions]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
+def _repeated(request: ListOffsetsRequest) -> frozenset[tuple[str, int]]:
+    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    return frozenset(key for key, count in times.items() if count > 1)
+
+
 async def _answer(
-    ctx: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+    question: _Question, topic: str, asked: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
+    ctx = question.ctx
     try:
         if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no DESCRIBE on {topic}")
-        question = _Question(ctx, request)
+        if (topic, asked.partition_index) in question.repeated:
+            text = f"{topic}-{asked.partition_index} is named more than once"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         found = await _tiered(question, topic, asked) or _lookup(question, topic, asked)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
@@ -66,6 +76,8 @@ async def _answer(
 class _Question:
     ctx: RequestContext
     request: ListOffsetsRequest
+    repeated: frozenset[tuple[str, int]]
+    """Named more than once: the caller could not tell which answer is whose."""
 
 
 async def _tiered(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k18_api_versions import (
     ApiVersion,
@@ -10,6 +12,9 @@ from headwater.wire.apis.k18_api_versions import (
 )
 from headwater_broker.api.registry import handles, rows
 from headwater_broker.api.services import RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""KIP-511: both names end up in metrics and logs."""
 
 
 def served_versions() -> tuple[ApiVersion, ...]:
@@ -29,16 +34,7 @@ def unsupported_version() -> ApiVersionsResponse:
 @handles(ApiVersionsRequest, ApiVersionsResponse)
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """The ranges, without features: none is finalised yet (epoch -1 says unknown)."""
-    if ctx.api_version >= 3 and not _is_software_name(request.client_software_name):
+    names = (request.client_software_name, request.client_software_version)
+    if ctx.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served_versions())
-
-
-def _is_software_name(name: str) -> bool:
-    """KIP-511: letters, digits, dots and dashes, starting and ending with a letter or digit."""
-    return (
-        bool(name)
-        and name[0].isalnum()
-        and name[-1].isalnum()
-        and all(c.isalnum() or c in ".-" for c in name)
-    )

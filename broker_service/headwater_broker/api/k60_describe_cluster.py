@@ -1,6 +1,7 @@
 """DescribeCluster: brokers and controller, from this broker's view (KIP-700).
 
-Version 1 asks for an endpoint type (KIP-919): brokers only, as controllers are brokers here.
+Version 1 asks for an endpoint type (KIP-919): brokers only, as controllers have no listener of
+their own here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
 BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
 
 
 @handles(DescribeClusterRequest, DescribeClusterResponse)
@@ -32,9 +34,16 @@ def describe_cluster(
     """Live brokers only: a broker without a registration is unknown, not fenced."""
     services = ctx.broker
     if request.endpoint_type != BROKER_ENDPOINTS:
+        code, text = (
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"no endpoint type {request.endpoint_type}",
+        )
+        if request.endpoint_type == CONTROLLER_ENDPOINTS:
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            text = "controllers have no endpoints of their own: ask for brokers"
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="controllers have no endpoints of their own: ask for brokers",
+            error_code=code,
+            error_message=text,
             endpoint_type=request.endpoint_type,
             cluster_id=services.cluster_id,
         )

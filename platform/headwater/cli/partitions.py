@@ -46,7 +46,7 @@ def parse_assignment(text: str, option: str) -> list[list[int]]:
 
 
 def expand(admin: Admin, rows: Iterable[str], option: str) -> list[TopicPartition]:
-    """`TOPIC` means all of its partitions, `TOPIC:0,2` these two. Raises UsageError."""
+    """`TOPIC` means all of its partitions, `TOPIC:0,2` these two; each once. Raises UsageError."""
     found: list[TopicPartition] = []
     for row in rows:
         topic, colon, numbers = row.partition(":")
@@ -57,7 +57,7 @@ def expand(admin: Admin, rows: Iterable[str], option: str) -> list[TopicPartitio
         else:
             described = admin.describe_topics([topic])[topic]
             found += [TopicPartition(topic, p.partition) for p in described.partitions]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def read_text(path: str) -> str:

@@ -141,7 +141,8 @@ def test_a_preferred_leader_comes_back_on_request(version: int) -> None:
         await cluster.add(3)
         await until(lambda: all(3 in b.view.brokers for b in cluster.all()))
         await rejoin_partition(one, "t", 0)
-        assert await elect(asked, 0, [("t", 0)], version) == {("t", 0): ErrorCode.NONE}
+        twice: list[Key] = [("t", 0), ("t", 0)]
+        assert await elect(asked, 0, twice, version) == {("t", 0): ErrorCode.NONE}
         assert [leader(b, "t") for b in cluster.all()] == [3, 3, 3]
         assert await elect(asked, 0, None, version) == {}
 

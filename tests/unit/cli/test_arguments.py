@@ -21,6 +21,7 @@ from headwater.errors import UsageError
 
 def test_partitions_are_named_by_topic_and_numbers() -> None:
     assert expand(cast(Admin, None), ["t:0,2", "u:1"], "--topic") == [("t", 0), ("t", 2), ("u", 1)]
+    assert expand(cast(Admin, None), ["t:2,0,2", "t:0"], "--topic") == [("t", 2), ("t", 0)]
     assert parse_ids("3,1", "--brokers") == [3, 1]
     assert parse_assignment("1:2,2:3", "--replica-assignment") == [[1, 2], [2, 3]]
 

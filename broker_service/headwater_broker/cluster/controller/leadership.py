@@ -20,7 +20,7 @@ def on_elect_leaders(state: ControllerState, changes: Changes, event: ElectLeade
             outcome = _elect(state, changes, partition, unclean=event.unclean)
             if outcome[0] is not ErrorCode.ELECTION_NOT_NEEDED:
                 results[partition.topic, partition.index] = outcome
-    for topic, index in event.partitions or ():
+    for topic, index in dict.fromkeys(event.partitions or ()):  # a second look finds nothing to do
         known = state.partition(topic, index)
         if known is None:
             text = f"partition {topic}-{index} does not exist"

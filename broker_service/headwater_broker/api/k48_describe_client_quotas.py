@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.config.quotas import CLIENT_ID, IP, USER, Entity, entity_of, quota_value
+from headwater.config.quotas import CLIENT_ID, IP, USER, Entity, entity_of, plain_name, quota_value
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k48_describe_client_quotas import (
@@ -76,4 +76,6 @@ def _component_matches(entity: Entity, component: ComponentData) -> bool:
     name = entity[component.entity_type]
     if component.match_type == ANY:
         return True
-    return name == (component.match if component.match_type == EXACT else None)
+    if component.match_type == IS_DEFAULT:
+        return name is None
+    return name == plain_name(component.entity_type, component.match)

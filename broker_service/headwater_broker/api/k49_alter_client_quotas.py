@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from headwater.config.quotas import plain_name
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k48_describe_client_quotas import EntityData
@@ -49,7 +50,9 @@ async def alter_client_quotas(
 
 
 def _key(entry: AlterEntryData) -> _Key:
-    return frozenset((e.entity_type, e.entity_name) for e in entry.entity)
+    return frozenset(
+        (e.entity_type, plain_name(e.entity_type, e.entity_name)) for e in entry.entity
+    )
 
 
 def _refused(

@@ -42,7 +42,8 @@ _IP_KEYS = {CONNECTION_RATE: INT_MAX}
 
 
 def entity_path(entity: Entity) -> str:
-    """`users/alice`, `users/alice/clients/app`, `clients/<default>`, `ips/10.0.0.1`.
+    """`users/alice`, `users/alice/clients/app`, `clients/<default>`, `ips/10.0.0.1`; one path for
+    all spellings of an address.
 
     Raises UsageError for what is no entity.
     """
@@ -56,7 +57,9 @@ def entity_path(entity: Entity) -> str:
         raise UsageError(f"quota entity: the {empty[0]} is empty; null is the default's name")
     if (address := entity.get(IP)) is not None:
         _check_address(address)
-    return "/".join(f"{_FOLDERS[t]}/{encoded(entity[t])}" for t in _FOLDERS if t in entity)
+    return "/".join(
+        f"{_FOLDERS[t]}/{encoded(plain_name(t, entity[t]))}" for t in _FOLDERS if t in entity
+    )
 
 
 def _check_address(text: str) -> None:
@@ -66,6 +69,19 @@ def _check_address(text: str) -> None:
     except ValueError:
         remedy = "write one, as in 10.0.0.1"
         raise UsageError(f"quota entity: ip {text!r} is no address: {remedy}") from None
+
+
+def plain_name(kind: str, name: str | None) -> str | None:
+    """An address as a connection tells it, `::1` for `0:0:0:0:0:0:0:1`, as in Java's InetAddress
+    IPv4 where it is mapped into IPv6; any other name as it is."""
+    if kind != IP or name is None:
+        return name
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
 
 
 def entity_of(path: str) -> dict[str, str | None] | None:

@@ -202,3 +202,25 @@ def test_quotas_written_by_hand_are_taken_over() -> None:
         await until(lambda: one.view.client_quotas == {})
 
     play(story, 1)
+
+
+def test_an_address_is_one_entity_however_it_is_spelt() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        long, short = "2001:DB8:0:0:0:0:0:1", "2001:db8::1"
+        assert await alter(one, entry({IP: long}, connection_creation_rate=5.0)) == [DONE]
+        await until(lambda: bool(one.view.client_quotas))
+        shown = [({IP: short}, {"connection_creation_rate": 5.0})]
+        for spelt in (long, short):
+            assert ask(one, (IP, EXACT, spelt)) == shown
+        assert ask(one, (IP, EXACT, "none")) == []
+        twice = await alter(
+            one,
+            entry({IP: long}, connection_creation_rate=6.0),
+            entry({IP: short}, connection_creation_rate=7.0),
+        )
+        assert [code for code, _ in twice] == [ErrorCode.INVALID_REQUEST] * 2
+        assert await alter(one, entry({IP: short}, connection_creation_rate=None)) == [DONE]
+        await until(lambda: ask(one, (IP, EXACT, long)) == [])
+
+    play(story)

@@ -84,3 +84,17 @@ def test_an_address_goes_before_the_default() -> None:
     assert connection_rate_of(stored, "10.0.0.1") == 3
     assert connection_rate_of(stored, "10.0.0.2") == 9
     assert connection_rate_of({}, "10.0.0.1") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "host"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_an_address_counts_however_it_is_spelt(asked: str, host: str) -> None:
+    stored = {entity_path({"ip": asked}): {"connection_creation_rate": "3"}}
+    assert connection_rate_of(stored, host) == 3

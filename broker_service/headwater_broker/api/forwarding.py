@@ -6,7 +6,7 @@ The handler has asked the authorizer; the controller decides on the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from headwater.errors import ErrorCode, KafkaError
@@ -73,6 +73,21 @@ async def await_view(services: Services, holds: Callable[[], bool], timeout_ms: 
     finally:
         services.view.on_change.remove(look)
     return True
+
+
+async def unseen_leaders(
+    services: Services, wanted: Mapping[str, int], timeout_ms: int
+) -> list[str]:
+    """Clients ask this broker for metadata next: wait until it knows the leaders of this many
+    partitions of each topic. The topics of which it does not when the time is over."""
+    if await await_view(services, lambda: have_leaders(services, wanted.items()), timeout_ms):
+        return []
+    return [t for t, count in wanted.items() if not have_leaders(services, [(t, count)])]
+
+
+def ms_left(services: Services, began_s: float, timeout_ms: int) -> int:
+    """Of a client's timeout, for what it shall see after the forward. `began_s`: monotonic."""
+    return timeout_ms - int((services.clock.monotonic() - began_s) * 1000)
 
 
 def have_leaders(services: Services, topics: Iterable[tuple[str, int]]) -> bool:

@@ -15,11 +15,11 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater_broker.api.forwarding import (
-    await_view,
     forward,
-    have_leaders,
     may_on_cluster,
     may_on_topic,
+    ms_left,
+    unseen_leaders,
 )
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
@@ -42,8 +42,12 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
         except KafkaError as e:
             found = {t.name: _failed(t.name, e.code, e.detail) for t in allowed}
     if not request.validate_only:
-        spent_ms = int((ctx.broker.clock.monotonic() - began) * 1000)
-        await _visible(ctx, found, request.timeout_ms - spent_ms)
+        made = [r for r in found.values() if r.error_code == ErrorCode.NONE]
+        wanted = {r.name: max(r.num_partitions, 1) for r in made}
+        left_ms = ms_left(ctx.broker, began, request.timeout_ms)
+        for name in await unseen_leaders(ctx.broker, wanted, left_ms):
+            text = "the topic is made; its leaders were not elected in time"
+            found[name] = _failed(name, ErrorCode.REQUEST_TIMED_OUT, text)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return CreateTopicsResponse(
         topics=tuple(
@@ -51,21 +55,6 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
             for t in request.topics
         )
     )
-
-
-async def _visible(
-    ctx: RequestContext, found: dict[str, CreatableTopicResult], timeout_ms: int
-) -> None:
-    """Clients ask this broker for metadata next: it shall know the new leaders by then."""
-    made = [r for r in found.values() if r.error_code == ErrorCode.NONE]
-    wanted = [(r.name, max(r.num_partitions, 1)) for r in made]
-    services = ctx.broker
-    if await await_view(services, lambda: have_leaders(services, wanted), timeout_ms):
-        return
-    for result in made:
-        if not have_leaders(services, [(result.name, max(result.num_partitions, 1))]):
-            text = "the topic is made; its leaders were not elected in time"
-            found[result.name] = _failed(result.name, ErrorCode.REQUEST_TIMED_OUT, text)
 
 
 def _failed(name: str, code: int, text: str | None) -> CreatableTopicResult:

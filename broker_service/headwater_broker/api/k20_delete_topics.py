@@ -16,11 +16,12 @@ from headwater.wire.apis.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from headwater_broker.api.forwarding import await_view, forward, may_on_topic
+from headwater_broker.api.forwarding import await_view, forward, may_on_topic, ms_left
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
 ZERO = UUID(int=0)
+DISABLED_CODE_SINCE = 3
 
 
 @handles(DeleteTopicsRequest, DeleteTopicsResponse)
@@ -31,12 +32,14 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
     allowed = tuple(row for row in rows if refused[row] is None)
     found: dict[DeleteTopicState, DeletableTopicResult] = {}
     if allowed:
+        view, began = ctx.broker.view, ctx.broker.clock.monotonic()
+        # Replies before version 6 name no ids; the name alone may be a new topic's by then.
+        known = {name: topic.topic_id for name, topic in view.topics.items()}
         found = await _forwarded(ctx, request, allowed)
-        gone = {r.topic_id for r in found.values() if r.error_code == ErrorCode.NONE}
-        view = ctx.broker.view
-        await await_view(
-            ctx.broker, lambda: not (gone & view.topic_by_id.keys()), request.timeout_ms
-        )
+        done = [r for r in found.values() if r.error_code == ErrorCode.NONE]
+        gone = {r.topic_id if r.topic_id != ZERO else known.get(r.name or "") for r in done}
+        left_ms = ms_left(ctx.broker, began, request.timeout_ms)
+        await await_view(ctx.broker, lambda: not (gone & view.topic_by_id.keys()), left_ms)
     return DeleteTopicsResponse(responses=tuple(refused[r] or found[r] for r in rows))
 
 
@@ -70,8 +73,16 @@ async def _forwarded(
         reply = await forward(ctx, asked, DeleteTopicsResponse, request.timeout_ms)
     except KafkaError as e:
         return {row: _failed(row, e.code, e.detail) for row in allowed}
-    # The controller may have learnt the topic's id only now: keep it even in old versions.
-    return dict(zip(allowed, reply.responses, strict=True))
+    rows = [_known_code(ctx, r) for r in reply.responses]
+    return dict(zip(allowed, rows, strict=True))
+
+
+def _known_code(ctx: RequestContext, row: DeletableTopicResult) -> DeletableTopicResult:
+    """Clients of the oldest versions do not know the code of a disabled deletion."""
+    disabled = row.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    if disabled and ctx.api_version < DISABLED_CODE_SINCE:
+        return replace(row, error_code=ErrorCode.INVALID_REQUEST)
+    return row
 
 
 def _failed(row: DeleteTopicState, code: ErrorCode, text: str | None) -> DeletableTopicResult:

@@ -11,7 +11,7 @@ from headwater.wire.apis.k37_create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from headwater_broker.api.forwarding import await_view, forward, have_leaders, may_on_topic
+from headwater_broker.api.forwarding import forward, may_on_topic, ms_left, unseen_leaders
 from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
@@ -24,6 +24,7 @@ async def create_partitions(
     """Answered when the new leaders are visible here."""
     found = {t.name: r for t in request.topics if (r := _refusal(ctx, t.name)) is not None}
     allowed = tuple(t for t in request.topics if t.name not in found)
+    began = ctx.broker.clock.monotonic()
     if allowed:
         asked = replace(request, topics=allowed)
         try:
@@ -32,14 +33,11 @@ async def create_partitions(
         except KafkaError as e:
             found.update((t.name, _failed(t.name, e.code, e.detail)) for t in allowed)
     if not request.validate_only:
-        grown = [(t.name, t.count) for t in allowed if found[t.name].error_code == ErrorCode.NONE]
-        services = ctx.broker
-        if not await await_view(
-            services, lambda: have_leaders(services, grown), request.timeout_ms
-        ):
-            late = ErrorCode.REQUEST_TIMED_OUT
+        grown = {t.name: t.count for t in allowed if found[t.name].error_code == ErrorCode.NONE}
+        left_ms = ms_left(ctx.broker, began, request.timeout_ms)
+        for name in await unseen_leaders(ctx.broker, grown, left_ms):
             text = "the partitions are made; their leaders were not elected in time"
-            found.update((name, _failed(name, late, text)) for name, _ in grown)
+            found[name] = _failed(name, ErrorCode.REQUEST_TIMED_OUT, text)
     return CreatePartitionsResponse(results=tuple(found[t.name] for t in request.topics))
 
 

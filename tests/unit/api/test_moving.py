@@ -50,7 +50,10 @@ class DeniesCluster:
 def context(broker: FakeBroker, version: int, authorizer: Any = None) -> RequestContext:
     """A request that reached `broker`: whichever it is, the controller decides."""
     services = SimpleNamespace(
-        controller=broker.calls, view=broker.view, authorizer=authorizer or AllowAll()
+        controller=broker.calls,
+        view=broker.view,
+        authorizer=authorizer or AllowAll(),
+        clock=broker.clock,
     )
     principal = Principal("User", "test")
     return RequestContext(cast(Services, services), principal, "test", version, 1, "PLAINTEXT")

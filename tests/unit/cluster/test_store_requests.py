@@ -165,6 +165,14 @@ def test_no_topic_is_deleted_on_request_while_deletion_is_disabled() -> None:
             [answer] = (await delete_topics(context(one, 6), request)).responses
             assert answer.error_code == ErrorCode.TOPIC_DELETION_DISABLED
             assert "delete.topic.enable" in (answer.error_message or "")
+        for version, code in (
+            (1, ErrorCode.INVALID_REQUEST),
+            (2, ErrorCode.INVALID_REQUEST),
+            (3, ErrorCode.TOPIC_DELETION_DISABLED),
+        ):
+            old = DeleteTopicsRequest(topic_names=("t",), timeout_ms=1000)
+            [answer] = (await delete_topics(context(one, version), old)).responses
+            assert answer.error_code == code
         assert leader(one, "t") == 1
 
     play(story, config=KEEPS_TOPICS)

@@ -19,6 +19,7 @@ from headwater_broker.cluster.controller.events import (
     NewTopic,
     Reassign,
     ResourceKind,
+    Tick,
 )
 from unit.cluster.machine_world import World
 
@@ -299,16 +300,14 @@ def test_a_deletion_that_contradicts_itself_deletes_nothing(
         ((2, 1), NONE),
         ((3, 2), NONE),
         ((1, 3, 2), NONE),
-        ((1, 4), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ((1, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_a_replica_that_is_down_may_stay_one_and_none_is_added_to_a_dead_broker(
+def test_a_replica_that_is_down_may_stay_one_and_none_is_added_to_an_unknown_broker(
     world: World, target: tuple[int, ...], code: ErrorCode
 ) -> None:
-    world.up(4)
     world.create("t", (1, 2))
-    world.down(2, 4)
+    world.down(2)
     [result] = world.ask(lambda token: Reassign(token, {("t", 0): target})).values()
     assert result[0] is code
     partition = world.partition("t")
@@ -321,12 +320,53 @@ def test_a_replica_that_is_down_may_stay_one_and_none_is_added_to_a_dead_broker(
     assert world.partition("t").leader in (1, 3)
 
 
+@pytest.mark.parametrize("has_failed_over", [False, True])
+@pytest.mark.parametrize("wiped", [False, True])
+def test_a_move_to_a_broker_that_is_down_waits_for_it(
+    world: World, has_failed_over: bool, wiped: bool
+) -> None:
+    world.create("t", (1, 2))
+    world.down(3)
+    if has_failed_over:
+        world.fail_over()
+    [result] = world.ask(lambda token: Reassign(token, {("t", 0): (3, 1)})).values()
+    assert result[0] is NONE
+    world.handle(Tick())
+    partition = world.partition("t")
+    assert (partition.replicas, partition.leader, partition.isr) == ((3, 1, 2), 1, (1, 2))
+    if has_failed_over:
+        world.fail_over()
+    world.updates.clear()
+    world.up(3, wiped=wiped)
+    told = [row.replicas for u in world.updates if u.broker_id == 3 for row in u.replicas]
+    assert told == [(3, 1, 2)], "it is told to follow"
+    assert world.alter_isr(world.partition("t"), (1, 2, 3)) == NONE
+    partition = world.partition("t")
+    assert (partition.replicas, partition.adding, partition.removing) == ((3, 1), (), ())
+
+
+def test_a_move_to_a_broker_that_is_down_is_cancelled(world: World) -> None:
+    world.create("t", (1, 2))
+    world.down(3)
+    for target in ((3,), None):
+        [result] = world.ask(lambda token, t=target: Reassign(token, {("t", 0): t})).values()
+        assert result[0] is NONE
+    partition = world.partition("t")
+    assert (partition.replicas, partition.leader, partition.adding) == ((1, 2), 1, ())
+    world.updates.clear()
+    world.up(3)
+    assert not any(u.replicas for u in world.updates if u.broker_id == 3)
+
+
 def test_an_added_replica_whose_broker_has_died_is_no_existing_one(world: World) -> None:
     world.create("t", (1, 2))
     world.ask(lambda token: Reassign(token, {("t", 0): (1, 3)}))
     world.down(3)
     [result] = world.ask(lambda token: Reassign(token, {("t", 0): (3, 2)})).values()
-    assert result[0] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert result[0] is NONE
+    partition = world.partition("t")
+    assert (partition.replicas, partition.adding, partition.removing) == ((3, 2, 1), (3,), (1,))
+    assert partition.isr == (1, 2), "it has nothing yet"
 
 
 @pytest.mark.parametrize("how", ["down", "shutting down"])

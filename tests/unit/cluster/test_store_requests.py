@@ -84,7 +84,9 @@ def test_a_reassignment_filed_in_the_store_runs_and_its_node_goes(
         await until_gone(one, znodes.REASSIGN_REQUEST)
         assert one.view.topics["t"].partitions[1].replicas == (1, 2), "one bad row, others go on"
         refused = [r.getMessage() for r in caplog.records if "refused" in r.getMessage()]
-        assert "nowhere-0 does not exist" in refused[0] and "[9] are not running" in refused[1]
+        assert (
+            "nowhere-0 does not exist" in refused[0] and "[9] were never registered" in refused[1]
+        )
         await rejoin_partition(one, "t", 0)
         await until(lambda: one.view.topics["t"].partitions[0].replicas == (1, 3))
 

@@ -104,8 +104,7 @@ def _broker_of(state: ControllerState, name: str) -> str:
     if not (name.isascii() and name.isdigit()):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {name!r} is not a broker id")
     broker = int(name)
-    is_known = broker in state.brokers or broker in state.memories or broker in state.stored_lives
-    if not is_known and str(broker) not in state.broker_configs:
+    if not state.was_registered(broker) and str(broker) not in state.broker_configs:
         text = f"broker {broker} was never registered: start it once, then set its configs"
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, text)
     return str(broker)

@@ -47,10 +47,10 @@ def _start(
     if not target or len(set(target)) != len(target):
         return bad, f"{partition.name}: the replica list {list(target)} is empty or has duplicates"
     original = tuple(b for b in partition.replicas if b not in partition.adding)
-    # Who is a replica already may be down meanwhile: nothing has to be copied there.
-    absent = [b for b in target if b not in state.brokers and b not in original]
-    if absent:
-        return bad, f"{partition.name}: brokers {absent} are not running"
+    # Who is down may come back, and the move waits for it or is cancelled: as in KRaft.
+    unknown = [b for b in target if b not in original and not state.was_registered(b)]
+    if unknown:
+        return bad, f"{partition.name}: brokers {unknown} were never registered"
     if not is_factor_change_allowed and len(target) != len(original):
         text = f"{partition.name}: {len(original)} replicas now, {len(target)} asked for"
         return ErrorCode.INVALID_REPLICATION_FACTOR, text
@@ -85,6 +85,8 @@ def _set_replicas(
             continue
         removals.keep_replica(state, changes, partition, broker_id)
         partition.move_replica(broker_id, ReplicaPhase.NEW)
+        if broker_id not in state.brokers:
+            partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
         directory = state.sole_directory(broker_id)
         if directory is not None:
             partition.directories[broker_id] = directory

@@ -329,6 +329,14 @@ class ControllerState:
         """As told to brokers: every entity that has a quota."""
         return _described({path: row for path, row in self.client_quotas.items() if row})
 
+    def was_registered(self, broker_id: int) -> bool:
+        """It runs, or ran once: what waits for it may come true."""
+        return (
+            broker_id in self.brokers
+            or broker_id in self.memories
+            or broker_id in self.stored_lives
+        )
+
     def fault(self, partition: Partition, broker_id: int) -> str:
         """Why this replica may neither lead nor be in an ISR; empty when it may."""
         if broker_id not in self.brokers:

@@ -205,7 +205,7 @@ def check_manual(
     for index, replicas in assignments.items():
         if len(set(replicas)) != len(replicas):
             raise KafkaError(bad, f"partition {index}: duplicate replicas {list(replicas)}")
-        unknown = [b for b in replicas if b not in state.brokers and b not in state.memories]
+        unknown = [b for b in replicas if not state.was_registered(b)]
         if unknown:
             raise KafkaError(bad, f"partition {index}: unknown brokers {unknown}")
         if not any(b in usable for b in replicas):

@@ -63,7 +63,11 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """All sessions of a broker, at most `slots`; the longest unused gives way when it is stale."""
+    """All sessions of a broker, at most `slots`; the longest unused gives way when it is stale.
+
+    Unlike in Kafka a client with more partitions does not displace one with fewer: looking for the
+    smallest session at each full fetch would cost those that get none.
+    """
 
     def __init__(self, slots: int, clock: Clock, entropy: Entropy) -> None:
         self._slots = slots

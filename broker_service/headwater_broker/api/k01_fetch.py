@@ -191,6 +191,9 @@ class FetchJob(Waiter):
             frame.session_id, frame.session_epoch, uses_topic_ids=by_id
         )
         session.apply(frame.items, frame.forgotten)
+        if not session.items:  # as Kafka: nothing to remember; session 0 tells the client
+            cache.close(session.session_id)
+            return
         self._session = session
         self._session_id = session.session_id
         self._is_incremental = True

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from headwater.client.connection import Connection
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock, SeededEntropy
+from headwater.wire.apis.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from headwater_broker.api.fetch_item import FetchItem
 from headwater_broker.api.fetch_sessions import (
     EPOCH_MAX,
@@ -13,6 +25,8 @@ from headwater_broker.api.fetch_sessions import (
     FetchSessionCache,
 )
 from headwater_broker.api.limits import FETCH_SESSION_EVICTION_MS
+from solo_broker import SoloBroker
+from unit.server.test_data_plane import serve
 
 
 def cache(slots: int = 10) -> tuple[FetchSessionCache, ManualClock]:
@@ -92,3 +106,40 @@ def test_a_follower_takes_a_consumers_slot_but_not_a_followers() -> None:
     opened(sessions, 0)
     opened(sessions, 1, follower=True)
     assert sessions.create(items(2), uses_topic_ids=False, is_follower=True) is None
+
+
+@pytest.mark.parametrize("replica", [-1, 2])
+def test_a_session_that_has_forgotten_its_last_partition_is_closed(
+    tmp_path: Path, replica: int
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("t", 2, replicas=(1, 2))
+        parts = tuple(
+            FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=1) for p in (0, 1)
+        )
+
+        async def ask(session: int, epoch: int, *, named: bool, forgotten: Any = ()) -> Any:
+            request = FetchRequest(
+                replica_state=ReplicaState(replica_id=replica, replica_epoch=-1),
+                max_wait_ms=20_000 if forgotten == (0, 1) else 0,
+                min_bytes=1,
+                session_id=session,
+                session_epoch=epoch,
+                topics=(FetchTopic(topic_id=topic_id, partitions=parts),) if named else (),
+                forgotten_topics_data=tuple(
+                    ForgottenTopic(topic_id=topic_id, partitions=(p,)) for p in forgotten
+                ),
+            )
+            return await c.call(request, FetchResponse, version=17)
+
+        first = (await ask(0, 0, named=True)).session_id
+        assert (await ask(first, 1, named=False, forgotten=(0,))).session_id == first
+        last = await ask(first, 2, named=False, forgotten=(0, 1))
+        assert (last.error_code, last.session_id, last.responses) == (0, 0, ())
+        assert len(broker.services.sessions) == 0
+        gone = await ask(first, 3, named=False)
+        assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        again = await ask(first, 0, named=True)
+        assert again.session_id != 0 and len(again.responses[0].partitions) == 2
+
+    serve(tmp_path, scenario, racks={1: "a", 2: "b"})

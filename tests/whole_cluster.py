@@ -187,7 +187,7 @@ class WholeBroker:
         while True:
             await asyncio.sleep(TICK_S)
             self.replicas.isr_tick()
-            self.logs.remove_due_files()
+            self.logs.look_after_files()
 
 
 class WholeCluster:

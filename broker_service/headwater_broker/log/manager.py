@@ -43,6 +43,7 @@ from headwater_broker.log.directory import (
     is_disk_fault,
     parse_folder_name,
 )
+from headwater_broker.log.disposal import Disposals
 from headwater_broker.log.futures import (
     DELETE_SUFFIX,
     FutureLogs,
@@ -86,16 +87,13 @@ class LogManager:
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
         self.on_offline = on_offline or (lambda folder, logs: None)
         self.logs: dict[Key, PartitionLog] = {}
-        self._due: list[tuple[float, Disposal]] = []
-        self._arrived: deque[Disposal] = deque()
-        """Appended to by jobs off the loop, drained on it."""
+        self._disposals = Disposals(files, clock, offload)
         self._failures: deque[tuple[str, OSError]] = deque()
-        """As `_arrived`."""
+        """Appended to by jobs off the loop, drained on it."""
         self._is_truncated = False
         self._entropy = entropy
-        self._offload = offload
         self._context = LogContext(
-            files, clock, entropy, offload, self._arrived.append, self._failed,
+            files, clock, entropy, offload, self._disposals.add, self._failed,
             self._failures.append,
             self._note_truncation,
             producer_expiration_ms,
@@ -108,7 +106,7 @@ class LogManager:
         self.futures = FutureLogs(
             FutureParts(
                 files, entropy, self._directories, self.logs, self._future_request, self._adopted,
-                self._arrived.append, self._failed,
+                self._disposals.add, self._failed,
             )
         )  # fmt: skip
 
@@ -351,7 +349,7 @@ class LogManager:
             self._failed(log.path, e)
             return
         files = tuple(segment.file for segment in log.segments)
-        self._arrived.append(Disposal((target,), files, log.config.file_delete_delay_ms))
+        self._disposals.add(Disposal((target,), files, log.config.file_delete_delay_ms))
 
     def _drop(self, log: PartitionLog) -> None:
         self.futures.drop((log.topic, log.partition))
@@ -383,48 +381,32 @@ class LogManager:
             log.expire_producers(now_ms)
 
     def flush_due(self) -> None:
-        """flush.ms of every log; the fsyncs run off the loop. Takes what failed there.
-
-        After a truncation the recovery points are written: what is appended in the place of what
-        was cut is not durable, and must be checked after a crash.
-        """
-        self.take_failures()
+        """flush.ms of every log; the fsyncs run off the loop."""
         now_ms = self._clock.now_ms()
         for log in self.logs.values():
             log.take_finished_flushes()
             log.flush_later(now_ms)
+
+    def look_after_files(self) -> None:
+        """Each second, whatever the intervals that an operator may set: act on disk errors that
+        offloaded jobs met, write recovery points that a truncation has lowered, unlink what is due.
+
+        After a truncation, what is appended in the place of what was cut is not durable, and must
+        be checked after a crash.
+        """
+        while self._failures:
+            self._failed(*self._failures.popleft())
         if self._is_truncated:
             self._is_truncated = False
             self.checkpoint_recovery_points()
+        self.remove_due_files()
 
     def _note_truncation(self) -> None:
         self._is_truncated = True
 
-    def take_failures(self) -> None:
-        """Act, on the loop, on disk errors that offloaded jobs met."""
-        while self._failures:
-            self._failed(*self._failures.popleft())
-
     def remove_due_files(self) -> None:
         """Unlink, off the loop, what was renamed long enough ago."""
-        now = self._clock.monotonic()
-        while self._arrived:
-            item = self._arrived.popleft()
-            self._due.append((now + item.delay_ms / 1000, item))
-        ready = [item for due, item in self._due if due <= now]
-        self._due = [(due, item) for due, item in self._due if due > now]
-        if ready:
-            self._offload(lambda: self._remove(ready))
-
-    def _remove(self, items: list[Disposal]) -> None:
-        for item in items:
-            for file in item.open_files:
-                file.close()
-            for path in item.paths:
-                try:
-                    self._files.remove(path)
-                except OSError as e:
-                    logger.error("cannot remove %s: %s", path, e)
+        self._disposals.remove_due()
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery-point-offset-checkpoint per folder."""
@@ -478,7 +460,7 @@ class LogManager:
         self.checkpoint_log_starts()
         self.checkpoint_high_watermarks()
         self.checkpoint_cleaned()
-        self._remove(list(self._arrived))
+        self._disposals.remove_arrived()
         mark = json.dumps({"version": MARK_VERSION, "brokerEpoch": broker_epoch}).encode()
         for directory in self._directories:
             directory.close(mark)

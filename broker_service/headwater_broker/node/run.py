@@ -28,7 +28,8 @@ DRAIN_PAUSE_S = 0.2
 DRAIN_MAX_S = 20.0
 """No try begins after this: without a controller there is nobody to hand leaderships over."""
 TIERED_REFRESH_S = 10.0
-FILES_REMOVED_EVERY_S = 1.0
+FILES_EVERY_S = 1.0
+"""How late, at most, a disk error met off the loop is acted upon."""
 PRODUCER_IDS_EVERY_S = 1.0
 RATES_EVERY_S = 1.0
 COLLECT_EVERY_S = 10.0
@@ -173,7 +174,7 @@ class Life:
             min(v.integer("replica.lag.time.max.ms") / 2000, ISR_TICK_MAX_S),
             node.replicas.isr_tick,
         )
-        every("files", FILES_REMOVED_EVERY_S, node.logs.remove_due_files)
+        every("files", FILES_EVERY_S, node.logs.look_after_files)
         node.services.moves.tick()
         self._start_log_ticks()
         every("garbage", COLLECT_EVERY_S, node.outside.process.tick)

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import iter_headers
+from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.partition_log import PartitionLog
 from unit.log.harness import TOPIC_ID, Box, batch
 
@@ -165,8 +166,35 @@ def test_an_error_met_off_the_loop_waits_for_the_next_tick() -> None:
     box.files.failing_prefix = logs[0].path
     box.manager.flush_due()
     assert ("t", 0) in box.manager.logs  # the offloaded job only noted it
-    box.manager.flush_due()
+    box.manager.look_after_files()
     assert list(box.manager.logs) == [("u", 0)]
+
+
+def test_a_failed_fsync_of_a_rolled_segment_and_a_cut_need_no_flush_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box(dirs=("/a", "/b"))
+    logs = [box.log(topic=name) for name in ("t", "u")]
+    for log in logs:
+        for _ in range(3):
+            log.append_as_leader(batch(), 0, 2000)
+        log.fsync_now()
+    box.manager.checkpoint_recovery_points()
+    logs[1].truncate_to(1)
+    fsync = MemoryFile.fsync
+
+    def refuse(self: MemoryFile) -> None:
+        if self.path.startswith(logs[0].path) and self.path.endswith(".log"):
+            raise OSError(errno.EIO, "injected", self.path)
+        fsync(self)
+
+    monkeypatch.setattr(MemoryFile, "fsync", refuse)
+    logs[0].roll(2000)
+    assert box.manager.offline_directories == []
+    box.manager.look_after_files()
+    assert box.manager.offline_directories == [logs[0].path[:2]]
+    points = box.files.read(f"{logs[1].path[:2]}/recovery-point-offset-checkpoint")
+    assert points.endswith(b"u 0 1\n")
 
 
 def test_silent_producers_are_forgotten_by_a_tick_of_their_own() -> None:
@@ -229,7 +257,7 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     path = "/d/recovery-point-offset-checkpoint"
     assert box.files.read(path).endswith(b"t 0 9\n")
     log.truncate_to(4)
-    box.manager.flush_due()
+    box.manager.look_after_files()
     assert box.files.read(path).endswith(b"t 0 4\n")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
@@ -44,6 +46,7 @@ from headwater_broker.log.segment import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
+    DamagedLogError,
     Segment,
     file_name,
 )
@@ -71,6 +74,8 @@ class LoadedLog:
     recovery_point: int
     is_gapless: bool
     """No offset between start and end is missing, by what was written, not by what is there."""
+    is_cut: bool
+    """Batches that were written are not there any more: what a clean stop said does not hold."""
     recovered: list[str] = field(default_factory=list)
     """What was not as a clean stop leaves it, in words."""
 
@@ -100,6 +105,7 @@ class Loader:
         """Of those rebuilt, the segments that hold batches of idempotent producers."""
         self._epochs = self._load_epochs()
         self._is_gapless = self._load_gapless()
+        self._is_cut = False
         self._segments: list[Segment] = []
         self._end = 0
 
@@ -137,6 +143,7 @@ class Loader:
             self._end,
             max(point, 0),
             self._is_gapless,
+            self._is_cut,
             self._notes,
         )
 
@@ -168,9 +175,10 @@ class Loader:
         for segment in self._segments:
             if segment.base_offset >= first:
                 break
-            for _, header in segment.headers(0):
-                if header.leader_epoch > self._epochs.latest and header.base_offset < first:
-                    self._epochs.assign(header.leader_epoch, header.base_offset)
+            with self._noting_damage("leader epochs behind it are not known"):
+                for _, header in segment.headers(0):
+                    if header.leader_epoch > self._epochs.latest and header.base_offset < first:
+                        self._epochs.assign(header.leader_epoch, header.base_offset)
         for epoch, offset in known:
             self._epochs.assign(epoch, offset)
         self._note(f"leader epochs of [{start}, {first}) were not known; their batches tell them")
@@ -222,8 +230,7 @@ class Loader:
                 continue
             self._segments.append(segment)
             if case is SegmentCase.Q_TRUST:
-                segment.load_times()
-                self._end = self._end_of(segment) if following is None else following
+                is_cut = self._trust(segment, following)
                 read_end = None
             else:
                 is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
@@ -255,6 +262,7 @@ class Loader:
         self._end = offset
 
     def _set_aside(self, segment: Segment) -> None:
+        self._is_cut = True
         segment.close()
         for name in segment.names():
             path = f"{self._request.folder}/{name}"
@@ -262,6 +270,26 @@ class Loader:
                 self._files.rename(path, path + DELETED_SUFFIX)
             except FileNotFoundError:
                 continue
+
+    def _trust(self, segment: Segment, following: int | None) -> bool:
+        """Use it as it is. Damage met on the way is a matter of who reads there, unless it hides
+        where the log ends: then the segment is scanned, and cut (True)."""
+        with self._noting_damage("timestamps behind it are not known"):
+            segment.load_times()
+        try:
+            self._end = self._end_of(segment) if following is None else following
+        except DamagedLogError as e:
+            self._note(f"{e.detail}: where the log ends is not known, it is scanned")
+            return self._rebuild(segment, checks=True)
+        return False
+
+    @contextmanager
+    def _noting_damage(self, what: str) -> Iterator[None]:
+        """A damaged batch below the recovery point costs what can be learned from it, no more."""
+        try:
+            yield
+        except DamagedLogError as e:
+            self._note(f"{e.detail}: {what}")
 
     def _end_of(self, segment: Segment) -> int:
         end = segment.base_offset
@@ -288,6 +316,7 @@ class Loader:
         lost = segment.file.size_bytes - position
         self._note(f"segment {segment.base_offset} byte {position}, {case.value} ({lost} bytes)")
         segment.file.truncate(position)
+        self._is_cut = True
         return True
 
     def _keep_good(
@@ -343,13 +372,16 @@ class Loader:
             base = segment.base_offset
             is_rebuilt = base in self._rebuilt
             if end > start and not (is_rebuilt and base not in self._with_producers):
-                replay_segment(segment, producers, start, index=is_rebuilt)
+                with self._noting_damage("idempotent producers behind it are not known"):
+                    replay_segment(segment, producers, start, index=is_rebuilt)
 
 
 def replay_segment(
     segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
 ) -> None:
-    """Feed the batches of [start, end) to `producers`; `index`: fill the transaction index too."""
+    """Feed the batches of [start, end) to `producers`; `index`: fill the transaction index too.
+    Raises DamagedLogError; what lies before the damage has counted.
+    """
     for position, header in segment.headers(segment.offset_index.floor(start)):
         if header.base_offset >= end:
             return

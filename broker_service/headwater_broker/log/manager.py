@@ -38,6 +38,7 @@ from headwater_broker.log.context import (
 from headwater_broker.log.creation import Creation, Key
 from headwater_broker.log.directory import (
     MARK_VERSION,
+    NO_BROKER_EPOCH,
     DataDirectory,
     emptiest,
     is_disk_fault,
@@ -123,7 +124,7 @@ class LogManager:
     @property
     def clean_broker_epoch(self) -> int:
         """The broker epoch of the last clean stop: the lowest of all folders; -1 when any was
-        stopped uncleanly (KIP-966)."""
+        stopped uncleanly, or has a log that lost its end all the same (KIP-966)."""
         return min((d.clean_epoch for d in self._directories if d.is_online), default=-1)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
@@ -188,7 +189,12 @@ class LogManager:
             loaded = Loader(self._files, request).load()
             future = self._made(directory, parsed[0], topic_id, request, loaded)
             if not directory.is_clean:  # it may have a hole
-                future.truncate_to(request.recovery_point)
+                try:
+                    future.truncate_to(request.recovery_point)
+                except KafkaError as e:
+                    future.delete()
+                    self._set_aside(directory.path, name, str(e))
+                    continue
             self.futures.take_up(parsed[0], future)
 
     def _identity(self, directory: DataDirectory, name: str) -> UUID | None:
@@ -228,6 +234,8 @@ class LogManager:
         folder = f"{directory.path}/{key[0]}-{key[1]}"
         request = self._request(directory, key, config, folder)
         loaded = Loader(self._files, request).load()
+        if loaded.is_cut:
+            directory.clean_epoch = NO_BROKER_EPOCH
         return self._made(directory, key, topic_id, request, loaded)
 
     def _future_request(self, directory: DataDirectory, key: Key, folder: str) -> LoadRequest:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.files import File, Files
-from headwater.records.batch import HEADER_BYTES, BatchHeader, read_header
+from headwater.records.batch import (
+    AT_MAGIC,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    read_header,
+)
 from headwater_broker.log.aborted import TransactionIndex
 from headwater_broker.log.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from headwater_broker.log.results import EMPTY, LogSlice
@@ -27,6 +36,10 @@ SWAP_SUFFIX = ".swap"
 SCAN_BYTES = 8192
 """One pread of a header scan; holds an index interval of small batches."""
 NO_TIMESTAMP = -1
+LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+"""A smaller batch_length is nonsense."""
+
+logger = logging.getLogger(__name__)
 
 _PLACE = struct.Struct(">qi11xi")
 """base offset, batch length, last offset delta: all that a scan needs."""
@@ -35,6 +48,18 @@ _TIMES = struct.Struct(">qi11xi8xq")
 _make = tuple.__new__
 """Makes a named tuple of a tuple: the type's own way is a call of Python's. For what every request
 makes."""
+
+
+class DamagedLogError(KafkaError):
+    """CORRUPT_MESSAGE: where a batch should begin there is none. An error of who asks for what lies
+    there, not of the disk: the rest of the log, and of its folder, is as good as before.
+    """
+
+    def __init__(self, path: str, position: int) -> None:
+        super().__init__(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{path}: no whole batch at byte {position}; the file is damaged there",
+        )
 
 
 class Place(NamedTuple):
@@ -63,6 +88,7 @@ class Segment:
         "folder",
         "hint_offset",
         "hint_position",
+        "is_damage_told",
         "last_write_ms",
         "max_timestamp",
         "max_timestamp_offset",
@@ -101,6 +127,7 @@ class Segment:
         self.roll_at_ms = 0
         self.hint_offset = -1
         self.hint_position = 0
+        self.is_damage_told = False
 
     def relocate(self, folder: str) -> None:
         """The log's folder was renamed: files that are opened later are found there."""
@@ -116,20 +143,37 @@ class Segment:
         self.time_index.create()
 
     def headers(self, at: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from byte `at` on; stops at a cut-off end."""
+        """(position, header) of every batch from byte `at` on. Raises DamagedLogError."""
         end = self.file.size_bytes
         while at < end:
             chunk = self.file.read_at(at, SCAN_BYTES)
             position, last = 0, len(chunk) - HEADER_BYTES
             if last < 0:
-                return
+                raise self._damaged(at)
             while position <= last:
                 header = read_header(chunk, position)
-                if header.batch_length <= 0:
-                    raise OSError(f"{self.folder}: no batch at byte {at + position}")
+                following = at + position + header.size_bytes
+                if (
+                    header.batch_length < LENGTH_MIN
+                    or following > end
+                    or header.magic != MAGIC_V2
+                    or not 0 <= header.base_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+                    or header.last_offset_delta < 0
+                ):
+                    raise self._damaged(at + position)
                 yield at + position, header
                 position += header.size_bytes
             at += position
+
+    def _damaged(self, position: int) -> DamagedLogError:
+        """The error to raise; told in the broker's log once, as clients ask again and again."""
+        error = DamagedLogError(
+            f"{self.folder}/{file_name(self.base_offset, LOG_SUFFIX)}", position
+        )
+        if not self.is_damage_told:
+            self.is_damage_told = True
+            logger.error("%s", error.detail)
+        return error
 
     def batch(self, position: int, size: int) -> memoryview:
         """The bytes of one batch."""
@@ -144,15 +188,17 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
     def load_times(self) -> None:
-        """First and largest timestamps of an existing segment, from its time index and its tail."""
+        """First and largest timestamps of an existing segment, from its time index and its tail.
+        Raises DamagedLogError when that cannot be read to its end; what was read counts.
+        """
         header = self.file.read_at(0, _TIMES.size)
         if len(header) == _TIMES.size:
             self.first_timestamp = _TIMES.unpack(header)[3]
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
         at = self.offset_index.floor(self.max_timestamp_offset)
-        for place, timestamp in self.scan_times(at):
+        for last_offset, timestamp in self._scan_times(at):
             if timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = timestamp, place.last_offset
+                self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
 
     def note(
         self, position: int, size: int, last_offset: int, max_timestamp: int, interval_bytes: int
@@ -179,47 +225,54 @@ class Segment:
         )
 
     def locate(self, offset: int, at: int) -> Place | None:
-        """The first batch from byte `at` on whose last offset is >= `offset`."""
+        """The first batch from byte `at` on whose last offset is >= `offset`. Raises
+        DamagedLogError."""
         return self._locate(offset, at)[0]
 
     def _locate(self, offset: int, at: int) -> tuple[Place | None, bytes, int]:
         """As `locate`, with what was read last and where in the file that begins."""
         read_at, unpack, need = self.file.read_at, _PLACE.unpack_from, _PLACE.size
-        end = self.file.size_bytes
+        end, length = self.file.size_bytes, 0
         while at < end:
             chunk = read_at(at, SCAN_BYTES)
             position, last = 0, len(chunk) - need
             if last < 0:
-                break
+                raise self._damaged(at)
             while position <= last:
                 base, length, delta = unpack(chunk, position)
+                if length < LENGTH_MIN:
+                    raise self._damaged(at + position)
                 if base + delta >= offset:
+                    if (
+                        base < self.base_offset
+                        or delta < 0
+                        or chunk[position + AT_MAGIC] != MAGIC_V2
+                        or at + position + length + 12 > end
+                    ):
+                        raise self._damaged(at + position)
                     place = (at + position, length + 12, base, base + delta)
                     return _make(Place, place), chunk, at
-                if length <= 0:
-                    raise OSError(f"{self.folder}: no batch at byte {at + position}")
                 position += length + 12
             at += position
+        if at > end:  # a length that leads out of the file would hide all that lies behind it
+            raise self._damaged(max(at - length - 12, 0))
         return None, b"", at
 
-    def scan_times(self, at: int) -> list[tuple[Place, int]]:
-        """(place, max timestamp) of every batch from byte `at` on."""
-        found: list[tuple[Place, int]] = []
+    def _scan_times(self, at: int) -> Iterator[tuple[int, int]]:
+        """(last offset, max timestamp) of every batch from byte `at` on."""
         end = self.file.size_bytes
         while at < end:
             chunk = self.file.read_at(at, SCAN_BYTES)
             position, last = 0, len(chunk) - _TIMES.size
             if last < 0:
-                break
+                raise self._damaged(at)
             while position <= last:
                 base, length, delta, timestamp = _TIMES.unpack_from(chunk, position)
-                if length <= 0:
-                    return found
-                place = Place(at + position, length + 12, base, base + delta)
-                found.append((place, timestamp))
+                if length < LENGTH_MIN or at + position + length + 12 > end:
+                    raise self._damaged(at + position)
+                yield base + delta, timestamp
                 position += length + 12
             at += position
-        return found
 
     def find(self, offset: int) -> Place | None:
         """The batch that holds `offset`, or the next one; None when the segment ends before."""
@@ -236,7 +289,7 @@ class Segment:
         """Whole batches from the one that holds `offset`, below `upper_offset`.
 
         `next_offset` is where this segment ends. An empty slice when nothing fits; None when the
-        segment ends before `offset`.
+        segment ends before `offset`. Raises DamagedLogError.
         """
         size = self.file.size_bytes
         if offset == self.hint_offset and upper_offset >= next_offset:
@@ -248,6 +301,8 @@ class Segment:
         if first is None:
             return None
         position, first_bytes, base, last = first
+        if last >= next_offset:
+            raise self._damaged(position)
         if last >= upper_offset:
             return EMPTY
         end = position + first_bytes
@@ -263,9 +318,10 @@ class Segment:
         return _make(LogSlice, (self.file, position, end - position, base, data))
 
     def _end(self, first: Place, max_bytes: int, upper_offset: int, next_offset: int) -> int:
-        """The last batch boundary within `max_bytes` of `first` and below `upper_offset`."""
+        """The last batch boundary within `max_bytes` of `first` and below `upper_offset`, and not
+        behind damage: who reads on there is told."""
         size = self.file.size_bytes
-        limit = first.position + max_bytes
+        limit = min(first.position + max_bytes, size)
         at = size
         if limit < size:
             at = self.offset_index.floor_position(limit)
@@ -279,7 +335,11 @@ class Segment:
                 return at
             while position <= last:
                 base, length, delta = _PLACE.unpack_from(chunk, position)
-                if at + position + length + 12 > limit or base + delta >= upper_offset:
+                if (
+                    at + position + length + 12 > limit
+                    or base + delta >= upper_offset
+                    or length < LENGTH_MIN
+                ):
                     return at + position
                 position += length + 12
             at += position
@@ -297,7 +357,10 @@ class Segment:
         self.time_index.truncate(end)
         self.txn_index.truncate(end)
         self.file.truncate(place.position)
-        self.load_times()
+        try:
+            self.load_times()
+        except DamagedLogError as e:
+            logger.warning("timestamps are known up to there only: %s", e.detail)
         return end
 
     def seal(self) -> list[File]:

@@ -24,6 +24,7 @@ from headwater_broker.log.segment import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    DamagedLogError,
     Segment,
     file_name,
 )
@@ -86,7 +87,7 @@ def finish_swaps(files: Files, folder: str, names: Iterable[str]) -> list[str]:
                 files.remove(f"{folder}/{name}{SWAP_SUFFIX}")
             continue
         if case is SwapCase.U_REPLACE:
-            _remove_replaced(files, folder, base, present)
+            notes += _remove_replaced(files, folder, base, present)
         _finish(files, folder, base)
     return notes
 
@@ -96,23 +97,29 @@ def _finish(files: Files, folder: str, base: int) -> None:
         _rename(files, f"{folder}/{name}{SWAP_SUFFIX}", f"{folder}/{name}")
 
 
-def _remove_replaced(files: Files, folder: str, base: int, present: set[str]) -> None:
+def _remove_replaced(files: Files, folder: str, base: int, present: set[str]) -> list[str]:
     """Every old segment that the new one covers: up to the end of its last batch, which is always
     kept for this. The new one's own name goes last, as in step 2."""
-    end = _end_of_swap(files, folder, base)
+    end, notes = _end_of_swap(files, folder, base)
     stems = {int(name[: -len(LOG_SUFFIX)]) for name in present if name.endswith(LOG_SUFFIX)}
     for old in sorted((stem for stem in stems if base <= stem < end), reverse=True):
         for name in names_of(old):
             files.remove(f"{folder}/{name}")
+    return notes
 
 
-def _end_of_swap(files: Files, folder: str, base: int) -> int:
+def _end_of_swap(files: Files, folder: str, base: int) -> tuple[int, list[str]]:
+    """Where the new segment ends, and what is to be told: one that is damaged covers what lies
+    before the damage, so that the old segments with the rest stay."""
     swap = Segment(files, folder, base, has_txn_index=False, now_ms=0, mark=SWAP_SUFFIX)
-    end = base + 1
-    for _, header in swap.headers(0):
-        end = header.next_offset
+    end, notes = base + 1, []
+    try:
+        for _, header in swap.headers(0):
+            end = header.next_offset
+    except DamagedLogError as e:
+        notes.append(f"{e.detail}: old segments from offset {end} on stay")
     swap.file.close()
-    return end
+    return end, notes
 
 
 def _rename(files: Files, source: str, target: str) -> bool:

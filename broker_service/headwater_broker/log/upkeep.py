@@ -14,7 +14,7 @@ from headwater_broker.log.context import Disposal
 from headwater_broker.log.loader import replay_segment
 from headwater_broker.log.producers import Producers
 from headwater_broker.log.retention import Reach, plan
-from headwater_broker.log.segment import DELETED_SUFFIX, Segment
+from headwater_broker.log.segment import DELETED_SUFFIX, DamagedLogError, Segment
 from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.state import LogState
 
@@ -265,7 +265,10 @@ def delete_records_before(log: LogState, offset: int) -> None:
 
 
 def truncate_to(log: LogState, offset: int) -> None:
-    """Cut from `offset` on (the batch that holds it goes whole)."""
+    """Cut from `offset` on (the batch that holds it goes whole).
+
+    Raises CORRUPT_MESSAGE, nothing cut, when damage hides where that batch lies.
+    """
     if offset >= log.log_end_offset:
         # An epoch that we led without an append begins at the end: the new leader may not know it,
         # and would tell us for ever that the logs part there (KAFKA-7415).
@@ -276,9 +279,11 @@ def truncate_to(log: LogState, offset: int) -> None:
     if offset < log.bases[0]:
         truncate_fully(log, offset, min(offset, log.log_start_offset))
         return
+    keep = [s for s in log.segments if s.base_offset <= offset]
+    with log.touching_files():
+        keep[-1].find(offset)  # damage in the way is met before anything is changed
     log.truncations += 1
     log.context.truncated()
-    keep = [s for s in log.segments if s.base_offset <= offset]
     gone = log.segments[len(keep) :]
     try:
         if gone:
@@ -298,7 +303,7 @@ def truncate_to(log: LogState, offset: int) -> None:
     with log.touching_files():
         log.snapshots.remove_above(end)
         if not log.producers.truncate_end(end):
-            log.producers = producers_at(log, end)
+            log.producers = producers_at(log, end, passes_damage=True)
 
 
 def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
@@ -357,11 +362,19 @@ def begin_inside(log: LogState, base: int, last: int) -> None:
             raise log.storage_error(e) from e
 
 
-def producers_at(log: LogState, offset: int) -> Producers:
-    """The producer state of everything below `offset`: newest snapshot, then a replay."""
+def producers_at(log: LogState, offset: int, *, passes_damage: bool = False) -> Producers:
+    """The producer state of everything below `offset`: newest snapshot, then a replay.
+
+    `passes_damage`: what a damaged segment does not tell is missing; else CORRUPT_MESSAGE.
+    """
     producers = Producers()
     start = log.snapshots.load_newest(producers, log.bases[0], offset)
     for index, segment in enumerate(log.segments):
         if log.next_offset_of(index) > start and segment.base_offset < offset:
-            replay_segment(segment, producers, start, index=False, end=offset)
+            try:
+                replay_segment(segment, producers, start, index=False, end=offset)
+            except DamagedLogError as e:
+                if not passes_damage:
+                    raise
+                logger.error("producers behind it are not known: %s", e.detail)
     return producers

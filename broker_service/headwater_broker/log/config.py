@@ -87,6 +87,11 @@ class LogConfig:
         return min(self.max_message_bytes, self.segment_bytes)
 
     @property
+    def bounds_age(self) -> bool:
+        """Is there a bound at all for how old a record may be (message.timestamp.before.max.ms)?"""
+        return self.timestamp_before_max_ms < 2**62
+
+    @property
     def effective_segment_ms(self) -> int:
         """When a segment is rolled: a compacted log's early enough for max.compaction.lag.ms, as
         the active segment is never compacted (KIP-354)."""

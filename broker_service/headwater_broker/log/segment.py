@@ -376,6 +376,8 @@ class Segment:
         """The index files that were open; they are still to be closed, which another thread may
         do: this segment does not know them any more. Reads nothing.
         """
+        self.offset_index.write()
+        self.time_index.write()  # whatever fails does so while the files are still ours
         detached = (
             self.offset_index.detach(),
             self.time_index.detach(),

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -55,6 +56,10 @@ class LogState:
         self.finished_flushes: deque[tuple[int, int]] = deque()
         """(truncations then, offset) of flushes done off the loop; see `take_finished_flushes`."""
         self.truncations = 0
+        self.leaving: dict[int, Segment] = {}
+        """By base offset: discarded, and not yet renamed."""
+        self.leaving_lock = Lock()
+        """Held while a discarded segment is renamed, on the loop or off it."""
         self.first_dirty_offset = 0
         """Compaction has seen everything below it (cleaner-offset-checkpoint)."""
         self.uncleanable_reason = ""
@@ -77,7 +82,7 @@ class LogState:
             config.is_log_append_time
             or config.is_compacted
             or config.compression_type != "producer"
-            or config.timestamp_before_max_ms < 2**62
+            or config.bounds_age
         )
         self.arm_roll()
 

@@ -10,11 +10,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.files import File
 from headwater_broker.log.context import Disposal
 from headwater_broker.log.loader import replay_segment
 from headwater_broker.log.producers import Producers
 from headwater_broker.log.retention import Reach, plan
-from headwater_broker.log.segment import DELETED_SUFFIX, DamagedLogError, Segment
+from headwater_broker.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    DamagedLogError,
+    Segment,
+    file_name,
+)
 from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.state import LogState
 
@@ -74,6 +83,20 @@ def should_roll(log: LogState, size: int, last: int, timestamp: int, now_ms: int
     )
 
 
+def _new_segment(log: LogState, offset: int, now_ms: int) -> Segment:
+    """An empty one; nothing of it is left behind after an OSError: a later start would find a
+    segment inside of another."""
+    segment = Segment(log.context.files, log.path, offset, has_txn_index=False, now_ms=now_ms)
+    try:
+        segment.create_indexes()
+    except OSError:
+        segment.close()
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            log.context.files.remove(f"{log.path}/{file_name(offset, suffix)}")
+        raise
+    return segment
+
+
 def roll(log: LogState, now_ms: int) -> Segment:
     """Seal the active segment and start one at the log end.
 
@@ -82,12 +105,14 @@ def roll(log: LogState, now_ms: int) -> Segment:
     """
     old, end, truncations = log.active, log.log_end_offset, log.truncations
     files = log.context.files
-    try:
+    with log.touching_files():
         index_files = old.seal()
-        segment = Segment(files, log.path, end, has_txn_index=False, now_ms=now_ms)
-        segment.create_indexes()
-    except OSError as e:
-        raise log.storage_error(e) from e
+        try:
+            segment = _new_segment(log, end, now_ms)
+        except OSError:  # the old one stays active: it opens them again when it needs them
+            for file in index_files:
+                file.close()
+            raise
     log.replace_segments([*log.segments, segment])
     snapshot = encode_snapshot(log.producers.entries.values())
     path = log.snapshots.path(end)
@@ -176,30 +201,59 @@ def _discard(log: LogState, segments: Sequence[Segment], *, at_once: bool) -> No
     `at_once`: their names will be used again, so the rename may not wait its turn off the loop.
     Those are the end of the log: the last goes first, so that a crash in between leaves no hole.
     """
-    files = log.context.files
     delay_ms = log.config.file_delete_delay_ms
     ordered = reversed(segments) if at_once else segments
     victims = [(segment, segment.release()) for segment in ordered]
-    snapshots = [s.base_offset for s in segments]
+    log.leaving.update((s.base_offset, s) for s in segments)
+    log.snapshots.forget([s.base_offset for s in segments])
 
-    def job() -> None:
-        renamed, opened = [], []
+    def work() -> None:
+        renamed: list[str] = []
+        opened: list[File] = []
         for segment, index_files in victims:
-            for name in segment.names():
-                path = f"{log.path}/{name}"
-                try:
-                    files.rename(path, path + DELETED_SUFFIX)
-                except FileNotFoundError:
-                    continue
-                renamed.append(path + DELETED_SUFFIX)
+            renamed += _rename_away(log, segment)
             opened += [segment.file, *index_files]
         log.context.dispose(Disposal(tuple(renamed), tuple(opened), delay_ms))
 
-    log.snapshots.forget(snapshots)
+    def job() -> None:
+        try:
+            work()
+        except OSError as e:
+            if not log.is_closed:
+                log.context.failed_elsewhere((log.path, e))
+
     if at_once:
-        job()
+        work()
     else:
         log.context.offload(job)
+
+
+def _rename_away(log: LogState, segment: Segment) -> list[str]:
+    """The `.deleted` paths of a discarded segment; none when it was renamed before. In any thread:
+    who comes first does it, the other one waits for that."""
+    files, renamed = log.context.files, []
+    with log.leaving_lock:
+        if log.leaving.get(segment.base_offset) is not segment:
+            return []
+        for name in segment.names():
+            path = f"{log.path}/{name}"
+            try:
+                files.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            renamed.append(path + DELETED_SUFFIX)
+        del log.leaving[segment.base_offset]
+    return renamed
+
+
+def _free_name(log: LogState, base_offset: int) -> None:
+    """A segment that retention discarded keeps its name until its job's turn: a new one of that
+    name would open its file, and then lose it."""
+    segment = log.leaving.get(base_offset)
+    if segment is not None:
+        renamed = _rename_away(log, segment)
+        delay_ms = log.config.file_delete_delay_ms
+        log.context.dispose(Disposal(tuple(renamed), (), delay_ms))
 
 
 def retain(log: LogState, now_ms: int, tiered_end: int | None, high_watermark: int) -> int:
@@ -313,14 +367,8 @@ def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
     log.first_dirty_offset = min(log.first_dirty_offset, offset)
     try:
         _discard(log, log.segments, at_once=True)
-        segment = Segment(
-            log.context.files,
-            log.path,
-            offset,
-            has_txn_index=False,
-            now_ms=log.context.clock.now_ms(),
-        )
-        segment.create_indexes()
+        _free_name(log, offset)
+        segment = _new_segment(log, offset, log.context.clock.now_ms())
     except OSError as e:
         raise log.storage_error(e) from e
     log.replace_segments([segment])

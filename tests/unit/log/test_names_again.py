@@ -1,0 +1,102 @@
+"""Names of segments that go, and names of segments that could not be made."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.testing.memory_files import MemoryFile, MemoryFiles
+from headwater_broker.log.partition_log import PartitionLog
+from unit.log.harness import Box, batch
+
+Job = Callable[[], None]
+ALL = 1 << 30
+
+
+def with_late_jobs(log: PartitionLog) -> list[Job]:
+    jobs: list[Job] = []
+    log.context = replace(log.context, offload=jobs.append)
+    return jobs
+
+
+def fill(log: PartitionLog, until: int) -> None:
+    while log.log_end_offset < until:
+        log.append_as_leader(batch(), 0, 2000)
+
+
+def test_a_name_that_retention_gives_up_may_be_used_before_it_is_free() -> None:
+    box = Box()
+    log = box.log(segment_bytes="200", retention_ms="1000")
+    jobs = with_late_jobs(log)
+    fill(log, 6)
+    assert log.retain(box.clock.now_ms()) == 3
+    log.truncate_fully_and_start_at(0)
+    assert (log.size_bytes, log.read(0, ALL, ALL).size_bytes) == (0, 0)
+    for n in range(2):
+        log.append_as_follower(batch(base_offset=n, leader_epoch=1))
+    for job in jobs:
+        job()
+    names = box.files.names(log.path)
+    assert [n for n in names if n.endswith(".log")] == [f"{0:020d}.log"]
+    for _ in range(2):
+        box.clock.advance(60_001)
+        box.manager.remove_due_files()
+    assert not [n for n in box.files.names(log.path) if n.endswith(".deleted")]
+    log = box.restart()
+    assert (log.log_end_offset, log.read(1, ALL, ALL).first_offset) == (2, 1)
+
+
+def test_a_rename_that_fails_off_the_loop_is_the_disk_s() -> None:
+    box = Box()
+    log = box.log(segment_bytes="200", retention_ms="1000")
+    jobs = with_late_jobs(log)
+    fill(log, 6)
+    log.retain(box.clock.now_ms())
+    box.files.failing_prefix = log.path
+    for job in jobs:
+        job()
+    box.manager.look_after_files()
+    assert box.manager.offline_directories == ["/d"]
+
+
+@pytest.mark.parametrize("refused", [".log", ".timeindex"])
+def test_a_segment_that_cannot_be_made_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    box = Box()
+    log = box.log(segment_bytes="200", index_interval_bytes="0")
+    fill(log, 1)
+    before = box.files.names(log.path)
+    opened, closed = [], []
+    whole, close = MemoryFiles.open, MemoryFile.close
+
+    def open_(self: MemoryFiles, path: str, *, must_exist: bool = False) -> MemoryFile:
+        if path.endswith(f"{1:020d}{refused}"):
+            raise OSError(errno.EMFILE, "too many open files", path)
+        file = whole(self, path, must_exist=must_exist)
+        opened.append(file)
+        return file
+
+    def noted(self: MemoryFile) -> None:
+        closed.append(self)
+        close(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFiles, "open", open_)
+        patch.setattr(MemoryFile, "close", noted)
+        with pytest.raises(KafkaError) as raised:
+            log.append_as_leader(batch(2, value=b"v" * 50), 0, 2000)
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert set(map(id, opened)) <= set(map(id, closed))
+    assert any(file.path.endswith("index") for file in opened)
+    assert box.files.names(log.path) == before
+    fill(log, 5)  # the first of these fits into the old segment
+    assert log.bases == [0, 2, 4]
+    log = box.restart()
+    assert (log.log_end_offset, log.recovered) == (5, [])
+    for offset in range(5):
+        assert log.read(offset, 1, ALL).first_offset == offset

@@ -16,6 +16,7 @@ from headwater_broker.log.producer_state import read_marker
 from headwater_broker.log.producers import ProducerBatch, Producers
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.log.validation import (
+    check_ages,
     check_client_header,
     check_keys,
     check_timestamps,
@@ -71,6 +72,8 @@ def look_closer(
         return view, now_ms
     if origin is AppendOrigin.CLIENT:
         check_timestamps(header, config, now_ms, where)
+        if config.bounds_age:
+            check_ages(view, read_header(view), config, now_ms, where)
     return view, -1
 
 

@@ -42,6 +42,7 @@ from headwater_broker.log.validation import (
     check_timestamps,
     corrupt,
     invalid,
+    mend_max_timestamp,
     too_large,
 )
 
@@ -97,8 +98,7 @@ class PartitionLog(LogState):
         header = _unpack_header(view, 0)
         if header[1] + LOG_OVERHEAD_BYTES != size:
             return self._append_several(view, leader_epoch, now_ms, origin)
-        base, length, _, magic, crc, attributes, delta, _, timestamp, *rest = header
-        pid, epoch, seq, count = rest
+        base, length, _, magic, crc, flags, delta, first, timestamp, pid, epoch, seq, count = header
         if magic != MAGIC_V2:
             check_magic(magic, self._where())
         if size > self._batch_bytes_max:
@@ -111,11 +111,13 @@ class PartitionLog(LogState):
                 delta + 1 != count
                 or base != 0
                 or count <= 0
-                or attributes & _CLOSER_LOOK_MASK > _LAST_CODEC
+                or flags & _CLOSER_LOOK_MASK > _LAST_CODEC
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
             admission.refuse_header(BatchHeader._make(header), self.config, now_ms, self._where())
+        if timestamp < first and origin is _CLIENT:
+            header, timestamp = mend_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
         if self._looks_closer:
             view, append_time = admission.look_closer(

@@ -20,11 +20,14 @@ from headwater.records.batch import (
     NO_PRODUCER_ID,
     BatchHeader,
     compute_crc,
+    patch_max_timestamp,
+    read_header,
 )
 from headwater.records.compression import Compression, compress, decompress
 from headwater.records.record import decode_batch
 from headwater_broker.log.config import LogConfig
 
+NO_TIMESTAMP = -1
 UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 """A client's batch that must be unpacked here (compacted topics, another codec) may be so large."""
 
@@ -94,8 +97,8 @@ def too_large(size: int, config: LogConfig, where: str) -> KafkaError:
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
-    """CreateTime bounds (KIP-937), by the header: the largest timestamp for the future bound, the
-    first record's for the past one; records themselves are not touched. Raises KafkaError."""
+    """CreateTime's bound in the future (KIP-937), by the header's largest timestamp; records
+    themselves are not touched. Raises KafkaError."""
     if header.is_log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"{where}: clients may not set LogAppendTime")
     if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
@@ -104,13 +107,29 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where:
             f"{where}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms "
             f"ahead, message.timestamp.after.max.ms is {config.timestamp_after_max_ms}",
         )
-    base = header.base_timestamp
-    if base >= 0 and now_ms - base > config.timestamp_before_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"{where}: timestamp {base} is {now_ms - base} ms old, "
-            f"message.timestamp.before.max.ms is {config.timestamp_before_max_ms}",
-        )
+
+
+def check_ages(
+    view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, where: str
+) -> None:
+    """CreateTime's bound in the past (KIP-937), which every record must keep. Raises KafkaError."""
+    for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
+        age_ms = now_ms - record.timestamp
+        if record.timestamp != NO_TIMESTAMP and age_ms > config.timestamp_before_max_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"{where}: timestamp {record.timestamp} of record {record.offset} is {age_ms} ms "
+                f"old, message.timestamp.before.max.ms is {config.timestamp_before_max_ms}",
+            )
+
+
+def mend_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
+    """The header and its largest timestamp, which was set to what the records say, as Kafka does:
+    a client left it out, and lookups by time would not see them. Raises KafkaError."""
+    records = decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX)
+    largest = max((record.timestamp for record in records), default=header.base_timestamp)
+    patch_max_timestamp(view, 0, header.size_bytes, largest)
+    return read_header(view), largest
 
 
 def check_keys(view: memoryview, header: BatchHeader, where: str) -> None:

@@ -127,12 +127,17 @@ def patch_base_offset(view: memoryview, at: int, base_offset: int, leader_epoch:
     _INT32.pack_into(view, at + AT_LEADER_EPOCH, leader_epoch)
 
 
+def patch_max_timestamp(view: memoryview, at: int, size_bytes: int, timestamp: int) -> None:
+    """Set the largest timestamp of the batch at `at`, then a new CRC."""
+    _OFFSET.pack_into(view, at + AT_MAX_TIMESTAMP, timestamp)
+    _UINT32.pack_into(view, at + AT_CRC, compute_crc(view, at, size_bytes))
+
+
 def patch_append_time(view: memoryview, at: int, size_bytes: int, now_ms: int) -> None:
     """Set LogAppendTime: attribute bit, max timestamp, then a new CRC."""
     attributes = struct.unpack_from(">h", view, at + AT_ATTRIBUTES)[0] | TIMESTAMP_TYPE_MASK
     struct.pack_into(">h", view, at + AT_ATTRIBUTES, attributes)
-    _OFFSET.pack_into(view, at + AT_MAX_TIMESTAMP, now_ms)
-    _UINT32.pack_into(view, at + AT_CRC, compute_crc(view, at, size_bytes))
+    patch_max_timestamp(view, at, size_bytes, now_ms)
 
 
 def iter_headers(view: memoryview | bytes, at: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -125,6 +125,14 @@ class SystemFiles:
         except FileNotFoundError:
             return []
 
+    def modified_ms(self, path: str) -> int:
+        """By the file's mtime."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set the file's mtime."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def rename(self, source: str, target: str) -> None:
         """Rename, then fsync the target's folder."""
         os.rename(source, target)

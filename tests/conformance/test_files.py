@@ -58,6 +58,28 @@ def test_write_atomic_read_names_rename_remove(files: Files, tmp_path: Path) -> 
         files.rename(root + "/gone", root + "/z")
 
 
+def test_when_a_file_was_written(files: Files, tmp_path: Path) -> None:
+    path, moved = str(tmp_path / "a.log"), str(tmp_path / "b.log")
+    with pytest.raises(FileNotFoundError):
+        files.modified_ms(path)
+    with pytest.raises(FileNotFoundError):
+        files.set_modified(path, 1)
+    file = files.open(path)
+    written = files.modified_ms(path)
+    assert written > 1_600_000_000_000, "ms, not seconds"
+    files.set_modified(path, 1_500_000_000_123)
+    files.rename(path, moved)
+    files.open(moved).close()
+    assert files.modified_ms(moved) == 1_500_000_000_123, "neither a name nor a look is a write"
+    file.append(b"x")
+    assert files.modified_ms(moved) >= written
+    files.set_modified(moved, 1)
+    file.truncate(0)
+    assert files.modified_ms(moved) >= written
+    files.write_atomic(moved, b"y")
+    assert files.modified_ms(moved) >= written
+
+
 def test_an_open_file_outlives_its_name(files: Files, tmp_path: Path) -> None:
     file = files.open(str(tmp_path / "a.log"))
     file.append(b"still here")

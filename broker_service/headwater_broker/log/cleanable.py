@@ -19,7 +19,8 @@ class SegmentSpan(NamedTuple):
     next_offset: int
     size_bytes: int
     first_timestamp: int
-    max_timestamp: int
+    newest_ms: int
+    """Largest timestamp, or when it was last written where records carry none."""
 
 
 class Cleanable(NamedTuple):
@@ -66,7 +67,7 @@ def cleanable(
             break
         is_dirty = segment.next_offset > first_dirty
         if is_dirty:
-            if 0 < config.min_compaction_lag_ms > now_ms - segment.max_timestamp:
+            if 0 < config.min_compaction_lag_ms > now_ms - segment.newest_ms:
                 break
             if 0 <= segment.first_timestamp < oldest:
                 oldest = segment.first_timestamp

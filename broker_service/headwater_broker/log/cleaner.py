@@ -187,7 +187,7 @@ class LogCleaner:
                 log.next_offset_of(index),
                 segment.file.size_bytes,
                 segment.first_timestamp,
-                segment.max_timestamp,
+                segment.newest_ms,
             )
             for index, segment in enumerate(log.segments)
         ]
@@ -334,7 +334,8 @@ def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
     try:
         opened = [file for segment in old for file in (segment.file, *segment.release())]
         renamed = put_in_place(files, log.path, new)
-        segment = swapped_in(files, log.path, new, now_ms)
+        written_ms = max(segment.last_write_ms for segment in old)
+        segment = swapped_in(files, log.path, new, now_ms, written_ms)
     except OSError as e:
         raise log.storage_error(e) from e
     log.snapshots.forget(new.replaces[1:])

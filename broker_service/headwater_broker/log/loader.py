@@ -235,8 +235,15 @@ class Loader:
             else:
                 is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
                 read_end = self._end
+            if segment.max_timestamp < 0:
+                self._learn_age(segment)
             if following is not None:
                 segment.unload_indexes()
+
+    def _learn_age(self, segment: Segment) -> None:
+        """Its records carry no time: the file tells how old they are."""
+        path = f"{self._request.folder}/{file_name(segment.base_offset, LOG_SUFFIX)}"
+        segment.last_write_ms = min(self._files.modified_ms(path), self._request.now_ms)
 
     def _open(self, base: int) -> Segment:
         return Segment(

@@ -404,13 +404,13 @@ class Segment:
         self.file.close()
 
     def age(self, next_offset: int) -> SegmentAge:
-        """What retention needs to know.
+        """What retention needs to know."""
+        return SegmentAge(self.base_offset, next_offset, self.file.size_bytes, self.newest_ms)
 
-        Records without timestamps count as written when this process last wrote or loaded the
-        segment: late rather than early.
-        """
-        newest = self.max_timestamp if self.max_timestamp >= 0 else self.last_write_ms
-        return SegmentAge(self.base_offset, next_offset, self.file.size_bytes, newest)
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp; without any, when the file was last written."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.last_write_ms
 
     def names(self) -> list[str]:
         """The names its files may have."""

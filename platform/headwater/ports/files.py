@@ -63,6 +63,14 @@ class Files(Protocol):
         """Sorted names in a folder; empty when the folder does not exist."""
         ...
 
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written, in ms since 1970. Raises FileNotFoundError."""
+        ...
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Have `modified_ms` tell this. Raises FileNotFoundError."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Atomically rename a file or folder, then fsync the target's folder."""
         ...

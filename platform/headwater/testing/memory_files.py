@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import errno
 
+from headwater.clock import Clock
 from headwater.entropy import Entropy
+from headwater.testing.clocks import ManualClock
 
 
 class _Node:
     """The bytes of one file, shared by everyone who has it open, as an inode is."""
 
-    __slots__ = ("data", "durable_bytes")
+    __slots__ = ("data", "durable_bytes", "modified_ms")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable_bytes = 0
+        self.modified_ms = 0
 
 
 class MemoryFile:
@@ -35,6 +38,7 @@ class MemoryFile:
         """Append at `size_bytes`; a full or failing disk raises and nothing counts."""
         self._owner.check(self.path, len(view))
         self._node.data[self.size_bytes : self.size_bytes + len(view)] = view
+        self._owner.touch(self._node)
         self.size_bytes += len(view)
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -49,6 +53,7 @@ class MemoryFile:
         if size > len(data):
             data.extend(bytes(size - len(data)))
         del data[size:]
+        self._owner.touch(self._node)
         self._node.durable_bytes = min(self._node.durable_bytes, size)
         self.size_bytes = size
 
@@ -85,10 +90,11 @@ class _Lock:
 class MemoryFiles:
     """A file system of one machine. Faults are plain attributes, set by tests."""
 
-    def __init__(self, entropy: Entropy | None = None) -> None:
+    def __init__(self, entropy: Entropy | None = None, clock: Clock | None = None) -> None:
         self._nodes: dict[str, _Node] = {}
         self._locks: set[str] = set()
         self._entropy = entropy
+        self._clock = clock or ManualClock()
         self.loses_fsyncs = False
         self.failing_prefix: str | None = None
         """Every access below this path raises EIO."""
@@ -109,15 +115,14 @@ class MemoryFiles:
         self.check(path, 0)
         if must_exist and path not in self._nodes:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return MemoryFile(self, path, self._nodes.setdefault(path, _Node()))
+        if path not in self._nodes:
+            self._nodes[path] = _Node()
+            self.touch(self._nodes[path])
+        return MemoryFile(self, path, self._nodes[path])
 
     def read(self, path: str) -> bytes:
         """A whole file."""
-        self.check(path, 0)
-        node = self._nodes.get(path)
-        if node is None:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return bytes(node.data)
+        return bytes(self._node_of(path).data)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace; durable at once."""
@@ -125,6 +130,7 @@ class MemoryFiles:
         node = _Node()
         node.data += data
         node.durable_bytes = len(data)
+        self.touch(node)
         self._nodes[path] = node
 
     def names(self, path: str) -> list[str]:
@@ -138,6 +144,25 @@ class MemoryFiles:
                 if name.startswith(prefix)
             }
         )
+
+    def touch(self, node: _Node) -> None:
+        """It was written now."""
+        node.modified_ms = self._clock.now_ms()
+
+    def modified_ms(self, path: str) -> int:
+        """When it was last written, by this file system's clock."""
+        return self._node_of(path).modified_ms
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Have it so."""
+        self._node_of(path).modified_ms = modified_ms
+
+    def _node_of(self, path: str) -> _Node:
+        self.check(path, 0)
+        node = self._nodes.get(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return node
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file or a folder."""

@@ -48,8 +48,8 @@ class Box:
 
     def __init__(self, seed: int = 0, dirs: tuple[str, ...] = ("/d",)) -> None:
         self.entropy = SeededEntropy(seed)
-        self.files = MemoryFiles(self.entropy)
         self.clock = ManualClock()
+        self.files = MemoryFiles(self.entropy, self.clock)
         self.dirs = dirs
         self.open_manager()
 

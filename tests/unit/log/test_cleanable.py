@@ -36,12 +36,12 @@ def test_only_whole_closed_stable_segments_old_enough_are_cleanable() -> None:
         assert all(s.next_offset <= stable for s in taken)
         dirty = [s for s in taken if s.next_offset > first_dirty]
         if lag:
-            assert all(NOW_MS - s.max_timestamp >= lag for s in dirty)
+            assert all(NOW_MS - s.newest_ms >= lag for s in dirty)
         following = segments[len(taken)]
         assert (
             following is segments[-1]
             or following.next_offset > stable
-            or (lag and NOW_MS - following.max_timestamp < lag)
+            or (lag and NOW_MS - following.newest_ms < lag)
         )
         assert part.dirty_bytes == 100 * len(dirty)
         assert part.clean_bytes == 100 * (len(taken) - len(dirty))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from headwater.errors import ErrorCode
-from headwater.wire.control import AlterPartitionResult, IsrMember
+from headwater.wire.control import AlterPartitionItem, AlterPartitionResult, IsrMember
 from headwater_broker.replication import isr as rules
 from headwater_broker.replication.isr import UNKNOWN_EPOCH, FollowerProgress
 from headwater_broker.replication.watermark import leader_high_watermark
@@ -31,6 +33,14 @@ _AWAIT_CONTROLLER = frozenset(
     }
 )
 """Refusals that say that the controller has moved on: a LeaderAndIsr or StopReplica is coming."""
+
+
+class Answer(Enum):
+    """What the controller's answer to a proposal means."""
+
+    INSTALL = "it tells what is in force"
+    AGAIN = "the same proposal is to be sent again"
+    NOTHING = "settled, overtaken, or a LeaderAndIsr will tell"
 
 
 class LeaderRole:
@@ -82,8 +92,11 @@ class LeaderRole:
         members: tuple[int, ...],
         partition_epoch: int,
         now: float,
+        *,
+        settles: bool = True,
     ) -> None:
-        """Take the controller's committed state; a proposal of ours is settled by it."""
+        """Take the controller's committed state. A proposal of ours is settled by it, unless it is
+        the very state that the proposal was made in: then both may turn out to be true."""
         if self.began is None:
             self.began = now
         fresh = {
@@ -98,8 +111,9 @@ class LeaderRole:
         self.replicas = replicas
         self.members = members
         self.partition_epoch = partition_epoch
-        self.pending = None
         self.awaiting_controller = False
+        if settles:
+            self.pending = None
         self._regroup()
 
     def _new_progress(
@@ -201,27 +215,49 @@ class LeaderRole:
         row = self.progress.get(replica_id)
         return UNKNOWN_EPOCH if row is None else row.broker_epoch
 
-    def refused(self, error: ErrorCode, retry_at: float) -> bool:
-        """The controller refused the proposal. True: propose the same again at `retry_at`.
+    def answered(
+        self, item: AlterPartitionItem, result: AlterPartitionResult, retry_at: float
+    ) -> Answer:
+        """What to make of the controller's answer to `item`. A refused proposal is made anew (or
+        repeated) no sooner than `retry_at`, in monotonic seconds."""
+        error = ErrorCode(result.error_code)
+        if item.leader_epoch != self.leader_epoch:
+            return Answer.NOTHING
+        if error is not ErrorCode.NONE and not self._is_told_newer(result):
+            if item.partition_epoch != self.partition_epoch or self.pending is None:
+                return Answer.NOTHING  # LeaderAndIsr has overtaken the answer
+            return self._refused(error, result, retry_at)
+        if result.leader_epoch != self.leader_epoch or (
+            result.partition_epoch < self.partition_epoch
+        ):
+            return Answer.NOTHING
+        return Answer.INSTALL
 
-        Until it is certain that the proposal is not in force, it stays pending.
-        """
+    def _refused(self, error: ErrorCode, result: AlterPartitionResult, retry_at: float) -> Answer:
+        """Until it is certain that the proposal is not in force, it stays pending."""
         self.propose_after = retry_at
-        if error in _NOT_APPLIED:
+        # Whoever judged it in the state that it was made in has not applied it before either.
+        is_judged_here = error is ErrorCode.INVALID_REQUEST and self._is_told_same(result)
+        if error in _NOT_APPLIED or is_judged_here:
             for row in self.waiting + self.counted:
                 if row.replica_id not in self.members:
                     row.left()
             self.pending = None
             self._regroup()
-            return False
+            return Answer.NOTHING
         self.awaiting_controller = error in _AWAIT_CONTROLLER
-        return not self.awaiting_controller
+        return Answer.NOTHING if self.awaiting_controller else Answer.AGAIN
 
-    def is_told_newer(self, result: AlterPartitionResult) -> bool:
+    def _is_told_newer(self, result: AlterPartitionResult) -> bool:
         """A refusal (INVALID_UPDATE_VERSION) may carry the partition as it stands: take that."""
+        return self._is_ours(result) and result.partition_epoch > self.partition_epoch
+
+    def _is_told_same(self, result: AlterPartitionResult) -> bool:
+        return self._is_ours(result) and result.partition_epoch == self.partition_epoch
+
+    def _is_ours(self, result: AlterPartitionResult) -> bool:
         return (
             bool(result.isr)
             and result.leader_epoch == self.leader_epoch
             and result.leader_id == self.own_id
-            and result.partition_epoch > self.partition_epoch
         )

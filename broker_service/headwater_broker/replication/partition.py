@@ -27,7 +27,7 @@ from headwater_broker.replication import isr as rules
 from headwater_broker.replication import refusals
 from headwater_broker.replication.idle import IdleRows
 from headwater_broker.replication.isr import FollowerProgress
-from headwater_broker.replication.leader import LeaderRole
+from headwater_broker.replication.leader import Answer, LeaderRole
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.truncation import EpochEnd, divergence
 from headwater_broker.replication.watermark import (
@@ -334,19 +334,13 @@ class Partition:
         self, item: AlterPartitionItem, result: AlterPartitionResult, retry_at: float
     ) -> bool:
         """The controller's answer to `item`. True: the same proposal is to be sent again."""
-        role, error = self.role, ErrorCode(result.error_code)
-        if role is None or item.leader_epoch != self.leader_epoch:
+        role = self.role
+        if role is None:
             return False
-        if error is not ErrorCode.NONE and not role.is_told_newer(result):
-            if item.partition_epoch != self.partition_epoch or role.pending is None:
-                return False  # LeaderAndIsr has overtaken the answer
-            return role.refused(error, retry_at)
-        if result.leader_epoch != self.leader_epoch or (
-            result.partition_epoch < self.partition_epoch
-        ):
-            return False
-        self._install(role, self.replicas, result.isr, result.partition_epoch)
-        return False
+        meaning = role.answered(item, result, retry_at)
+        if meaning is Answer.INSTALL:
+            self._install(role, self.replicas, result.isr, result.partition_epoch)
+        return meaning is Answer.AGAIN
 
     # -- roles
 
@@ -372,10 +366,14 @@ class Partition:
             self.on_leadership(self)
 
     def update_state(self, state: PartitionState) -> None:
-        """The same leader epoch, a newer partition epoch: ISR or assignment changed, no more."""
+        """The same leader epoch: ISR or assignment changed, no more."""
+        role, is_newer = self.role, state.partition_epoch > self.partition_epoch
         self._take(state)
-        if self.role is not None:
-            self._install(self.role, state.replicas, state.isr, state.partition_epoch)
+        if role is None:
+            return
+        self._install(role, state.replicas, state.isr, state.partition_epoch, settles=is_newer)
+        if role.pending is not None:
+            self._propose(self)  # one that waited to be told goes out again
 
     def stop(self, reason: str) -> None:
         """No longer hosted, or its disk failed: refuse everything from now on."""
@@ -424,9 +422,11 @@ class Partition:
         replicas: tuple[int, ...],
         members: tuple[int, ...],
         partition_epoch: int,
+        *,
+        settles: bool = True,
     ) -> None:
         self.idle.marks_moved()
-        role.install(replicas, members, partition_epoch, self._clock.monotonic())
+        role.install(replicas, members, partition_epoch, self._clock.monotonic(), settles=settles)
         self.isr = members
         self.partition_epoch = partition_epoch
         self._install_bounds(role)

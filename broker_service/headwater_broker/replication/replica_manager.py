@@ -35,7 +35,8 @@ from headwater_broker.replication.ports import ReplicationPorts
 from headwater_broker.replication.quota import ReplicationQuotas
 from headwater_broker.replication.recovery import replica_state
 from headwater_broker.replication.steps import Steps, begin_epoch, run_in_turns, run_now
-from headwater_broker.replication.transitions import Decision, Hosted, decide
+from headwater_broker.replication.told import as_hosted, is_other, refusal
+from headwater_broker.replication.transitions import Decision, decide
 
 _log = logging.getLogger(__name__)
 
@@ -299,17 +300,18 @@ class ReplicaManager:
     ) -> Steps[Partition | None]:
         hosted = self.by_id.get((state.topic_id, state.partition))
         what = decide(
-            None if hosted is None else _as_hosted(hosted),
+            None if hosted is None else as_hosted(hosted),
             state.leader_epoch,
             state.partition_epoch,
             is_replica=self.broker_id in state.replicas,
             leads_here=state.leader_id == self.broker_id,
+            is_other=hosted is not None and is_other(hosted, state),
         )
         if what is Decision.NOT_HERE:
             _log.warning("LeaderAndIsr: %s-%d: %s", state.topic, state.partition, what.value)
             return None
         if what in (Decision.FAILED, Decision.STALE):
-            raise _refusal(state, what, hosted)
+            raise refusal(state, what, hosted)
         partition = hosted or (yield from self._host(state))
         if what is Decision.UPDATE:
             partition.update_state(state)
@@ -453,26 +455,6 @@ class ReplicaManager:
 def _reconfigure(partition: Partition, config: LogConfig) -> None:
     partition.log.update_config(config)
     partition.set_min_insync_replicas(config.min_insync_replicas)
-
-
-def _as_hosted(partition: Partition) -> Hosted:
-    return Hosted(
-        partition.leader_epoch,
-        partition.partition_epoch,
-        is_stopped=bool(partition.offline_reason),
-        is_failed=partition.storage_error,
-    )
-
-
-def _refusal(state: PartitionState, what: Decision, hosted: Partition | None) -> KafkaError:
-    code = (
-        ErrorCode.KAFKA_STORAGE_ERROR if what is Decision.FAILED else ErrorCode.FENCED_LEADER_EPOCH
-    )
-    return KafkaError(
-        code,
-        f"{state.topic}-{state.partition}: leader epoch {state.leader_epoch}: {what.value} "
-        f"({hosted!r})",
-    )
 
 
 def describe_partition(partition: Partition) -> dict[str, Any]:

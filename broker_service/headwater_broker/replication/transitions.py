@@ -5,10 +5,13 @@
 | a | any | any | any | no | any | NOT_HERE |
 | b | failed disk | any | any | yes | any | FAILED |
 | c | yes | lower | any | yes | any | STALE |
-| d | yes | same | higher | yes | any | UPDATE |
-| e | yes | same | same or lower | yes | any | SAME |
+| d | yes | same | higher, or same and it tells other things | yes | any | UPDATE |
+| e | yes | same | same and it tells the same, or lower | yes | any | SAME |
 | f | no, stopped, or yes | (same or) higher | any | yes | here | LEAD |
 | g | no, stopped, or yes | (same or) higher | any | yes | elsewhere, nobody | FOLLOW |
+
+A leader learns partition epochs from AlterPartition too, whose answer names the ISR, not the
+replicas: what LeaderAndIsr of that same epoch tells besides is news (d).
 """
 
 from __future__ import annotations
@@ -46,8 +49,10 @@ def decide(
     *,
     is_replica: bool,
     leads_here: bool,
+    is_other: bool,
 ) -> Decision:
-    """The decision for one partition state; see the table above."""
+    """The decision for one partition state; see the table above. `is_other`: its ISR or replicas
+    are not those that are known here."""
     if not is_replica:
         return Decision.NOT_HERE
     role = Decision.LEAD if leads_here else Decision.FOLLOW
@@ -59,4 +64,7 @@ def decide(
         return Decision.STALE
     if leader_epoch > hosted.leader_epoch or hosted.is_stopped:
         return role
-    return Decision.UPDATE if partition_epoch > hosted.partition_epoch else Decision.SAME
+    is_news = partition_epoch > hosted.partition_epoch or (
+        partition_epoch == hosted.partition_epoch and is_other
+    )
+    return Decision.UPDATE if is_news else Decision.SAME

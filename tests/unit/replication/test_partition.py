@@ -317,6 +317,47 @@ def test_a_version_conflict_that_tells_the_state_settles_it() -> None:
     assert h.partition.pending_isr is None
 
 
+def test_the_replicas_of_an_epoch_that_an_answer_told_come_with_leader_and_isr() -> None:
+    """It is the same epoch: what was proposed in it meanwhile is in flight, and still counts."""
+    h, item = proposed()
+    h.partition.isr_answered(item, answer((1, 3), 12, ErrorCode.INVALID_UPDATE_VERSION), 0.0)
+    h.fetched(2, 0)
+    item = h.partition.isr_item(1)
+    assert item is not None and h.partition.pending_isr == (1, 3, 2)
+    sent = len(h.proposals)
+    moved = {"isr": (1, 3), "replicas": (1, 2, 3, 4), "adding_replicas": (4,)}
+    h.partition.update_state(state(leader_epoch=4, partition_epoch=12, **moved))
+    assert (h.partition.replicas, h.partition.adding_replicas) == ((1, 2, 3, 4), (4,))
+    h.fetched(4, 0)
+    assert h.partition.pending_isr == (1, 3, 2) and h.partition.isr_item(1) == item
+    assert len(h.proposals) == sent + 1, "sent again, should it wait to be told"
+    h.append()
+    h.fetched(3, 1)
+    h.fetched(4, 1)
+    assert h.partition.high_watermark == 0, "2 may be a member by now"
+    h.partition.isr_answered(item, answer((1, 3, 2), 13), 0.0)
+    h.fetched(2, 1)
+    assert h.partition.high_watermark == 1
+
+
+def test_an_invalid_proposal_is_dropped_when_it_was_judged_in_the_state_it_was_made_in() -> None:
+    h, item = proposed()
+    assert not h.partition.isr_answered(item, answer((1,), 10, ErrorCode.INVALID_REQUEST), 5.0)
+    assert h.partition.pending_isr is None
+    h.append()
+    assert h.partition.high_watermark == 1, "nothing waits for who cannot be a member"
+
+
+def test_an_invalid_proposal_that_another_state_met_may_be_in_force() -> None:
+    h, item = proposed()
+    refused = AlterPartitionResult(
+        topic_id=TOPIC_ID, partition=0, error_code=ErrorCode.INVALID_REQUEST, leader_id=-1,
+        leader_epoch=4, partition_epoch=12, isr=(2,),
+    )  # fmt: skip
+    assert not h.partition.isr_answered(item, refused, 5.0)
+    assert h.partition.pending_isr == (1, 2) and h.partition.isr_item(1) is None
+
+
 def test_answers_that_leader_and_isr_has_overtaken_change_nothing() -> None:
     h, item = proposed()
     newer = state(leader_epoch=4, partition_epoch=12, isr=(1, 3), replicas=(1, 2, 3))

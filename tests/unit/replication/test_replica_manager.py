@@ -11,9 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, KafkaError
 from headwater.records.builder import build_batch
 from headwater.wire.control import (
+    AlterPartitionResult,
     LeaderAndIsrReply,
     LeaderAndIsrRequest,
     PartitionState,
@@ -129,6 +130,31 @@ def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
         assert codes(tell(broker, state())) == [ErrorCode.NONE]
         partition = broker.replicas.lookup("a", 0)
         assert (told, partition.log.log_end_offset, partition.leader_epoch) == ([], 1, 1)
+
+    play(tmp_path, story)
+
+
+def test_a_move_that_shares_its_epoch_with_an_answer_is_taken(tmp_path: Path) -> None:
+    """The answer to AlterPartition tells epoch and ISR of a write that has new replicas, too."""
+
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state(replicas=(1, 2, 3)))
+        partition = broker.replicas.lookup("a", 0)
+        partition.update_follower(3, 1, 0, 0.0)
+        item = partition.isr_item(BROKER_EPOCH)
+        assert item is not None
+        answer = AlterPartitionResult(
+            topic_id=A, partition=0, error_code=ErrorCode.NONE, leader_id=1, leader_epoch=1,
+            partition_epoch=2, isr=(1, 2, 3),
+        )  # fmt: skip
+        partition.isr_answered(item, answer, 0.0)
+        more = {"partition_epoch": 2, "isr": (1, 2, 3), "is_new": False}
+        tell(broker, state(replicas=(1, 2, 3, 4), adding_replicas=(4,), **more))
+        assert (partition.replicas, partition.adding_replicas) == ((1, 2, 3, 4), (4,))
+        partition.update_follower(4, 1, 0, 0.0)
+        tell(broker, state(replicas=(1, 2, 3), **more))
+        with pytest.raises(KafkaError, match="not among the replicas"):
+            partition.update_follower(4, 1, 0, 0.0)
 
     play(tmp_path, story)
 

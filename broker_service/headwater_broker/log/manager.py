@@ -345,7 +345,7 @@ class LogManager:
         return next(d for d in self._directories if log.path.startswith(d.path + "/"))
 
     def delete(self, topic: str, partition: int) -> None:
-        """Rename the folder to `-delete` at once; its files go later, off the loop."""
+        """Rename the folder to `-delete` at once, or raise OSError; the files go off the loop."""
         log = self.logs.get((topic, partition))
         if log is None:
             return
@@ -355,7 +355,7 @@ class LogManager:
             self._files.rename(log.path, target)
         except OSError as e:
             self._failed(log.path, e)
-            return
+            raise
         files = tuple(segment.file for segment in log.segments)
         self._disposals.add(Disposal((target,), files, log.config.file_delete_delay_ms))
 

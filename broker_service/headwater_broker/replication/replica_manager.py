@@ -355,7 +355,7 @@ class ReplicaManager:
             state.leader_id == self.broker_id
             and state.leader_epoch > 0
             and not state.is_new
-            and self._logs.get(*key) is None
+            and not self._has_log(state)
         ):
             # An empty disk must never lead: whoever was in the ISR had a log here.
             raise KafkaError(
@@ -391,6 +391,11 @@ class ReplicaManager:
         self.topic_ids[state.topic_id.bytes] = state.topic
         return partition
 
+    def _has_log(self, state: PartitionState) -> bool:
+        """One of an older topic of that name is not it."""
+        log = self._logs.get(state.topic, state.partition)
+        return log is not None and log.topic_id == state.topic_id
+
     def _wire(self, partition: Partition) -> None:
         partition.on_hw = self.on_hw
         partition.on_append = self.on_append
@@ -411,13 +416,12 @@ class ReplicaManager:
         try:
             if partition is not None and -1 < row.leader_epoch < partition.leader_epoch:
                 error = ErrorCode.FENCED_LEADER_EPOCH
-            elif partition is not None:
-                self._stop_hosted(partition, delete=row.delete)
-                changed.append(partition)
-            elif row.delete:
-                log = self._logs.get(row.topic, row.partition)
-                if log is not None and log.topic_id == row.topic_id:
-                    self._logs.delete(row.topic, row.partition)
+            else:
+                if partition is not None:
+                    self._stop_hosted(partition, delete=row.delete)
+                    changed.append(partition)
+                if row.delete:
+                    self._delete_log(row)
         except OSError as failed:
             _log.error("StopReplica: %s-%d: %s", row.topic, row.partition, failed)
             error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -431,10 +435,18 @@ class ReplicaManager:
     def _stop_hosted(self, partition: Partition, *, delete: bool) -> None:
         if delete:
             self._forget(partition, DELETED)
-            self._logs.delete(partition.topic, partition.partition)
         else:
             self._fetchers.unfollow(partition)
             partition.stop(STOPPED)
+
+    def _delete_log(self, row: StopReplicaPartition) -> None:
+        """Raises OSError as long as the data may be on a disk that is away: it would be back with
+        the disk, and nobody would ask again."""
+        log = self._logs.get(row.topic, row.partition)
+        if log is not None and log.topic_id == row.topic_id:
+            self._logs.delete(row.topic, row.partition)
+        elif offline := self._logs.offline_directories:
+            raise OSError(f"not found, and {offline} are offline")
 
     def _stop_unnamed(self, request: LeaderAndIsrRequest, changed: list[Partition]) -> None:
         """A full request names all that this broker hosts. What it does not name is stopped, but

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Check, Create, Set
 from headwater.testing.clocks import SeededEntropy
 from headwater.testing.memory_store import MemoryStore, MemoryTree
@@ -47,6 +48,8 @@ class World:
         self.directories: dict[int, UUID] = {}
         self.boots: dict[int, str] = {}
         self.last_broker_epoch = 0
+        self.away: set[int] = set()
+        """Brokers that lack a disk, and so delete nothing."""
         self.controller_epoch = 0
         self.token = 0
         self.replies: dict[int, Any] = {}
@@ -106,9 +109,13 @@ class World:
                 self._confirm(update)
 
     def _confirm(self, update: BrokerUpdate) -> None:
+        code = ErrorCode.KAFKA_STORAGE_ERROR if update.broker_id in self.away else ErrorCode.NONE
         rows = tuple(
             PartitionError(
-                topic_id=s.topic_id, partition=s.partition, error_code=0, directory_id=UUID(int=0)
+                topic_id=s.topic_id,
+                partition=s.partition,
+                error_code=code,
+                directory_id=NO_DIRECTORY,
             )
             for s in update.stops
         )

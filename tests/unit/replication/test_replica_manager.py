@@ -244,6 +244,55 @@ def test_what_is_only_on_disk_is_deleted_by_its_topic_id(
     play(tmp_path, later)
 
 
+@pytest.mark.parametrize("how", ["its folder has failed", "the rename fails"])
+def test_the_log_of_a_deleted_topic_goes_when_its_disk_is_back(tmp_path: Path, how: str) -> None:
+    folders = {"log_dirs": f"{tmp_path}/a,{tmp_path}/b"}
+
+    async def story() -> None:
+        async with SoloBroker(tmp_path, **folders) as broker:
+            broker.logs.on_offline = broker.replicas.directory_failed
+            tell(broker, state())
+            fill(broker)
+            log = broker.logs.get("a", 0)
+            assert log is not None
+            held = Path(log.path)
+            if how == "the rename fails":
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(broker.files, "rename", _fails)
+                    assert codes(stop(broker, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+            else:
+                log.storage_error(OSError(errno.EIO, "input/output error"))
+                assert codes(stop(broker, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+            assert codes(stop(broker, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR], "again"
+            assert codes(stop(broker, B, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert held.exists()
+        async with SoloBroker(tmp_path, **folders) as broker:
+            assert codes(stop(broker, delete=True)) == [ErrorCode.NONE]
+            assert not held.exists()
+
+    asyncio.run(story())
+
+
+def _fails(old: str, new: str) -> None:
+    raise OSError(errno.EIO, "input/output error")
+
+
+def test_a_log_of_an_older_topic_of_that_name_is_none_to_lead_with(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker) -> None:
+        tell(broker, state())
+
+    async def later(broker: SoloBroker) -> None:
+        values = {"leader_id": 1, "leader_epoch": 4, "partition_epoch": 9, "is_new": False}
+        again = PartitionState(
+            topic="a", topic_id=B, partition=0, isr=(1, 2), replicas=(1, 2), **values
+        )
+        assert codes(tell(broker, again)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert not broker.replicas.partitions and on_disk(broker)
+
+    play(tmp_path, story)
+    play(tmp_path, later)
+
+
 def test_a_full_request_stops_what_it_does_not_name_but_keeps_its_data(tmp_path: Path) -> None:
     async def story(broker: SoloBroker) -> None:
         tell(broker, state(), state(B))

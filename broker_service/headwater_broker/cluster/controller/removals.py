@@ -145,6 +145,7 @@ def _ask(changes: Changes, removal: Removal, broker_id: int) -> None:
 def _ask_one(changes: Changes, removal: Removal, key: tuple[int, int]) -> None:
     """One replica, unless it was asked for."""
     partition, holder = key
+    removal.on_failed_disks.discard(key)
     if removal.phases[key] is ReplicaPhase.DELETION_STARTED:
         return
     if removal.phases[key] is ReplicaPhase.DELETION_INELIGIBLE:
@@ -157,7 +158,10 @@ def _ask_one(changes: Changes, removal: Removal, key: tuple[int, int]) -> None:
 def on_stop_replica_answered(
     state: ControllerState, changes: Changes, event: StopReplicaAnswered
 ) -> None:
-    """Confirmed replicas are forgotten; failed ones are tried again by the timer."""
+    """Confirmed replicas are forgotten; failed ones are tried again by the timer, or, where a disk
+    is away, when the broker is back."""
+    broker = state.brokers.get(event.broker_id)
+    is_this_life = broker is not None and broker.epoch == event.broker_epoch
     errors = {(p.topic_id, p.partition): p.error_code for p in event.reply.partitions}
     touched: dict[UUID, Removal] = {}
     for row in event.asked:
@@ -175,6 +179,8 @@ def on_stop_replica_answered(
             touched[row.topic_id] = removal
         else:
             removal.move(*key, ReplicaPhase.DELETION_INELIGIBLE)
+            if code == ErrorCode.KAFKA_STORAGE_ERROR and is_this_life:
+                removal.on_failed_disks.add(key)
     for removal in touched.values():
         if not _finish(state, changes, removal):
             changes.write_removal(removal)
@@ -205,13 +211,15 @@ def on_broker_back(state: ControllerState, changes: Changes, broker_id: int) -> 
 def retry(state: ControllerState, changes: Changes) -> None:
     """Ask running brokers again for what failed."""
     for removal in state.removals.values():
-        failed = {
-            holder
-            for (_, holder), phase in removal.phases.items()
-            if phase is ReplicaPhase.DELETION_INELIGIBLE and holder in state.brokers
-        }
-        for broker_id in sorted(failed):
-            _ask(changes, removal, broker_id)
+        failed = [
+            key
+            for key, phase in removal.phases.items()
+            if phase is ReplicaPhase.DELETION_INELIGIBLE
+            and key[1] in state.brokers
+            and key not in removal.on_failed_disks
+        ]
+        for key in sorted(failed):
+            _ask_one(changes, removal, key)
 
 
 def drop_assigned(state: ControllerState, changes: Changes) -> None:

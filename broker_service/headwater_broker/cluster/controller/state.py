@@ -174,6 +174,9 @@ class Removal:
     phases: dict[tuple[int, int], ReplicaPhase]
     """(partition, broker) -> phase, until the broker has confirmed."""
     in_store: bool = False
+    on_failed_disks: set[tuple[int, int]] = field(default_factory=set)
+    """As in `phases`: of these the broker says that a disk of it is away. As long as it runs no
+    disk comes back: it is asked again when it was restarted."""
 
     def move(self, partition: int, broker_id: int, to: ReplicaPhase) -> None:
         """Change one replica's phase by the table."""

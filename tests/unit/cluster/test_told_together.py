@@ -22,7 +22,7 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater.wire.schema import Message, decode, encode
-from headwater_broker.cluster.controller.channels import BrokerChannel, Office
+from headwater_broker.cluster.controller.channels import BrokerChannel, Office, Pending
 from headwater_broker.cluster.controller.events import BrokerUpdate, Event
 from headwater_broker.cluster.told_together import join, part
 
@@ -37,6 +37,21 @@ def row(partition: int, leader: int = 1, epoch: int = 0, *, is_new: bool = False
         topic="t", topic_id=T, partition=partition, leader_id=leader, leader_epoch=epoch,
         partition_epoch=epoch, isr=(leader,), replicas=(1, 2), is_new=is_new,
     )  # fmt: skip
+
+
+def test_a_replica_to_be_made_stays_one_when_everything_is_told_anew() -> None:
+    """A broker that lost one folder would refuse to make it in another."""
+    waiting = Pending()
+    waiting.add(BrokerUpdate(broker_id=1, replicas=(row(0, is_new=True), row(1, is_new=True))))
+    waiting.add(BrokerUpdate(broker_id=1, full=True, replicas=(row(0, epoch=1), row(2))))
+    assert waiting.replicas == keyed(row(0, epoch=1, is_new=True), row(2))
+    sending = Pending()
+    sending.add(BrokerUpdate(broker_id=1, replicas=(row(2, is_new=True),)))
+    sending.follow(waiting)
+    assert {state.partition: state.is_new for state in sending.replicas.values()} == {
+        0: True,
+        2: True,
+    }
 
 
 def keyed(*rows: PartitionState) -> dict[tuple[UUID, int], PartitionState]:

@@ -75,9 +75,11 @@ class Pending:
     stops: dict[PartitionKey, StopReplicaPartition] = field(default_factory=dict)
 
     def add(self, update: BrokerUpdate) -> None:
-        """Newer news replace older ones of the same partition or topic."""
+        """Newer news replace older ones of the same partition or topic; a replica that was to be
+        made, and of which nobody told yet, still is."""
+        before = self.replicas
         if update.full:
-            self.replicas.clear()
+            self.replicas = {}
             self.replica_topics.clear()
             self.metadata.clear()
             self.topics.clear()
@@ -98,7 +100,7 @@ class Pending:
             self.replica_topics[topic.topic_id] = topic
         for state in update.replicas:
             key = (state.topic_id, state.partition)
-            known = self.replicas.get(key)
+            known = before.get(key)
             is_new_still = known is not None and known.is_new and not state.is_new
             self.replicas[key] = with_newness(state, True) if is_new_still else state
             self.stops.pop(key, None)

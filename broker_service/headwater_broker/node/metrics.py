@@ -21,6 +21,7 @@ from headwater_broker.api.services import Services
 from headwater_broker.node.group_lag import topic_lags
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.own_process import rss_bytes
+from headwater_broker.replication.isr import below_min_isr
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -87,7 +88,9 @@ class BrokerCollector(Collector):
             isr += len(partition.isr)
             settled = len(partition.replicas) - len(partition.adding_replicas)
             under += len(partition.isr) < settled
-            below_min += len(partition.isr) < partition.min_insync_replicas
+            below_min += below_min_isr(
+                len(partition.isr), partition.min_insync_replicas, len(partition.replicas)
+            )
         rows_ = (
             ("partitions", "Replicas hosted here.", len(services.replicas.partitions)),
             ("leaders", "Partitions led here.", leaders),

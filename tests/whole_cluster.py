@@ -140,6 +140,7 @@ class WholeBroker:
             directory_ids=tuple(self.logs.directory_ids),
             rack=self.config.values.string("broker.rack") or None,
             clean_shutdown_epoch=self.logs.clean_broker_epoch,
+            min_insync_replicas=self.config.values.integer("min.insync.replicas"),
         )  # fmt: skip
 
     def _replicas(self) -> ReplicaManager:

@@ -27,6 +27,7 @@ from headwater.ports.metadata_store import (
     StoreError,
 )
 from headwater_broker.cluster import znodes
+from headwater_broker.cluster.disk_notes import encode_log_dir_event
 
 RETRY_DELAY_S = 0.1
 NOT_REGISTERED = -1
@@ -96,7 +97,7 @@ class Membership:
         """Have the controller ask which replicas this broker still has (KIP-112). While the store
         is away the failures stay untold: call again."""
         told = self.untold_disk_failures
-        data = znodes.encode_log_dir_event(self._describe().broker_id)
+        data = encode_log_dir_event(self._describe().broker_id)
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         try:
             await self._store.multi([Create(path, data, sequential=True)])

@@ -79,6 +79,8 @@ CONTROLLER_VERSION = 2
 TOPIC_VERSION = 3
 VERSION_DIGITS_MAX = 9
 NO_DIRECTORY = UUID(int=0)
+UNTOLD_MINIMUM = 1
+"""What an older version goes by when it leads is not known: perhaps it commits alone."""
 PRODUCER_IDS_END = 2**62
 """Ids are int64; a block beyond is garbage."""
 
@@ -249,7 +251,8 @@ class BrokerRegistration:
     """A broker while its session lives. Its broker epoch is the node's czxid (KIP-380).
 
     `boot_id` is the kernel's; `clean_shutdown_epoch` the broker epoch of the last life that ended
-    with a clean-shutdown mark on all its disks, or -1 (KIP-966).
+    with a clean-shutdown mark on all its disks, or -1 (KIP-966). `min_insync_replicas`: that of its
+    own settings, by which it leads topics that have none.
     """
 
     broker_id: int
@@ -260,6 +263,7 @@ class BrokerRegistration:
     directory_ids: tuple[UUID, ...] = ()
     boot_id: str = ""
     clean_shutdown_epoch: int = -1
+    min_insync_replicas: int = UNTOLD_MINIMUM
     timestamp_ms: int = -1
     log_format: int = REGISTRATION_FORMAT
     session_password: str = ""
@@ -282,6 +286,7 @@ class BrokerRegistration:
                 "directory_ids": [uuid_text(d) for d in self.directory_ids],
                 "boot_id": self.boot_id,
                 "clean_shutdown_epoch": self.clean_shutdown_epoch,
+                "min_insync_replicas": self.min_insync_replicas,
                 "cluster_id": self.cluster_id,
                 "format": self.log_format,
                 "session_password": self.session_password,
@@ -303,6 +308,7 @@ class BrokerRegistration:
                 directory_ids=tuple(uuid_from_text(d) for d in row["directory_ids"]),
                 boot_id=str(row["boot_id"]),
                 clean_shutdown_epoch=int(row["clean_shutdown_epoch"]),
+                min_insync_replicas=int(row.get("min_insync_replicas", UNTOLD_MINIMUM)),
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
@@ -444,17 +450,20 @@ class BrokerLife:
 
     broker_epoch: int
     boot_id: str
+    min_insync_replicas: int = UNTOLD_MINIMUM
 
     def encode(self) -> bytes:
         """As JSON."""
-        return _dump({"version": 1, "broker_epoch": self.broker_epoch, "boot_id": self.boot_id})
+        row = {"version": 1, "broker_epoch": self.broker_epoch, "boot_id": self.boot_id}
+        return _dump({**row, "min_insync_replicas": self.min_insync_replicas})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> BrokerLife:
         """From JSON. Raises ZnodeError."""
         row = load(path, data)
         with _reading(path, "a broker's life"):
-            return cls(int(row["broker_epoch"]), str(row["boot_id"]))
+            least = int(row.get("min_insync_replicas", UNTOLD_MINIMUM))
+            return cls(int(row["broker_epoch"]), str(row["boot_id"]), least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,16 +491,3 @@ class Deletion:
             replicas = _int_map(row["replicas"])
             topic_id = uuid_from_text(row["topic_id"])
             return cls(str(row["topic"]), topic_id, replicas, bool(row["whole"]))
-
-
-def encode_log_dir_event(broker_id: int) -> bytes:
-    """A disk of this broker failed (event 1, as Kafka's)."""
-    return _dump({"version": 1, "broker": broker_id, "event": 1})
-
-
-def decode_log_dir_event(path: str, data: bytes) -> int:
-    """Whose disk failed. Raises ZnodeError."""
-    broker_id = load(path, data).get("broker")
-    if not isinstance(broker_id, int):
-        raise ZnodeError(f"{path}: no broker id")
-    return broker_id

@@ -292,6 +292,7 @@ class Node:
             directory_ids=tuple(self.logs.directory_ids),
             boot_id=self.outside.boot_id,
             clean_shutdown_epoch=self.logs.clean_broker_epoch,
+            min_insync_replicas=self.config.values.integer("min.insync.replicas"),
             timestamp_ms=self.clock.now_ms(),
             session_password=self.store.session().password.hex(),
         )

@@ -133,7 +133,13 @@ class World:
         return self.replies.pop(self.token)
 
     def up(
-        self, broker_id: int, *, wiped: bool = False, power_loss: bool = False, clean: bool = False
+        self,
+        broker_id: int,
+        *,
+        wiped: bool = False,
+        power_loss: bool = False,
+        clean: bool = False,
+        min_insync_replicas: int = 1,
     ) -> None:
         if wiped or broker_id not in self.directories:
             self.directories[broker_id] = self.entropy.uuid()
@@ -151,6 +157,7 @@ class World:
             directory_ids=(self.directories[broker_id],),
             boot_id=self.boots[broker_id],
             clean_shutdown_epoch=last.epoch if clean and last else -1,
+            min_insync_replicas=min_insync_replicas,
         )
         self.registered[broker_id] = Registered(self.last_broker_epoch, registration)
         self.handle(BrokersFound(dict(self.registered)))

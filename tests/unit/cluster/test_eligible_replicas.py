@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from headwater.ports.metadata_store import Set
+from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import selectors
 from headwater_broker.cluster.controller.events import (
     AlterConfigs,
@@ -114,6 +118,100 @@ def test_a_lower_minimum_makes_nobody_eligible(world: World) -> None:
     edit = ConfigEdit(ResourceKind.TOPIC, "t", False, (("min.insync.replicas", SET, "1"),))
     world.ask(lambda token: AlterConfigs(token, (edit,), False))
     assert shown(world.partition("t")) == (1, (1,), ())
+
+
+@pytest.fixture
+def two_in_files() -> Iterator[World]:
+    """The topic has no minimum of its own: 2 is in every file. Broker 1 is left in sync."""
+    made = World()
+    made.config = replace(made.config, min_insync_replicas=2)
+    made.fail_over()
+    for broker_id in (1, 2, 3):
+        made.up(broker_id, min_insync_replicas=2)
+    made.create("t", (1, 2))
+    made.down(2)
+    assert shown(made.partition("t")) == (1, (1,), (2,))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("is_seen", ["by this controller", "by the next one"])
+def test_a_leader_back_with_a_lower_minimum_in_its_file_makes_nobody_eligible(
+    two_in_files: World, is_seen: str
+) -> None:
+    """It commits alone then: who is elected instead would cut what was acknowledged."""
+    world = two_in_files
+    world.down(1)
+    world.up(1, min_insync_replicas=1)
+    if is_seen == "by the next one":
+        world.fail_over()
+    assert shown(world.partition("t")) == (1, (1,), ())
+    world.down(1)
+    world.up(2, min_insync_replicas=2)
+    assert shown(world.partition("t")) == (-1, (1,), ())
+
+
+def test_the_minimum_of_a_broker_that_is_away_is_remembered(two_in_files: World) -> None:
+    world = two_in_files
+    world.up(2, min_insync_replicas=1)
+    assert shown(world.partition("t")) == (1, (1,), ())
+    assert world.alter_isr(world.partition("t"), (1, 2)) == 0
+    world.down(2)
+    assert shown(world.partition("t")) == (1, (1,), ()), "it may have led"
+    world.fail_over()
+    world.up(2, min_insync_replicas=2)
+    assert world.alter_isr(world.partition("t"), (1, 2)) == 0
+    world.down(2)
+    assert shown(world.partition("t")) == (1, (1,), (2,))
+
+
+def test_a_broker_of_an_older_version_may_commit_alone(world: World) -> None:
+    world.up(1, min_insync_replicas=2)
+    row = json.loads(world.registered[1].registration.encode())
+    del row["min_insync_replicas"]
+    told = znodes.BrokerRegistration.decode(1, json.dumps(row).encode())
+    assert told.min_insync_replicas == 1
+    life = znodes.BrokerLife.decode("/l", b'{"version":1,"broker_epoch":4,"boot_id":"b"}')
+    assert life.min_insync_replicas == 1
+
+
+def leader_goes_unseen(world: World) -> None:
+    """Broker 2 runs again, not in sync yet. Then the leader and the controller die together."""
+    world.up(2, min_insync_replicas=2)
+    assert shown(world.partition("t")) == (1, (1,), (2,))
+    del world.registered[1]
+
+
+def test_who_was_eligible_leads_when_the_next_controller_finds_no_leader(
+    two_in_files: World,
+) -> None:
+    leader_goes_unseen(two_in_files)
+    two_in_files.fail_over()
+    assert shown(two_in_files.partition("t")) == (2, (2,), (1,))
+
+
+def test_the_next_controller_has_a_lower_minimum_in_its_file(two_in_files: World) -> None:
+    world = two_in_files
+    leader_goes_unseen(world)
+    world.config = replace(world.config, min_insync_replicas=1)
+    world.fail_over()
+    assert shown(world.partition("t")) == (-1, (1,), ())
+
+
+def test_a_minimum_stored_without_what_follows_from_it_counts_before_any_election(
+    world: World,
+) -> None:
+    """The controller died between the two writes, and the leader, who knew of it, with it."""
+    world.down(3)
+    world.down(2)
+    leader_goes_unseen(world)
+    path = znodes.topic_config_path("t")
+    data = znodes.encode_overrides({"min.insync.replicas": "1"})
+    world._run(world.store.multi([Set(path, data)]))
+    world.fail_over()
+    assert shown(world.partition("t")) == (-1, (1,), ())
+    world.fail_over()
+    assert shown(world.partition("t")) == (-1, (1,), ()), "it is stored"
 
 
 @pytest.mark.parametrize(("known", "elr"), [(2, (2, 3)), (1, ())])

@@ -11,6 +11,7 @@ import pytest
 
 from headwater.wire.control import BrokerEndpoint
 from headwater_broker.cluster import tool_nodes, znodes
+from headwater_broker.cluster.disk_notes import decode_log_dir_event, encode_log_dir_event
 
 
 def test_ids_are_base64url_without_padding() -> None:
@@ -67,6 +68,7 @@ def test_registration() -> None:
         directory_ids=(UUID(int=1), UUID(int=2)),
         boot_id="b",
         clean_shutdown_epoch=17,
+        min_insync_replicas=3,
         timestamp_ms=5,
     )
     assert znodes.BrokerRegistration.decode(2, value.encode()) == value
@@ -79,13 +81,13 @@ def test_the_rest_round_trips() -> None:
     block = znodes.ProducerIdBlock(1, 1000, 1999)
     assert json.loads(block.encode())["block_start"] == "1000"
     assert znodes.ProducerIdBlock.decode(block.encode()) == block
-    life = znodes.BrokerLife(8, "boot")
+    life = znodes.BrokerLife(8, "boot", 3)
     assert znodes.BrokerLife.decode("/l", life.encode()) == life
     deletion = znodes.Deletion("t", UUID(int=4), {0: (1, 2)}, whole=True)
     assert znodes.Deletion.decode("/d", deletion.encode()) == deletion
     assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
     assert znodes.decode_overrides("/c", znodes.encode_overrides({"a": "1"})) == {"a": "1"}
-    assert znodes.decode_log_dir_event("/e", znodes.encode_log_dir_event(3)) == 3
+    assert decode_log_dir_event("/e", encode_log_dir_event(3)) == 3
 
 
 def test_what_tools_write() -> None:
@@ -137,7 +139,7 @@ OLDEST = {
         {"topic": "t", "topic_id": "ASNFZ4mrze8BI0VniavN7w", "replicas": {}, "whole": True},
     ),
     "/log_dir_event": (
-        lambda data: znodes.decode_log_dir_event("/log_dir_event", data),
+        lambda data: decode_log_dir_event("/log_dir_event", data),
         {"broker": 1},
     ),
     "/admin/reassign_partitions": (

@@ -85,7 +85,8 @@ def _arrive(state: ControllerState, changes: Changes, broker_id: int, found: Reg
     """One broker is registered: first what it may not claim, then it counts as running."""
     registration = found.registration
     memory = state.memories.pop(broker_id, None)
-    broker = Broker(broker_id, found.epoch, registration.boot_id, registration)
+    least = registration.min_insync_replicas
+    broker = Broker(broker_id, found.epoch, registration.boot_id, registration, least)
     is_power_loss = memory is not None and _lost_power(memory, broker)
     for partition in list(state.hosted.get(broker_id, {}).values()):
         directory = partition.directories.get(broker_id)
@@ -94,6 +95,8 @@ def _arrive(state: ControllerState, changes: Changes, broker_id: int, found: Reg
             elections.lost_data(state, changes, partition, broker_id)
     state.storage_faults = {f for f in state.storage_faults if f[1] != broker_id}
     state.brokers[broker_id] = broker
+    # Before it may lead by a lower minimum than in its last life.
+    elections.check_eligible(state, changes, state.hosted.get(broker_id, {}).values())
     for partition in state.hosted.get(broker_id, {}).values():
         now = partition.replica_phases.get(broker_id, ReplicaPhase.NON_EXISTENT)
         if now is ReplicaPhase.NON_EXISTENT:

@@ -68,7 +68,7 @@ def _alter_topic(
         _take(changes, topic, configs)
         changes.write_configs(topic)
         if is_eligibility_other:
-            elections.check_eligible(state, changes, topic)
+            elections.check_eligible(state, changes, topic.partitions.values())
         _elect_if_allowed(state, changes, topic)
 
 
@@ -86,7 +86,7 @@ def _alter_broker(
         state.broker_configs[broker] = configs
         changes.write_broker_configs(broker)
         if _has_other_minimum(now, configs):
-            _check_all_eligible(state, changes)
+            elections.check_eligible(state, changes, state.partitions())
 
 
 def _has_other_minimum(now: Mapping[str, str], then: Mapping[str, str]) -> bool:
@@ -126,7 +126,7 @@ def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound
         return
     _take(changes, topic, dict(event.configs))
     topic.has_config = event.has_config
-    elections.check_eligible(state, changes, topic)
+    elections.check_eligible(state, changes, topic.partitions.values())
     changes.tell_topic(topic)
     _elect_if_allowed(state, changes, topic)
 
@@ -149,13 +149,8 @@ def on_broker_config_found(
     """Somebody wrote `/config/brokers/N`: the broker uses what it can and logs the rest."""
     state.broker_configs[event.name] = dict(event.configs)
     state.stored_broker_configs.add(event.name)
-    _check_all_eligible(state, changes)
+    elections.check_eligible(state, changes, state.partitions())
     changes.tell_broker_configs()
-
-
-def _check_all_eligible(state: ControllerState, changes: Changes) -> None:
-    for topic in state.topics.values():
-        elections.check_eligible(state, changes, topic)
 
 
 def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:

@@ -6,6 +6,8 @@ leader goes on without truncating.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headwater_broker.cluster.controller import selectors
 from headwater_broker.cluster.controller.changes import Changes
 from headwater_broker.cluster.controller.selectors import Case
@@ -13,7 +15,6 @@ from headwater_broker.cluster.controller.state import (
     NO_LEADER,
     ControllerState,
     Partition,
-    Topic,
 )
 from headwater_broker.cluster.controller.transitions import PartitionPhase
 
@@ -56,7 +57,7 @@ def lead(
     if partition.phase is not PartitionPhase.NEW:
         partition.leader_epoch += 1
     partition.leader = leader
-    partition.set_isr(isr, 0 if unclean else state.min_insync_replicas(partition.topic))
+    partition.set_isr(isr, 0 if unclean else state.min_insync_replicas(partition))
     partition.offline_reason = ""
     partition.move(PartitionPhase.ONLINE)
     state.leaderless.pop(partition.key, None)
@@ -135,7 +136,7 @@ def leave_isr(
     rest = tuple(b for b in partition.isr if b != broker_id)
     if broker_id not in partition.isr or not rest:
         return False
-    partition.set_isr(rest, state.min_insync_replicas(partition.topic))
+    partition.set_isr(rest, state.min_insync_replicas(partition))
     if partition.phase is PartitionPhase.OFFLINE:
         _explain(state, changes, partition)
     changes.touch(partition)
@@ -156,7 +157,7 @@ def lost_data(
     rest = tuple(b for b in partition.isr if b != broker_id)
     others = tuple(b for b in partition.elr if b != broker_id)
     if rest:
-        partition.set_isr(rest, state.min_insync_replicas(partition.topic))
+        partition.set_isr(rest, state.min_insync_replicas(partition))
         partition.elr = tuple(b for b in partition.elr if b != broker_id)
     elif others:
         partition.isr, partition.elr = others, ()
@@ -167,11 +168,15 @@ def lost_data(
     changes.touch(partition)
 
 
-def check_eligible(state: ControllerState, changes: Changes, topic: Topic) -> None:
-    """min.insync.replicas may be lower now: then leaders will commit without who is eligible."""
-    for partition in topic.partitions.values():
+def check_eligible(
+    state: ControllerState, changes: Changes, partitions: Iterable[Partition]
+) -> None:
+    """min.insync.replicas may be lower now, or somewhere lower than was known when they were noted:
+    then leaders will commit without who is eligible."""
+    for partition in partitions:
         before = partition.elr
-        partition.set_isr(partition.isr, state.min_insync_replicas(topic.name))
+        if before:
+            partition.set_isr(partition.isr, state.min_insync_replicas(partition))
         if partition.elr != before:
             changes.touch(partition)
 

@@ -62,7 +62,7 @@ def _alter(
         isr = tuple(m.broker_id for m in item.new_isr)
         if isr != partition.isr:
             # The leader stops committing by the value that it knows.
-            known = state.min_insync_replicas(partition.topic)
+            known = state.min_insync_replicas(partition)
             partition.set_isr(isr, min(known, item.min_insync_replicas))
             for member in set(isr) - partition.directories.keys():
                 if (directory := state.sole_directory(member)) is not None:

@@ -87,7 +87,8 @@ def build_state(
         found = snapshot.registered.get(broker_id)
         is_same = found is not None and found.epoch == life.broker_epoch
         registration = found.registration if found is not None and is_same else None
-        broker = Broker(broker_id, life.broker_epoch, life.boot_id, registration)
+        least = (registration or life).min_insync_replicas
+        broker = Broker(broker_id, life.broker_epoch, life.boot_id, registration, least)
         state.brokers[broker_id] = broker
         state.stored_lives.add(broker_id)
     state.stored_lives |= snapshot.bad_lives

@@ -97,6 +97,8 @@ class ControllerMachine:
 
     def _start(self, registered: Mapping[int, Registered]) -> None:
         """Catch up with what happened since the last controller, then tell everybody all."""
+        # A new minimum may be stored without what follows from it, or be that of an edited file.
+        elections.check_eligible(self.state, self._changes, self.state.partitions())
         self.handle(BrokersFound(registered))
         reconcile(self.state, self._changes, self.state.partitions())
         removals.adopt(self.state, self._changes)

@@ -56,6 +56,8 @@ class Broker:
     epoch: int
     boot_id: str
     registration: BrokerRegistration | None
+    min_insync_replicas: int
+    """By its own settings."""
 
     def live(self) -> LiveBroker:
         """As told to the other brokers."""
@@ -71,7 +73,7 @@ class Broker:
 
     def life(self) -> BrokerLife:
         """As kept in the store for the next controller."""
-        return BrokerLife(self.epoch, self.boot_id)
+        return BrokerLife(self.epoch, self.boot_id, self.min_insync_replicas)
 
 
 @dataclass(slots=True)
@@ -306,15 +308,17 @@ class ControllerState:
             return self.config.unclean_leader_election_enable
         return value.lower() == "true"
 
-    def min_insync_replicas(self, topic: str) -> int:
-        """The least `min.insync.replicas` that a leader of this topic may go by now: brokers learn
-        of a changed default one after the other."""
-        own = _number(self.topics[topic].configs.get(MIN_INSYNC_REPLICAS))
+    def min_insync_replicas(self, partition: Partition) -> int:
+        """The least `min.insync.replicas` that a leader of this partition may go by now: brokers
+        have their own files, and learn of a changed default one after the other."""
+        own = _number(self.topics[partition.topic].configs.get(MIN_INSYNC_REPLICAS))
         if own is not None:
             return own
         stored = [_number(row.get(MIN_INSYNC_REPLICAS)) for row in self.broker_configs.values()]
         changed = [value for value in stored if value is not None and value > 0]
-        return min([self.config.min_insync_replicas, *changed])
+        known = (self.brokers.get(b) or self.memories.get(b) for b in partition.replicas)
+        told = (broker.min_insync_replicas for broker in known if broker is not None)
+        return min([self.config.min_insync_replicas, *changed, *told])
 
     def has_lost_directory(self, partition: Partition, broker_id: int) -> bool:
         """The broker is registered without the folder that held this replica."""

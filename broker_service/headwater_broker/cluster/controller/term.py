@@ -45,6 +45,7 @@ from headwater_broker.cluster.controller.office import Term
 from headwater_broker.cluster.controller.removals import DELETION_DISABLED
 from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller.writes import DeposedError, write_groups
+from headwater_broker.cluster.disk_notes import decode_log_dir_event
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
 TICK_S = 1.0
@@ -373,7 +374,7 @@ class TermOfOffice:
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"
             data = (await self._store.get(path)).data
             try:
-                machine.handle(DiskFailed(znodes.decode_log_dir_event(path, data)))
+                machine.handle(DiskFailed(decode_log_dir_event(path, data)))
             except znodes.ZnodeError as e:
                 logger.warning("a notice of a failed disk is dropped: %s", e)
             self._afterwards.append(Delete(path))

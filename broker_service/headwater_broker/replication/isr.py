@@ -20,9 +20,11 @@ class FollowerProgress:
         "broker_epoch",
         "caught_up_at",
         "fetched_at",
+        "gap_s",
         "leader_end_at_fetch",
         "log_end_offset",
         "log_start_offset",
+        "pace_s",
         "replica_id",
     )
 
@@ -36,12 +38,14 @@ class FollowerProgress:
         self.log_start_offset = UNKNOWN_OFFSET
         self.broker_epoch = UNKNOWN_EPOCH
         self.leader_end_at_fetch = 0
-        self.fetched_at = -inf
+        self.left()
         self.caught_up_at = now if in_sync else -inf
 
     def left(self) -> None:
         """It is not in the ISR (any more): nothing waits for it until it fetches again."""
         self.caught_up_at = self.fetched_at = -inf
+        self.gap_s = self.pace_s = 0.0
+        """The time before the last fetch; the shorter of the last two, as one pause is no habit."""
 
     def fetched(self, fetch_offset: int, leader_end: int, now: float) -> None:
         """The follower asks for `fetch_offset`: it holds everything before.
@@ -53,6 +57,9 @@ class FollowerProgress:
             self.caught_up_at = now
         elif fetch_offset >= self.leader_end_at_fetch and self.fetched_at > self.caught_up_at:
             self.caught_up_at = self.fetched_at
+        gap = now - self.fetched_at
+        self.pace_s = min(gap, self.gap_s)
+        self.gap_s = 0.0 if gap == inf else gap
         self.fetched_at = now
         self.leader_end_at_fetch = leader_end
         self.log_end_offset = fetch_offset

@@ -12,7 +12,8 @@ from headwater_broker.replication.watermark import leader_high_watermark
 
 JOIN_WAIT_S = 1.0
 """The high watermark waits for a follower about to join only while it fetches this often: it may
-be shutting down, and nobody would tell.
+be shutting down, and nobody would tell. One that is slower as a habit is given two of its own
+intervals: the watermark would else be ahead of it at each fetch, for ever.
 """
 _NOT_APPLIED = frozenset(
     {
@@ -139,7 +140,8 @@ class LeaderRole:
         joining = [
             row
             for row in self.waiting
-            if now - row.fetched_at <= JOIN_WAIT_S and row.caught_up(leader_end, now, lag_max_s)
+            if now - row.fetched_at <= max(JOIN_WAIT_S, min(2 * row.pace_s, lag_max_s))
+            and row.caught_up(leader_end, now, lag_max_s)
         ]
         return leader_high_watermark(current, leader_end, [*self.counted, *joining])
 

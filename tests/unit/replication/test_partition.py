@@ -435,6 +435,38 @@ def test_nothing_waits_for_a_follower_that_left() -> None:
     assert partition.high_watermark == 1, "it was caught up a moment ago, but it is gone"
 
 
+def test_a_follower_that_fetches_every_three_seconds_joins_under_load() -> None:
+    h = Hosted()
+    partition = h.lead((1,), (1, 2))
+    held = 0
+    for tick in range(200):
+        h.append()
+        if tick % 30 == 0:
+            h.fetched(2, held)
+            held = partition.log.log_end_offset
+        if h.proposals:
+            break
+        h.clock.advance(100)
+    assert h.proposals == [(1, 2)] and tick <= 90, "two intervals to know it, one to wait"
+
+
+def test_one_pause_of_a_follower_is_no_habit_to_wait_for() -> None:
+    h = Hosted()
+    partition = h.lead((1,), (1, 2))
+    refused = answer((), -1, ErrorCode.INELIGIBLE_REPLICA)
+    for pause_ms in (0, 500, 500, 10_000):
+        h.clock.advance(pause_ms)
+        h.fetched(2, 0)
+        if item := partition.isr_item(1):
+            partition.isr_answered(item, refused, retry_at=100.0)
+            h.fetched(2, 0)
+    h.append()
+    assert partition.high_watermark == 0
+    h.clock.advance(1100)
+    h.append()
+    assert partition.high_watermark == 2
+
+
 def test_nothing_waits_long_for_a_follower_that_fell_silent_before_it_joined() -> None:
     h, item = proposed()
     refused = answer((), -1, ErrorCode.INELIGIBLE_REPLICA)

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.client.connection import Connection
 from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import AT_BATCH_LENGTH
 from headwater.system_files import SystemFile, SystemFiles
 from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsPartition,
@@ -90,6 +91,30 @@ def test_a_time_that_is_looked_for_on_a_failing_disk(
         row = reply.topics[0].partitions[0]
         assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.logs.offline_directories == [str(tmp_path)]
+
+    serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_damaged_batch_fails_its_partition_and_nothing_else(tmp_path: Path, version: int) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        for topic in ("bad", "good"):
+            broker.create_topic(topic)
+            for _ in range(3):
+                await produce(c, topic, batch(5, 1000))
+        path = next(tmp_path.glob("bad-0/*.log"))
+        with path.open("r+b") as file:
+            file.seek(len(batch(5, 1000)) + AT_BATCH_LENGTH)
+            file.write(b"\x7f")
+        row = await fetch(c, "bad", 5, version=version)
+        assert row.error_code == ErrorCode.CORRUPT_MESSAGE
+        rows = (ListOffsetsPartition(partition_index=0, timestamp=1_795_000_000_004),)
+        topics = (ListOffsetsTopic(name="bad", partitions=rows),)
+        reply = await c.call(ListOffsetsRequest(topics=topics), ListOffsetsResponse, version=7)
+        assert reply.topics[0].partitions[0].error_code == 0, "what lies before is found"
+        row = await fetch(c, "good", 5, version=version)
+        assert (row.error_code, bool(row.records)) == (0, True)
+        assert broker.logs.offline_directories == []
 
     serve(tmp_path, scenario)
 

@@ -26,12 +26,13 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
     if single is not None:
         sys.exit(_tell(run(single, tells=True), lines))
     began, events, failed = time.perf_counter(), 0, []
-    acked, faults = 0, Counter[str]()
+    acked, faults, administered = 0, Counter[str](), Counter[str]()
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
         for outcome in pool.imap(_live, range(first, first + seeds)):
             events += outcome.events
             acked += outcome.acked
             faults.update(outcome.counts)
+            administered.update(outcome.administered)
             if outcome.violation is not None:
                 failed.append(outcome.seed)
                 click.echo(f"seed {outcome.seed}: {outcome.violation}")
@@ -39,12 +40,16 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
     click.echo(
         f"{seeds} seeds, {len(failed)} failed; {events:,} events in {elapsed:.1f} s "
         f"({events / elapsed:,.0f}/s); {acked:,} batches acked; "
-        f"faults: {', '.join(f'{n} {k}' for k, n in faults.most_common())}"
+        f"faults: {_listed(faults)}; admin: {_listed(administered)}"
     )
     if failed:
         click.echo(f"\nthe story of seed {failed[0]} (again: make sim SEED={failed[0]}):\n")
         _tell(run(failed[0], tells=True), lines)
         sys.exit(1)
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{times} {name}" for name, times in counts.most_common())
 
 
 def _live(seed: int) -> Outcome:

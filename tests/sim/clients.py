@@ -39,6 +39,7 @@ from headwater.wire.schema import Message
 from sim.invariants import ViolationError
 from sim.ledger import Acked
 from sim.network import DATA_PORT
+from sim.plan import REPLICAS
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -126,7 +127,7 @@ class Creator(Client):
                     CreatableTopic(
                         name=topic,
                         num_partitions=partitions,
-                        replication_factor=3,
+                        replication_factor=plan.replicas.get(topic, REPLICAS),
                         configs=tuple(
                             CreatableTopicConfig(name=k, value=v)
                             for k, v in plan.topic_configs.items()

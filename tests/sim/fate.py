@@ -97,6 +97,18 @@ class Fate:
         self._later(self.world.plan.down_s, broker.start)
         return True
 
+    def strike_controller(self) -> None:
+        """Whoever is controller dies between two of its next callbacks, and is started again."""
+        node = self.world.ensemble.tree.find(znodes.CONTROLLER)
+        if node is None:
+            return
+        broker = self.world.brokers[znodes.ControllerClaim.decode(node.data).broker_id - 1]
+        if broker.loop is None:
+            return
+        broker.loop.kill_after = self.world.random.randint(0, 60)
+        self.counts["strike"] = self.counts.get("strike", 0) + 1
+        self._later(self.world.plan.down_s, broker.start)
+
     def kill_at_access(self, broker: Broker) -> bool:
         """Process death between two accesses to its disk."""
         if not broker.is_up:
@@ -267,14 +279,23 @@ class Fate:
         for broker_id in list(self.struck):
             if self._is_in_sync(broker_id):
                 self.struck.discard(broker_id)
-        return not self.struck and not self._swapped
+        return not self.struck and not self._swapped and self._others_hold_all(broker.id)
+
+    def _others_hold_all(self, broker_id: int) -> bool:
+        """Where replicas move, one may be the only one in sync, as the admin wished."""
+        if not self.world.plan.is_administered:
+            return True
+        for key in self.world.partitions():
+            state = self.world.partition_state(znodes.state_path(*key))
+            if state is None or not {*state[0].isr, *state[0].elr} - {broker_id}:
+                return False
+        return True
 
     def _is_in_sync(self, broker_id: int) -> bool:
-        for topic, partitions in self.world.plan.topics.items():
-            for index in range(partitions):
-                state = self.world.partition_state(znodes.state_path(topic, index))
-                if state is None or broker_id not in state[0].isr:
-                    return False
+        for key in self.world.partitions():
+            state = self.world.partition_state(znodes.state_path(*key))
+            if state is None or broker_id in {*state[1]} - {*state[0].isr}:
+                return False
         broker = self.world.brokers[broker_id - 1]
         return broker.node is not None and broker.node.is_ready
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headwater_broker.cluster import znodes
 from headwater_broker.replication.partition import Partition
 from sim.ledger import Acked, Batch, Cursor, Ledger, batches
+from sim.plan import CONFIG, MOVED
 
 if TYPE_CHECKING:
     from sim.broker import Broker
@@ -64,6 +65,9 @@ class Invariant:
 
     def read(self, ledger: Ledger, offset: int, value: bytes) -> None:
         """A consumer was given a record."""
+
+    def administered(self) -> None:
+        """The admin was told that something is done."""
 
     def ended(self) -> None:
         """All is healed and quiet."""
@@ -202,17 +206,24 @@ class IsrWithinReplicas(Invariant):
 
     def store(self, paths: set[str]) -> None:
         for path in sorted(paths):
-            if not path.endswith("/state"):
-                continue
-            state = self.world.partition_state(path)
-            if state is None:
-                continue
-            record, replicas = state
-            is_set = len(set(record.isr)) == len(record.isr)
-            if not record.isr or not is_set or not set(record.isr) <= set(replicas):
-                self.fail(f"{path}: ISR {record.isr} of replicas {replicas}")
-            if record.leader != -1 and record.leader not in record.isr:
-                self.fail(f"{path}: leader {record.leader} is not in the ISR {record.isr}")
+            if path.endswith("/state"):
+                self._check(path)
+            elif path.startswith(f"{znodes.TOPICS}/") and _is_of_a_topic(path):
+                topic = path.rpartition("/")[2]
+                assignment = self.world.assignment(topic)
+                for index in assignment.partitions if assignment is not None else ():
+                    self._check(znodes.state_path(topic, index))
+
+    def _check(self, path: str) -> None:
+        state = self.world.partition_state(path)
+        if state is None:
+            return
+        record, replicas = state
+        is_set = len(set(record.isr)) == len(record.isr)
+        if not record.isr or not is_set or not set(record.isr) <= set(replicas):
+            self.fail(f"{path}: ISR {record.isr} of replicas {replicas}")
+        if record.leader != -1 and record.leader not in record.isr:
+            self.fail(f"{path}: leader {record.leader} is not in the ISR {record.isr}")
 
 
 class RegistrationLivesWithItsSession(Invariant):
@@ -248,6 +259,34 @@ class ReplicasEndEqual(Invariant):
                     self.fail(f"{ledger.key}: broker {broker_id} differs: {differ(first, found)}")
 
 
+class AdminIsToldTheTruth(Invariant):
+    """A topic that was deleted is gone, and never back; one that grew stays so large; a config is
+    one that was asked for."""
+
+    def administered(self) -> None:
+        world, told = self.world, self.world.told
+        for topic in world.ensemble.tree.children(znodes.TOPICS) if told.gone else ():
+            assignment = world.assignment(topic)
+            if assignment is not None and assignment.topic_id in told.gone:
+                self.fail(f"{topic} ({assignment.topic_id}) was deleted, and is in the store")
+        assignment = world.assignment(MOVED)
+        found = 0 if assignment is None else len(assignment.partitions)
+        if found < told.partitions:
+            self.fail(f"{MOVED} has {found} partitions, and had {told.partitions}")
+        value = world.overrides(MOVED).get(CONFIG)
+        if told.is_configured and value not in told.configs:
+            self.fail(f"{MOVED}: {CONFIG} is {value}, asked for was {sorted(told.configs)}")
+
+    def store(self, paths: set[str]) -> None:
+        if self.world.plan.is_administered and any(map(_is_of_a_topic, paths)):
+            self.administered()
+
+
+def _is_of_a_topic(path: str) -> bool:
+    """Its assignment or its configs."""
+    return path.rpartition("/")[0] in (znodes.TOPICS, znodes.TOPIC_CONFIGS)
+
+
 ALL: tuple[type[Invariant], ...] = (
     OneLeaderPerEpoch,
     LeaderEpochRises,
@@ -262,6 +301,7 @@ ALL: tuple[type[Invariant], ...] = (
     IsrWithinReplicas,
     RegistrationLivesWithItsSession,
     ReplicasEndEqual,
+    AdminIsToldTheTruth,
 )
 """Two more are the world's own: `MetadataConverges` and `NothingUnforeseen`."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
 from headwater.records.batch import HEADER_BYTES, read_header
 from headwater_broker.log.partition_log import PartitionLog
@@ -29,6 +31,22 @@ class Acked(NamedTuple):
     base_offset: int
     values: tuple[bytes, ...]
     producer: str
+
+
+@dataclass(slots=True)
+class Told:
+    """What the admin asked for, and was told."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Requests with a known outcome, by kind."""
+    partitions: int = 0
+    """So many its topic has at least."""
+    gone: set[UUID] = field(default_factory=set)
+    """Ids of deleted topics."""
+    configs: set[str] = field(default_factory=set)
+    """Values that were asked for."""
+    is_configured: bool = False
+    """One of them is in force."""
 
 
 class Ledger:

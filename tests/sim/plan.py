@@ -32,6 +32,14 @@ ALWAYS_WEIGHT = 0.5
 FOLDERS_CHANCE = 0.2
 """How many seeds see data folders fail."""
 
+ADMIN_CHANCE = 0.3
+"""How many seeds have an admin at work."""
+REPLICAS = 3
+MOVED = "moved"
+"""The admin's topic: its replicas, two of three brokers, move, and it grows."""
+CONFIG = "max.message.bytes"
+"""What the admin sets, of that topic."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
@@ -49,7 +57,11 @@ class Plan:
     faults: dict[str, float] = field(default_factory=lambda: {"kill": 1.0})
     """Kind -> weight."""
     topics: dict[str, int] = field(default_factory=lambda: {"log": 2})
+    replicas: dict[str, int] = field(default_factory=dict)
+    """Of a topic; three unless it is named."""
     topic_configs: dict[str, str] = field(default_factory=dict)
+    is_administered: bool = False
+    """An admin is at work meanwhile (`sim.admin`)."""
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -82,4 +94,14 @@ def make_plan(random: Random) -> Plan:
     if apart.random() < FOLDERS_CHANCE:
         plan.faults["folder"] = apart.uniform(0.2, 1.0)
         plan.properties["log.dirs"] = apart.choice(["/disk", "/disk/a,/disk/b"])
+    apart = Random(f"administrator {plan.chaos_s}")
+    if apart.random() < ADMIN_CHANCE:
+        administer(plan)
     return plan
+
+
+def administer(plan: Plan) -> None:
+    """With an admin, and a topic whose replicas can move."""
+    plan.is_administered = True
+    plan.topics = {**plan.topics, MOVED: 2}
+    plan.replicas[MOVED] = 2

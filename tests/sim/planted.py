@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -12,14 +13,14 @@ from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Delete, StoreError
 from headwater.wire.control import PartitionState
 from headwater_broker.cluster import znodes
-from headwater_broker.cluster.controller import elections
+from headwater_broker.cluster.controller import elections, snapshot
 from headwater_broker.cluster.controller.state import ControllerState
 from headwater_broker.node.peers import DeadPeers
 from headwater_broker.replication import replica_manager
 from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.replication.transitions import Decision, Hosted, decide
-from sim.plan import Plan
+from sim.plan import Plan, administer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,13 @@ class Planted:
     supervised: float = 0.6
     down_s: tuple[float, float] = (0.1, 6.0)
     fault_pause_s: float = 0.7
+    is_administered: bool = False
     first_seed: int = 0
     """Where it was seen soon: later seeds are as good, and take longer."""
 
     def plan(self, chaos_s: float = 25.0) -> Plan:
         """Hard times of the right kind."""
-        return Plan(
+        plan = Plan(
             chaos_s=chaos_s,
             fault_pause_s=self.fault_pause_s,
             produce_pause_s=0.1,
@@ -47,6 +49,9 @@ class Planted:
             faults=self.faults,
             topic_configs={"min.insync.replicas": "2", "retention.ms": "-1"},
         )
+        if self.is_administered:
+            administer(plan)
+        return plan
 
 
 def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
@@ -105,6 +110,15 @@ def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicaManager, "_host", host_anything)
 
 
+def forget_removals_at_a_failover(patch: pytest.MonkeyPatch) -> None:
+    """A new controller does not look for what the last one had still to delete."""
+
+    async def forget(*_: object) -> tuple[list[znodes.Deletion], list[UUID]]:
+        return [], []
+
+    patch.setattr(snapshot, "_read_deletions", forget)
+
+
 LOSSES = frozenset({"LeaderHasAllCommitted", "CommittedPrefixAgrees", "NoAckedRecordIsLost"})
 
 PLANTED = (
@@ -144,5 +158,12 @@ PLANTED = (
         frozenset({"EmptyDiskNeverLeads"}),
         {"wipe": 1.0, "kill": 0.7},
         first_seed=2,
+    ),
+    Planted(
+        "forget removals at a failover",
+        forget_removals_at_a_failover,
+        frozenset({"MetadataConverges"}),
+        {"slow": 1.0},
+        is_administered=True,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -15,12 +16,16 @@ SEEDS = range(3)
 FOUND = {
     25: "the last in-sync replica lost its power and led without what the others had",
     129: "back before its old session had ended, a broker led what its power loss had torn",
+    7: "a topic was deleted while its folder had failed, and came back with the folder",
     46: "the last in-sync replica lost its disk: who held everything was not asked to lead",
 }
 """Seeds that once failed, and of what."""
 
-SAME = (3, 20439)
-"""20439: a clean stop closes many connections, whose order once went by addresses."""
+ADMINISTERED = (4, 12)
+"""Seeds with an admin at work."""
+
+SAME = (3, 6, 20439)
+"""6 has an admin. 20439: a clean stop closes connections, whose order once went by addresses."""
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
@@ -28,6 +33,17 @@ def test_all_invariants_hold(seed: int) -> None:
     outcome = run(seed)
     assert outcome.violation is None, f"`python -m sim --seed {seed}` tells the story"
     assert outcome.acked > 10
+
+
+def test_what_an_admin_began_is_finished_whoever_dies() -> None:
+    done, strikes = Counter[str](), 0
+    for seed in ADMINISTERED:
+        outcome = run(seed)
+        assert outcome.violation is None, f"`python -m sim --seed {seed}` tells the story"
+        done.update(outcome.administered)
+        strikes += outcome.counts["strike"]
+    assert done.keys() >= {"moved", "made", "deleted", "grown", "configured", "elected"}
+    assert strikes > 5, "controllers died while they worked"
 
 
 def _start(hash_seed: str) -> subprocess.Popen[str]:

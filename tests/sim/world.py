@@ -15,18 +15,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from uuid import UUID
 
+from headwater.ports.metadata_store import Node as StoreNode
 from headwater.records.record import read_records
 from headwater.testing.clocks import EPOCH_MS
 from headwater_broker.cluster import znodes
 from headwater_broker.node.build import Node
 from headwater_broker.replication.partition import Partition
+from sim.admin import Admin, unfinished
 from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
 from sim.control import ControlPlane
 from sim.fate import Fate
 from sim.invariants import ALL, Seen, ViolationError, overriding
-from sim.ledger import Acked, Key, Ledger
+from sim.ledger import Acked, Key, Ledger, Told
 from sim.loop import ProcessLoop, Scheduler
 from sim.network import Network
 from sim.plan import Plan, make_plan
@@ -37,6 +40,8 @@ START_S = 30.0
 """At most so long until the topic is there."""
 HEAL_S = 120.0
 """At most so long until a healed cluster is whole."""
+LOOK_EVERY = 50
+"""Turns between two looks at all that an admin began."""
 COLLECTIONS_MAX = 10
 
 
@@ -52,6 +57,9 @@ class Outcome:
     violation: ViolationError | None = None
     acked: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    """Faults, by kind."""
+    administered: dict[str, int] = field(default_factory=dict)
+    """What an admin was told, by kind."""
 
 
 class World:
@@ -61,6 +69,9 @@ class World:
         self.seed = seed
         self.random = Random(seed)
         self.plan = plan or make_plan(self.random)
+        self.topics = dict(self.plan.topics)
+        """Partitions of the topics that stay; they may grow."""
+        self.told = Told()
         self.today = Release()
         self.scheduler = Scheduler(self.random)
         self.network = Network(self.scheduler)
@@ -68,10 +79,11 @@ class World:
         self.ensemble = Ensemble(self.network)
         self.ensemble.tree.on_change = self._store_changed
         self.ledgers: dict[Key, Ledger] = {}
+        self._passing: dict[tuple[UUID, int], Ledger] = {}
         self.rules = [rule(self) for rule in ALL]
         self._by_event = {
             name: overriding(self.rules, name)
-            for name in ("replica", "store", "acked", "read", "ended")
+            for name in ("replica", "store", "acked", "read", "administered", "ended")
         }
         self.log: list[str] = []
         self.registered: dict[int, int] = {}
@@ -81,6 +93,8 @@ class World:
         self.is_over = False
         self.violation: ViolationError | None = None
         self._processes = 0
+        self._looks = 0
+        self._was_whole = False
         self._watched: dict[ProcessLoop, tuple[Broker, dict[Any, Partition]]] = {}
         self._seen: dict[Partition, Seen] = {}
         self.scheduler.after_event = self._after_event
@@ -118,8 +132,13 @@ class World:
         if broker.loop is not None:
             self._watched.pop(broker.loop, None)
 
-    def ledger(self, topic: str, index: int) -> Ledger:
-        """Of a partition."""
+    def ledger(self, topic: str, index: int, topic_id: UUID | None = None) -> Ledger:
+        """Of a partition; of topics that come and go, by their id."""
+        if topic_id is not None and topic not in self.topics:
+            passing = self._passing.get((topic_id, index))
+            if passing is None:
+                passing = self._passing[topic_id, index] = Ledger(topic, index)
+            return passing
         found = self.ledgers.get((topic, index))
         if found is None:
             found = self.ledgers[topic, index] = Ledger(topic, index)
@@ -144,7 +163,7 @@ class World:
                 self._replica_moved(watched[0], partition, seen)
 
     def _replica_moved(self, broker: Broker, partition: Partition, seen: Seen) -> None:
-        ledger = self.ledger(partition.topic, partition.partition)
+        ledger = self.ledger(partition.topic, partition.partition, partition.topic_id)
         if partition.leader_epoch != seen.epoch or partition.is_leader is not seen.is_leader:
             log = partition.log
             self.note(
@@ -180,6 +199,11 @@ class World:
         ledger = self.ledger(topic, index)
         for rule in self._by_event["read"]:
             rule.read(ledger, offset, value)
+
+    def administered(self) -> None:
+        """The admin was told that something is done."""
+        for rule in self._by_event["administered"]:
+            rule.administered()
 
     def broken(self, error: BaseException) -> None:
         """An invariant does not hold, or somebody failed in a way nobody foresaw."""
@@ -224,14 +248,41 @@ class World:
 
     def partition_state(self, path: str) -> tuple[znodes.PartitionRecord, tuple[int, ...]] | None:
         """What the store says of a partition, and its replicas."""
-        tree = self.ensemble.tree
-        if path not in tree._entries:
+        node = self.ensemble.tree.find(path)
+        if node is None:
             return None
         parts = path.split("/")
-        topic, index = parts[3], int(parts[5])
-        assignment = znodes.TopicAssignment.decode(topic, tree.get(znodes.topic_path(topic)).data)
-        record = znodes.PartitionRecord.decode(path, tree.get(path).data)
-        return record, tuple(assignment.partitions[index])
+        assignment = self.assignment(parts[3])
+        if assignment is None:
+            return None
+        record = znodes.PartitionRecord.decode(path, self.understood(node).data)
+        return record, assignment.partitions.get(int(parts[5]), ())
+
+    def assignment(self, topic: str) -> znodes.TopicAssignment | None:
+        """What the store says of a topic."""
+        node = self.ensemble.tree.find(znodes.topic_path(topic))
+        return None if node is None else znodes.TopicAssignment.decode(topic, node.data)
+
+    def overrides(self, topic: str) -> dict[str, str]:
+        """A topic's configs in the store."""
+        path = znodes.topic_config_path(topic)
+        node = self.ensemble.tree.find(path)
+        return {} if node is None else znodes.decode_overrides(path, node.data)
+
+    def partitions(self) -> list[Key]:
+        """Every partition that should be there; those of topics that come and go, as the store
+        has them."""
+        found = [(t, index) for t, count in self.topics.items() for index in range(count)]
+        if self.plan.is_administered:
+            for topic in self.ensemble.tree.children(znodes.TOPICS):
+                assignment = self.assignment(topic)
+                if assignment is not None:
+                    found += [(topic, index) for index in assignment.partitions]
+        return list(dict.fromkeys(found))
+
+    def understood(self, node: StoreNode) -> StoreNode:
+        """As whoever judges reads it."""
+        return node
 
     def owner_of(self, path: str) -> int | None:
         """The session that owns a node; None when there is no node."""
@@ -273,39 +324,52 @@ class World:
     def _start_clients(self) -> None:
         for topic, partitions in self.plan.topics.items():
             for index in range(partitions):
-                where = f"{topic}.{index}"
-                pause_s = self.plan.produce_pause_s
-                self.clients += [
-                    IdempotentProducer(self, f"idempotent.{where}", topic, index, pause_s),
-                    Producer(self, f"plain.{where}", topic, index, pause_s * 2),
-                    Consumer(self, f"consumer.{where}", topic, index),
-                ]
+                self.clients += self._clients_of(topic, index)
+        if self.plan.is_administered:
+            self.clients.append(Admin(self))
         for client in self.clients:
             client.run()
 
+    def start_clients(self, topic: str, index: int) -> None:
+        """Of a partition that is new."""
+        found = self._clients_of(topic, index)
+        self.clients += found
+        for client in found:
+            client.run()
+
+    def _clients_of(self, topic: str, index: int) -> list[Client]:
+        where = f"{topic}.{index}"
+        pause_s = self.plan.produce_pause_s
+        return [
+            IdempotentProducer(self, f"idempotent.{where}", topic, index, pause_s),
+            Producer(self, f"plain.{where}", topic, index, pause_s * 2),
+            Consumer(self, f"consumer.{where}", topic, index),
+        ]
+
     def _is_whole(self) -> bool:
-        return not self._not_whole()
+        self._looks += 1
+        if not self.plan.is_administered or self._looks % LOOK_EVERY == 0:
+            self._was_whole = not self._not_whole()
+        return self._was_whole
 
     def _not_whole(self) -> str:
         """What is still missing; empty when the cluster is whole and its views agree."""
-        busy = [c.name for c in self.clients if isinstance(c, Producer) and not c.is_done]
+        busy = [c.name for c in self.clients if isinstance(c, Producer | Admin) and not c.is_done]
         if busy:
             return f"{busy} wait for their acks"
-        return self.not_joined() or self._not_equal()
+        missing = self.not_joined() or self._not_equal()
+        return missing or (unfinished(self) if self.plan.is_administered else "")
 
     def not_joined(self) -> str:
         """What keeps the brokers from being in sync and of one view; load may go on meanwhile."""
         for broker in self.brokers:
             if broker.node is None or not broker.node.is_ready:
                 return f"{broker} is not ready"
-        for key in self._keys():
+        for key in self.partitions():
             missing = self._not_in_sync(*key)
             if missing:
                 return f"{key[0]}-{key[1]}: {missing}"
         return ""
-
-    def _keys(self) -> list[Key]:
-        return [(t, index) for t, count in self.plan.topics.items() for index in range(count)]
 
     def _not_in_sync(self, topic: str, index: int) -> str:
         state = self.partition_state(znodes.state_path(topic, index))
@@ -320,12 +384,13 @@ class World:
             known = None if view is None else (view.leader_id, view.leader_epoch, set(view.isr))
             if known != (record.leader, record.leader_epoch, set(record.isr)):
                 return f"{broker} knows {known}, the store says {record}"
-            if (topic, index) not in broker.node.replicas.partitions:
-                return f"{broker} does not host it"
+            hosts = (topic, index) in broker.node.replicas.partitions
+            if hosts is not (broker.id in replicas):
+                return f"{broker} {'hosts it' if hosts else 'does not host it'}, of {replicas}"
         return ""
 
     def _not_equal(self) -> str:
-        for key in self._keys():
+        for key in self.partitions():
             marks = set()
             for _, partition in self.replicas_of(key):
                 marks.add((partition.leader_epoch, partition.high_watermark))
@@ -381,6 +446,7 @@ def run(
         outcome = Outcome(
             seed, world.scheduler.events, world.scheduler.now, world.log, world.violation,
             sum(len(ledger.acked) for ledger in world.ledgers.values()), world.fate.counts,
+            world.told.counts,
         )  # fmt: skip
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener

@@ -171,6 +171,58 @@ class CarelessRelease(NextRelease):
         return super().read_as(cls)
 
 
+RAISED_VERSION = 2
+"""Of a partition's record."""
+RAISED_NAMES = {"isr": "in_sync"}
+
+
+class RaisedRelease(NextRelease):
+    """The release after it: it reads a newer version of a partition's record, and writes it once
+    nobody runs any more who cannot read it (`is_raised`)."""
+
+    name = "raised"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_raised = False
+
+    def stored(self, operations: Sequence[Operation]) -> Sequence[Operation]:
+        rows = super().stored(operations)
+        if not self.is_raised:
+            return rows
+        return [
+            replace(row, data=_raised(row.data))
+            if isinstance(row, Create | Set) and row.path.endswith("/state")
+            else row
+            for row in rows
+        ]
+
+    def found(self, node: Node) -> Node:
+        return super().found(replace(node, data=_lowered(node.data)))
+
+
+def is_raised(data: bytes) -> bool:
+    """A partition's record in the newer version."""
+    value = _object(data)
+    return value is not None and value.get("version") == RAISED_VERSION
+
+
+def _raised(data: bytes) -> bytes:
+    return _renamed(data, RAISED_VERSION, RAISED_NAMES)
+
+
+def _lowered(data: bytes) -> bytes:
+    if not is_raised(data) or b"in_sync" not in data:
+        return data
+    return _renamed(data, 1, {new: old for old, new in RAISED_NAMES.items()})
+
+
+def _renamed(data: bytes, version: int, names: dict[str, str]) -> bytes:
+    value = _object(data)
+    assert value is not None, data
+    return _text({names.get(key, key): item for key, item in value.items()} | {"version": version})
+
+
 def _object(data: bytes) -> dict[str, Any] | None:
     if not data.startswith(b"{"):
         return None

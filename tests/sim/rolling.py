@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from headwater.ports.metadata_store import Node
 from headwater_broker.cluster import znodes
 from sim.broker import Broker
 from sim.invariants import ViolationError
 from sim.plan import Plan
-from sim.releases import CarelessRelease, NextRelease, Release
+from sim.releases import CarelessRelease, NextRelease, RaisedRelease, Release, is_raised
 from sim.world import World
 
 STEP_S = 90.0
@@ -17,6 +18,8 @@ ACKS_PER_STEP = 20
 LOOK_EVERY = 50
 """Turns."""
 DOWN_S = 0.5
+ALL_OLD_S = 15.0
+"""Long enough for old brokers to stand for election many times."""
 
 PLAN = Plan(
     produce_pause_s=0.1,
@@ -43,11 +46,16 @@ class RollingWorld(World):
         """Every step waits until the cluster is whole and producers went on."""
         self._settle("start")
         for release in (self.next, self.today):
-            while self.violation is None and any(b.release is not release for b in self.brokers):
-                broker = self._to_roll(release)
-                self._restart(broker, release)
-                self._settle(f"{broker} to {release.name}")
+            self._roll_all(release)
         self._count()
+
+    def _roll_all(self, release: Release) -> None:
+        while self.violation is None and any(b.release is not release for b in self.brokers):
+            self._roll(self._to_roll(release), release)
+
+    def _roll(self, broker: Broker, release: Release) -> None:
+        self._restart(broker, release)
+        self._settle(f"{broker} to {release.name}")
 
     def _to_roll(self, release: Release) -> Broker:
         rest = [b for b in self.brokers if b.release is not release]
@@ -113,3 +121,40 @@ class CarelessWorld(RollingWorld):
 
     def next_release(self) -> Release:
         return CarelessRelease()
+
+
+class RaisedWorld(RollingWorld):
+    """Up to a release that raises the version of a node once all run it; then back, too far: old
+    brokers follow a newer controller, but none of them leads on what it cannot read, nor writes
+    over it. One newer broker, and the cluster is whole again."""
+
+    next: RaisedRelease
+
+    def next_release(self) -> Release:
+        return RaisedRelease()
+
+    def understood(self, node: Node) -> Node:
+        return self.next.found(node)
+
+    def work(self) -> None:
+        self._settle("start")
+        self._roll_all(self.next)
+        self.next.is_raised = True
+        for broker in self.brokers:  # each partition has a leader or a follower that leaves
+            self._roll(broker, self.next)
+        if not all(map(is_raised, self._records())):
+            self.broken(ViolationError("RaisesVersions", f"{self._records()}"))
+        first, *others = sorted(self.brokers, key=lambda b: b.id == self._controller())
+        self._roll(first, self.today)
+        for broker in others:
+            self._restart(broker, self.today)
+        before = self._records()
+        self.until(ALL_OLD_S)
+        if self._records() != before:
+            self.broken(ViolationError("RefusesNewer", f"{before} became {self._records()}"))
+        self._roll(others[-1], self.next)
+        self._count()
+
+    def _records(self) -> list[bytes]:
+        tree = self.ensemble.tree
+        return [tree.get(znodes.state_path(*key)).data for key in self.partitions()]

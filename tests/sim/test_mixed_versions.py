@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.rolling import PLAN, CarelessWorld, RollingWorld
+from sim.rolling import PLAN, CarelessWorld, RaisedWorld, RollingWorld
 from sim.world import run
 
 SEEDS = range(3)
@@ -34,3 +34,13 @@ def test_a_change_that_old_brokers_cannot_read_is_seen() -> None:
     outcome = run(1, plan=PLAN, kind=CarelessWorld)
     assert outcome.violation is not None
     assert outcome.violation.name == "RollsOn"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brokers_too_old_for_a_node_refuse_it_and_leave_it_as_it_is(seed: int) -> None:
+    outcome = run(seed, plan=PLAN, kind=RaisedWorld, tells=True)
+    assert outcome.violation is None, "\n".join(outcome.log[-30:])
+    assert outcome.counts["steps"] == 9, "the start, three up, three again, one down, one up"
+    assert outcome.counts["raised leads today"] >= 1, "old brokers follow a newer controller"
+    refusal = "state: version 2, this broker reads up to 1: run the newer Headwater that wrote it"
+    assert any(refusal in line for line in outcome.log)

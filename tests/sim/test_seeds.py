@@ -17,6 +17,7 @@ FOUND = {
     25: "the last in-sync replica lost its power and led without what the others had",
     129: "back before its old session had ended, a broker led what its power loss had torn",
     7: "a topic was deleted while its folder had failed, and came back with the folder",
+    225: "a leader of a new partition died before others were told that their replicas are new",
     46: "the last in-sync replica lost its disk: who held everything was not asked to lead",
 }
 """Seeds that once failed, and of what."""

@@ -374,6 +374,9 @@ class PartitionRecord:
     controller_epoch: int
     directories: Mapping[int, UUID] = field(default_factory=dict)
     elr: tuple[int, ...] = ()
+    unmade: tuple[int, ...] = ()
+    """Brokers that are to make their replica, and were not known to have: perhaps nobody told them.
+    Absent: none."""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -387,6 +390,7 @@ class PartitionRecord:
                 "controller_epoch": self.controller_epoch,
                 "directories": rows,
                 **({"elr": list(self.elr)} if self.elr else {}),
+                **({"unmade": list(self.unmade)} if self.unmade else {}),
             }
         )
 
@@ -403,6 +407,7 @@ class PartitionRecord:
                 controller_epoch=int(row["controller_epoch"]),
                 directories={int(b): uuid_from_text(d) for b, d in rows.items()},
                 elr=tuple(int(b) for b in row.get("elr", ())),
+                unmade=tuple(int(b) for b in row.get("unmade", ())),
             )
 
 

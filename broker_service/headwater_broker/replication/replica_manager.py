@@ -335,7 +335,8 @@ class ReplicaManager:
             if partition.storage_error:  # meanwhile
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, partition.offline_reason)
         partition.become_leader(state, partition.log.config.min_insync_replicas)
-        if partition.log.config.remote_storage and not state.is_new and len(partition.isr) == 1:
+        is_empty = state.is_new and not partition.log.log_end_offset
+        if partition.log.config.remote_storage and not is_empty and len(partition.isr) == 1:
             # Perhaps an unclean election: what was learned of the table before may be too old.
             self.hold(partition, held=True)
 

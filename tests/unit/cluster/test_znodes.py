@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -52,6 +53,8 @@ def test_partition_record() -> None:
         leader=1, leader_epoch=4, isr=(2, 1), controller_epoch=9, directories={1: UUID(int=3)}
     )
     assert znodes.PartitionRecord.decode("/p", value.encode()) == value
+    shorter = dataclasses.replace(value, elr=(3,), unmade=(2, 4))
+    assert znodes.PartitionRecord.decode("/p", shorter.encode()) == shorter
     kafka = b'{"isr":[1],"leader":1,"version":1,"controller_epoch":2,"leader_epoch":0}'
     assert znodes.PartitionRecord.decode("/p", kafka).directories == {}
     with pytest.raises(znodes.ZnodeError, match="/p"):

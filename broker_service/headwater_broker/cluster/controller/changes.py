@@ -39,7 +39,6 @@ class Changes:
         self._assignments: dict[UUID, Topic] = {}
         self._removals: dict[UUID, Removal] = {}
         self._deleted: list[TopicState] = []
-        self._new_replicas: set[tuple[PartitionKey, int]] = set()
         self._stops: dict[int, list[StopReplicaPartition]] = {}
         self._full: set[int] = set()
         self._everyone = False
@@ -75,8 +74,8 @@ class Changes:
         return partition.key in self._states
 
     def new_replica(self, partition: Partition, broker_id: int) -> None:
-        """The broker shall make this replica."""
-        self._new_replicas.add((partition.key, broker_id))
+        """The broker shall make this replica. To be stored: the caller touches the partition."""
+        partition.unmade.add(broker_id)
 
     def tell_topic(self, topic: Topic) -> None:
         """The topic is new, or its configs changed."""
@@ -291,7 +290,7 @@ class Changes:
             for broker_id in partition.replicas:
                 if not self._may_be_told(partition, broker_id):
                     continue
-                is_new = (key, broker_id) in self._new_replicas
+                is_new = broker_id in partition.unmade
                 row = state.describe(partition, is_new=True) if is_new else described[key]
                 told.setdefault(broker_id, []).append(row)
                 rows = told_topics.setdefault(broker_id, {})
@@ -338,7 +337,7 @@ class Changes:
         metadata = {p.key: state.describe(p) for p in state.partitions()}
         for key, partition in state.hosted.get(broker_id, {}).items():
             if self._may_be_told(partition, broker_id):
-                is_new = (key, broker_id) in self._new_replicas
+                is_new = broker_id in partition.unmade
                 row = state.describe(partition, is_new=True) if is_new else metadata[key]
                 replicas.append(row)
                 if key[0] not in topics:

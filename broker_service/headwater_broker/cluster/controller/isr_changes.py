@@ -64,6 +64,7 @@ def _alter(
             # The leader stops committing by the value that it knows.
             known = state.min_insync_replicas(partition)
             partition.set_isr(isr, min(known, item.min_insync_replicas))
+            partition.unmade.difference_update(isr)  # they have fetched
             for member in set(isr) - partition.directories.keys():
                 if (directory := state.sole_directory(member)) is not None:
                     partition.directories[member] = directory
@@ -136,6 +137,7 @@ def on_leader_and_isr_answered(
         if partition is None:
             continue
         if row.error_code == ErrorCode.NONE:
+            partition.unmade.discard(event.broker_id)  # stored with the next change
             _learn_directory(state, changes, partition, event.broker_id, row)
         elif row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             _storage_failed(state, changes, partition, event.broker_id)

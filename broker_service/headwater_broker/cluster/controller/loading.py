@@ -167,6 +167,7 @@ def _partition(
         partition.isr = tuple(b for b in record.isr if b in replicas)
         partition.elr = tuple(b for b in record.elr if b in replicas)
         partition.directories = dict(record.directories)
+        partition.unmade = set(record.unmade).intersection(replicas)
         is_led = record.leader in partition.isr
         partition.leader = record.leader if is_led else NO_LEADER
         partition.move(PartitionPhase.ONLINE if is_led else PartitionPhase.OFFLINE)

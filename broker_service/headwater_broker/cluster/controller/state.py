@@ -92,6 +92,9 @@ class Partition:
     elr: tuple[int, ...] = ()
     """Eligible leader replicas (KIP-966): see `set_isr`."""
     directories: dict[int, UUID] = field(default_factory=dict)
+    unmade: set[int] = field(default_factory=set)
+    """Brokers that shall make their replica and have not answered: they are told that it is new,
+    by whichever controller, so that one of them may lead without a log."""
     version: int = NO_VERSION
     has_state: bool = False
     has_folder: bool = False
@@ -140,6 +143,7 @@ class Partition:
             controller_epoch=controller_epoch,
             directories=self.directories,
             elr=self.elr,
+            unmade=tuple(sorted(self.unmade)),
         )
 
 
@@ -278,6 +282,7 @@ class ControllerState:
         self.storage_faults.discard((partition.key, broker_id))
         partition.replica_phases.pop(broker_id, None)
         partition.directories.pop(broker_id, None)
+        partition.unmade.discard(broker_id)
 
     def drop_topic(self, topic: Topic) -> None:
         """Forget a topic."""

@@ -2,7 +2,8 @@
 
 Two faults destroy data for good: a power loss (what was not durable) and a wiped disk. With two
 in-sync replicas the cluster promises to survive one of them at a time, so the next one waits until
-whoever was struck before is in sync again.
+whoever was struck before is in sync again. A folder that fails counts as a loss while it does: who
+holds all may lie in it, and a broker that comes back without it gives way to the others of the ISR.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ class Fate:
         disk = broker.disk
         if not broker.is_up or any(b.disk.failing_prefix for b in self.world.brokers):
             return False
+        if not self._are_back(self.struck - {broker.id}):
+            return False
         disk.failing_prefix = self.world.random.choice(broker.folders)
         self.world.note(f"{broker}: {disk.failing_prefix} fails")
 
@@ -276,10 +279,19 @@ class Fate:
     # -- what is survivable
 
     def _may_destroy(self, broker: Broker) -> bool:
-        for broker_id in list(self.struck):
-            if self._is_in_sync(broker_id):
-                self.struck.discard(broker_id)
-        return not self.struck and not self._swapped and self._others_hold_all(broker.id)
+        others = (b for b in self.world.brokers if b is not broker)
+        return (
+            self._are_back(self.struck)
+            and not self._swapped
+            and not any(b.disk.failing_prefix for b in others)
+            and self._others_hold_all(broker.id)
+        )
+
+    def _are_back(self, struck: set[int]) -> bool:
+        """Whether all of these are in sync again; who is counts as struck no longer."""
+        back = {broker_id for broker_id in struck if self._is_in_sync(broker_id)}
+        self.struck -= back
+        return back == struck
 
     def _others_hold_all(self, broker_id: int) -> bool:
         """Where replicas move, one may be the only one in sync, as the admin wished."""

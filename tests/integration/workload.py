@@ -94,6 +94,7 @@ class _Writer(threading.Thread):
             sequence += 1
             self._producer.poll(self._pause_s)
         self._producer.flush(FLUSH_S)
+        del self._producer  # ends it: it would have a later cluster on its ports make its topic
 
     def _send(self, partition: int, value: str) -> None:
         while True:

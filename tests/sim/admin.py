@@ -17,6 +17,7 @@ from headwater.wire.apis import k44_incremental_alter_configs as k44
 from headwater.wire.apis import k45_alter_partition_reassignments as k45
 from headwater.wire.apis.k19_create_topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Message)
 
 PARTITIONS_MAX = 4
+SAFE = (CreatableTopicConfig(name="min.insync.replicas", value="2"),)
+"""With fewer an ISR may shrink to the one whose disk is lost next."""
 MADE_MAX = 3
 """Topics that are there to be deleted."""
 TIMEOUT_MS = 2000
@@ -122,6 +125,7 @@ class Admin(Client):
             name=name,
             num_partitions=random.randint(1, 2),
             replication_factor=random.randint(2, 3),
+            configs=SAFE,
         )
         request = CreateTopicsRequest(topics=(row,), timeout_ms=TIMEOUT_MS)
         told = await self._until_told(

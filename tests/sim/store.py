@@ -148,10 +148,11 @@ class StoreDouble(StoreClient):
     # -- the port
 
     async def close(self) -> None:
-        """End the session; as with ZooKeeper's client it is no error when it has ended already."""
+        """End the session; as with ZooKeeper's client it is no error when it has ended already, or
+        when nobody can be told."""
         self._forget_all()
         if self._state is SessionState.CONNECTED:
-            with contextlib.suppress(SessionExpiredError):
+            with contextlib.suppress(SessionExpiredError, ConnectionLostError):
                 await self._ask(lambda: self._ensemble.end_session(self.session_id))
         self.is_over = True
 

@@ -240,10 +240,7 @@ def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
         topic = item.topic
         shown = topic.hex() if isinstance(topic, bytes) else topic
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {shown} is not known here")
-    where = f"{name}-{item.partition}"
-    if services.view.partition(name, item.partition) is not None:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} is not hosted here")
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
+    return services.absent(name, item.partition)
 
 
 def _refuse_zstd(part: LogSlice) -> None:

@@ -137,9 +137,8 @@ def _why_not(
     if not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no WRITE on topic {name}"
     if partition is None:
-        if services.view.partition(name, index) is not None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not hosted here"
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not known here"
+        error = services.absent(name, index)
+        return error.code, error.detail
     if name in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by coordinators only"
     if start < 0:

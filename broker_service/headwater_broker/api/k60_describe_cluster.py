@@ -34,13 +34,12 @@ def describe_cluster(
     """Live brokers only: a broker without a registration is unknown, not fenced."""
     services = ctx.broker
     if request.endpoint_type != BROKER_ENDPOINTS:
-        code, text = (
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            f"no endpoint type {request.endpoint_type}",
-        )
         if request.endpoint_type == CONTROLLER_ENDPOINTS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             text = "controllers have no endpoints of their own: ask for brokers"
+        else:
+            code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            text = f"no endpoint type {request.endpoint_type}"
         return DescribeClusterResponse(
             error_code=code,
             error_message=text,

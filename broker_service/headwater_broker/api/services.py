@@ -83,16 +83,19 @@ class Services:
         return self.config_now()
 
     def hosted(self, topic: str, partition: int) -> Partition:
-        """The replica hosted here. Raises KafkaError: NOT_LEADER_OR_FOLLOWER for one that others
-        host, as a client then looks for the leader anew; UNKNOWN_TOPIC_OR_PARTITION for none."""
+        """The replica hosted here. Raises what `absent` says."""
         found = self.replicas.partitions.get((topic, partition))
-        if found is not None:
-            return found
+        if found is None:
+            raise self.absent(topic, partition)
+        return found
+
+    def absent(self, topic: str, partition: int) -> KafkaError:
+        """Of a replica that is not here: NOT_LEADER_OR_FOLLOWER for one that others host, as a
+        client then looks for the leader anew; UNKNOWN_TOPIC_OR_PARTITION for none."""
         where = f"{topic}-{partition}"
         if self.view.partition(topic, partition) is not None:
-            text = f"broker {self.broker_id} hosts no replica of {where}"
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} is not hosted here")
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
 
     def tiered_topic(self, topic: str, topic_id: UUID) -> TieredTopic:
         """Where a topic's history lives: `<base>/<topic>-<id as Kafka writes it>`."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
+from headwater_broker.cluster.node_json import dump
 from headwater_broker.cluster.znodes import ZnodeError, load
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
     """A disk of this broker failed (event 1, as Kafka's)."""
-    row = {"version": 1, "broker": broker_id, "event": 1}
-    return json.dumps(row, separators=(",", ":")).encode()
+    return dump({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(path: str, data: bytes) -> int:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from typing import Any
 
 GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 """What a decoder may stumble over in a value that is JSON but not what it should be."""
+
+
+def dump(value: Mapping[str, Any]) -> bytes:
+    """As it is written: without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def parse(data: bytes) -> object:

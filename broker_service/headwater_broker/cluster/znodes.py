@@ -26,7 +26,6 @@ ZooKeeper mode had no directory ids (KIP-858) and held a deletion until every re
 from __future__ import annotations
 
 import base64
-import json
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ from uuid import UUID
 
 from headwater.errors import HeadwaterError
 from headwater.wire.control import BrokerEndpoint
-from headwater_broker.cluster.node_json import GARBLED, parse
+from headwater_broker.cluster.node_json import GARBLED, dump, parse
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -186,10 +185,6 @@ def _check_version(kind: str, value: Mapping[str, Any], key: str, newest: int) -
         raise NewerVersionError(text + "run the newer Headwater that wrote it on this broker, too")
 
 
-def _dump(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
 def _int_map(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
     return {int(k): tuple(int(b) for b in v) for k, v in value.items()}
 
@@ -209,7 +204,7 @@ def _reading(path: str, what: str) -> Iterator[None]:
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     """The data of `/cluster/id` (Kafka writes its version as a string)."""
-    return _dump({"version": "1", "id": cluster_id})
+    return dump({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
@@ -233,7 +228,7 @@ class ControllerClaim:
             "brokerid": self.broker_id,
             "timestamp": str(self.timestamp_ms),
         }
-        return _dump({**row, "control_address": self.control_address})
+        return dump({**row, "control_address": self.control_address})
 
     @classmethod
     def decode(cls, data: bytes) -> ControllerClaim:
@@ -272,7 +267,7 @@ class BrokerRegistration:
     def encode(self) -> bytes:
         """As JSON; `endpoints` in Kafka's form beside ours."""
         first = self.endpoints[0] if self.endpoints else None
-        return _dump(
+        return dump(
             {
                 "version": REGISTRATION_VERSION,
                 "host": first.host if first else None,
@@ -334,7 +329,7 @@ class TopicAssignment:
 
     def encode(self) -> bytes:
         """As JSON, version 3."""
-        return _dump(
+        return dump(
             {
                 "version": TOPIC_VERSION,
                 "topic_id": uuid_text(self.topic_id),
@@ -381,7 +376,7 @@ class PartitionRecord:
     def encode(self) -> bytes:
         """As JSON."""
         rows = {str(b): uuid_text(d) for b, d in sorted(self.directories.items())}
-        return _dump(
+        return dump(
             {
                 "version": 1,
                 "leader": self.leader,
@@ -413,7 +408,7 @@ class PartitionRecord:
 
 def encode_overrides(config: Mapping[str, str]) -> bytes:
     """The data of a config node."""
-    return _dump({"version": 1, "config": dict(sorted(config.items()))})
+    return dump({"version": 1, "config": dict(sorted(config.items()))})
 
 
 def decode_overrides(path: str, data: bytes) -> dict[str, str]:
@@ -436,7 +431,7 @@ class ProducerIdBlock:
     def encode(self) -> bytes:
         """As JSON; Kafka writes the bounds as strings."""
         row = {"version": 1, "broker": self.broker_id}
-        return _dump({**row, "block_start": str(self.start), "block_end": str(self.end)})
+        return dump({**row, "block_start": str(self.start), "block_end": str(self.end)})
 
     @classmethod
     def decode(cls, data: bytes) -> ProducerIdBlock:
@@ -460,7 +455,7 @@ class BrokerLife:
     def encode(self) -> bytes:
         """As JSON."""
         row = {"version": 1, "broker_epoch": self.broker_epoch, "boot_id": self.boot_id}
-        return _dump({**row, "min_insync_replicas": self.min_insync_replicas})
+        return dump({**row, "min_insync_replicas": self.min_insync_replicas})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> BrokerLife:
@@ -486,7 +481,7 @@ class Deletion:
     def encode(self) -> bytes:
         """As JSON."""
         row = {"version": 1, "topic": self.topic, "topic_id": uuid_text(self.topic_id)}
-        return _dump({**row, "replicas": _text_map(self.replicas), "whole": self.whole})
+        return dump({**row, "replicas": _text_map(self.replicas), "whole": self.whole})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> Deletion:

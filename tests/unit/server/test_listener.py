@@ -21,6 +21,7 @@ from headwater_broker.server.kafka_tcp import Connection as ServedConnection
 from headwater_broker.server.listener import connection_overrides
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import batch, fetch, fetch_request, produce, serve
+from unit.server.test_parked import parked_fetch
 
 
 def buffers(folder: Path, **properties: str) -> list[int]:
@@ -130,9 +131,7 @@ def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> 
             idle, waiting, active = [
                 await open_connection("127.0.0.1", broker.port) for _ in range(3)
             ]
-            parked = asyncio.create_task(fetch(waiting, "t", 0, max_wait_ms=2**31 - 1))
-            while not broker.services.purgatories.fetch.parked:
-                await asyncio.sleep(0)
+            parked = await parked_fetch(broker, waiting)
             for _ in range(broker.listener._idle_ticks + 1):
                 assert not await closed(active)
                 broker.listener._sweep()
@@ -150,9 +149,7 @@ def test_a_parked_reply_that_came_late_leaves_time_to_ask_again(tmp_path: Path) 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t")
         waiting = await open_connection("127.0.0.1", broker.port)
-        parked = asyncio.create_task(fetch(waiting, "t", 0, max_wait_ms=2**31 - 1))
-        while not broker.services.purgatories.fetch.parked:
-            await asyncio.sleep(0)
+        parked = await parked_fetch(broker, waiting)
         for _ in range(broker.listener._idle_ticks + 1):
             assert not await closed(c)
             broker.listener._sweep()

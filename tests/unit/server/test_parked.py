@@ -11,17 +11,24 @@ from pathlib import Path
 import pytest
 
 from headwater.client.connection import Connection, open_connection
+from headwater.wire.apis.k01_fetch import PartitionData
 from solo_broker import BROKER_EPOCH, SoloBroker
 from unit.server.test_data_plane import batch, fetch, produce, serve
+
+
+async def parked_fetch(broker: SoloBroker, c: Connection) -> asyncio.Task[PartitionData]:
+    """A fetch of the empty t-0, once it waits for records: for weeks, if need be."""
+    parked = asyncio.create_task(fetch(c, "t", 0, max_wait_ms=2**31 - 1))
+    while not broker.services.purgatories.fetch.parked:
+        await asyncio.sleep(0)
+    return parked
 
 
 def test_what_is_parked_goes_with_its_connection(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t")
         other = await open_connection("127.0.0.1", broker.port)
-        parked = asyncio.create_task(fetch(other, "t", 0, max_wait_ms=2**31 - 1))
-        while not broker.services.purgatories.fetch.parked:
-            await asyncio.sleep(0)
+        parked = await parked_fetch(broker, other)
         other.close()
         with pytest.raises(ConnectionError):
             await parked

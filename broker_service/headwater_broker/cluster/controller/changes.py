@@ -25,6 +25,7 @@ from headwater_broker.cluster.controller.state import (
     Topic,
 )
 from headwater_broker.cluster.controller.transitions import ReplicaPhase
+from headwater_broker.cluster.told_together import with_newness
 
 
 class Changes:
@@ -290,8 +291,7 @@ class Changes:
             for broker_id in partition.replicas:
                 if not self._may_be_told(partition, broker_id):
                     continue
-                is_new = broker_id in partition.unmade
-                row = state.describe(partition, is_new=True) if is_new else described[key]
+                row = _told_to(broker_id, partition, described[key])
                 told.setdefault(broker_id, []).append(row)
                 rows = told_topics.setdefault(broker_id, {})
                 if key[0] not in rows:
@@ -337,9 +337,7 @@ class Changes:
         metadata = {p.key: state.describe(p) for p in state.partitions()}
         for key, partition in state.hosted.get(broker_id, {}).items():
             if self._may_be_told(partition, broker_id):
-                is_new = broker_id in partition.unmade
-                row = state.describe(partition, is_new=True) if is_new else metadata[key]
-                replicas.append(row)
+                replicas.append(_told_to(broker_id, partition, metadata[key]))
                 if key[0] not in topics:
                     topics[key[0]] = state.topic_by_id[key[0]].describe()
                 _mark_online(partition, broker_id)
@@ -354,6 +352,11 @@ class Changes:
             client_quotas=state.describe_client_quotas(),
             stops=stops,
         )
+
+
+def _told_to(broker_id: int, partition: Partition, state: PartitionState) -> PartitionState:
+    """`state` for one of the replicas: who has yet to make it hears that it is new."""
+    return with_newness(state, True) if broker_id in partition.unmade else state
 
 
 def _mark_online(partition: Partition, broker_id: int) -> None:

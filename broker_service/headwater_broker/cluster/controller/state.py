@@ -373,8 +373,8 @@ class ControllerState:
         ids = broker.registration.directory_ids
         return ids[0] if len(ids) == 1 else None
 
-    def describe(self, partition: Partition, *, is_new: bool = False) -> PartitionState:
-        """As told to brokers."""
+    def describe(self, partition: Partition) -> PartitionState:
+        """As told to brokers, but for who has yet to make a replica."""
         return PartitionState(
             topic=partition.topic,
             topic_id=partition.topic_id,
@@ -387,7 +387,7 @@ class ControllerState:
             adding_replicas=partition.adding,
             removing_replicas=partition.removing,
             offline_replicas=tuple(b for b in partition.replicas if self.fault(partition, b)),
-            is_new=is_new,
+            is_new=False,
             offline_reason=partition.offline_reason,
             eligible_leader_replicas=partition.elr,
         )

@@ -18,6 +18,7 @@ from headwater_broker.groups.membership import Joining, refused_join
 
 KNOWN_ID_SINCE = 4
 NULL_PROTOCOL_SINCE = 7
+SKIP_ASSIGNMENT_SINCE = 9
 
 
 @handles(JoinGroupRequest, JoinGroupResponse)
@@ -39,6 +40,7 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
                 protocols=tuple((p.name, bytes(p.metadata)) for p in request.protocols),
                 fresh_id="",
                 needs_known_id=ctx.api_version >= KNOWN_ID_SINCE,
+                may_skip_assignment=ctx.api_version >= SKIP_ASSIGNMENT_SINCE,
             )
         )
     except KafkaError as error:

@@ -200,6 +200,23 @@ class Group:
                 return None
         return topics
 
+    def reads_same(self, member: Member, protocol_type: str, protocols: Protocols) -> bool:
+        """Does a member that comes with these ask for what `member` has in this generation?
+
+        Of a consumer its topics count: what it owns and the generation that it knows, which stand
+        beside them, are others after a restart.
+        """
+        was = member.metadata(self.protocol)
+        asked = dict(protocols).get(self.protocol or "")
+        if protocol_type != self.protocol_type or asked is None:
+            return False
+        if was == asked or protocol_type != CONSUMER:
+            return was == asked
+        try:
+            return _topics_of(was) == _topics_of(asked)
+        except SchemaError:
+            return False
+
     def stored(
         self, now_ms: int, assignments: dict[str, bytes] | None = None
     ) -> GroupMetadataValue:

@@ -6,7 +6,7 @@ Kafka's counterpart is GroupMetadataManager's classic half; static members as in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -60,6 +60,8 @@ class Joining:
     """What the member is to be called if it is new."""
     needs_known_id: bool
     """JoinGroup v4+: a new dynamic member must come back with its id (KIP-394)."""
+    may_skip_assignment: bool = False
+    """JoinGroup v9+: a leader can be told that it leads and has nothing to assign."""
 
 
 def refused_join(code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
@@ -201,8 +203,8 @@ class Membership:
     ) -> None:
         """A static member has restarted: a new id in its old place, the old id is fenced.
 
-        In a stable group whose protocol stays the same nobody else notices; only the change of id
-        is written (KIP-345).
+        In a stable group whose protocol and subscriptions stay the same nobody else notices; only
+        the change of id is written (KIP-345).
         """
         known = group.members[old]
         for parked, refusal in (
@@ -212,31 +214,26 @@ class Membership:
             answer(out, parked, refusal)
         known.join = known.sync = None
         self._deadlines.cancel(TimerKey(Timer.SESSION, group.group_id, old))
-        is_same = known.protocols == ask.protocols or (
-            group.is_in(_S.STABLE)
-            and dict(ask.protocols).get(group.protocol or "") == known.metadata(group.protocol)
-        )
+        reads_same = group.reads_same(known, ask.protocol_type, ask.protocols)
+        old_leader = group.leader_id
         member = group.rename(old, ask.fresh_id)
         self._update(member, ask, token, out)
+        if len(group.members) == 1:
+            group.protocol_type = ask.protocol_type
         self.touch(group, member, now)
-        if group.is_in(_S.STABLE) and is_same:
-            member.join = None
-            out.records.append(group_record(group.group_id, group.stored(now.wall_ms)))
-            # Not told that it leads, so that it does not assign anew; v9 has a field for that,
-            # which older clients lack, and this says the same to all.
-            reply = group.join_reply(member.member_id)
-            if reply.leader == member.member_id:
-                reply = JoinGroupResponse(
-                    error_code=0,
-                    generation_id=reply.generation_id,
-                    protocol_type=reply.protocol_type,
-                    protocol_name=reply.protocol_name,
-                    leader=old,
-                    member_id=member.member_id,
-                )
-            out.confirm(token, reply)
+        if not group.is_in(_S.STABLE) or not reads_same or group.select_protocol() != group.protocol:
+            self.rebalance(group, now, out)
             return
-        self.rebalance(group, now, out)
+        member.join = None
+        out.records.append(group_record(group.group_id, group.stored(now.wall_ms)))
+        reply = group.join_reply(member.member_id)
+        if old_leader == old and ask.may_skip_assignment:
+            # It watches for new partitions, as leaders do; the assignment stays (KAFKA-13435).
+            reply = replace(reply, skip_assignment=True)
+        elif old_leader == old:
+            # An older leader that knew it leads would assign anew: it is told its former id.
+            reply = replace(reply, leader=old, members=())
+        out.confirm(token, reply)
 
     # -- rebalance
 
@@ -282,8 +279,6 @@ class Membership:
         for member in [m for m in group.members.values() if m.join is None]:
             if member.instance_id is None:
                 self._forget(group, member.member_id)
-        for member_id in list(group.pending):
-            self._forget_pending(group, member_id)
         if group.members and not group.elect_joined_leader():
             # Only static members are left, none has come back yet: their sessions decide.
             key = TimerKey(Timer.REBALANCE, group.group_id)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import ErrorCode
+from headwater.wire.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from headwater.wire.schema import encode
 from headwater_broker.groups.states import (
     TRANSITIONS,
     GroupEvent,
@@ -202,6 +204,77 @@ def test_a_static_member_returns_under_a_new_id_without_a_rebalance() -> None:
     m.restart()
     assert list(m.group.members) == [back.member_id]
     assert m.leave("", "a") == ErrorCode.NONE
+
+
+def subscription(topics: tuple[str, ...], generation: int) -> tuple[tuple[str, bytes], ...]:
+    """What a consumer sends that knows `generation`, and owns a partition of it."""
+    owned = () if generation < 0 else (TopicPartition(topic="t", partitions=(0,)),)
+    told = ConsumerProtocolSubscription(
+        topics=topics, owned_partitions=owned, generation_id=generation
+    )
+    return (("range", (3).to_bytes(2, "big") + encode(told, 3)),)
+
+
+def stable_statics(m: Machine) -> tuple[str, str]:
+    """Two static members in generation 2; the first came again for it, and so tells what it has."""
+    first = m.replies[m.join(instance_id="a", protocols=subscription(("t",), -1))].member_id
+    joining = m.join(instance_id="b", protocols=subscription(("t",), -1))
+    m.join(first, instance_id="a", protocols=subscription(("t",), 1))
+    second = m.replies[joining].member_id
+    m.sync(first, 2, **{first: b"one", second: b"two"})
+    assert (m.group.state, m.group.leader_id) == (GroupState.STABLE, first)
+    return first, second
+
+
+def test_a_static_consumer_that_forgot_its_partitions_reads_the_same_topics() -> None:
+    m = Machine()
+    first, second = stable_statics(m)
+    back = m.replies[m.join(instance_id="a", protocols=subscription(("t",), -1))]
+    assert (back.generation_id, back.leader) == (2, first)
+    assert m.heartbeat(second, 2) == ErrorCode.NONE, "nobody else notices"
+    assert m.replies[m.sync(back.member_id, 2)].assignment == b"one"
+    m.restart()
+    assert m.replies[m.sync(back.member_id, 2)].assignment == b"one"
+
+
+def test_a_static_consumer_that_reads_other_topics_rebalances() -> None:
+    m = Machine()
+    _, second = stable_statics(m)
+    parked = m.join(instance_id="a", protocols=subscription(("t", "u"), -1))
+    assert parked not in m.replies
+    assert m.heartbeat(second, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_static_leader_that_can_skip_the_assignment_is_told_that_it_leads() -> None:
+    m = Machine()
+    _, second = stable_statics(m)
+    back = m.replies[
+        m.join(instance_id="a", protocols=subscription(("t",), -1), may_skip_assignment=True)
+    ]
+    assert back.skip_assignment
+    assert back.leader == back.member_id
+    assert {row.group_instance_id for row in back.members} == {"a", "b"}
+    other = m.replies[
+        m.join(instance_id="b", protocols=subscription(("t",), -1), may_skip_assignment=True)
+    ]
+    assert (other.skip_assignment, other.leader, other.members) == (False, back.member_id, ())
+    assert m.group.state is GroupState.STABLE
+
+
+def test_a_member_id_handed_out_outlives_a_rebalance_that_did_not_wait_for_it() -> None:
+    m = Machine()
+    leader, follower = m.stable_pair()
+    again = m.join(leader)
+    for _ in range(REBALANCE_MS // 5_000 - 1):
+        m.pass_ms(5_000)
+        m.heartbeat(follower, 2)
+    m.join(needs_known_id=True, fresh_id="x")
+    assert again not in m.replies
+    m.pass_ms(5_000)
+    assert m.replies[again].generation_id == 3
+    joining = m.join("x")
+    m.join(leader)
+    assert m.replies[joining].generation_id == 4
 
 
 def test_a_successor_knows_the_stable_generation() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -10,6 +13,22 @@ from headwater_broker.api.services import RequestContext
 
 NAMES_BY_ID_SINCE = 10
 """OffsetCommit and OffsetFetch name topics by id from this version on (KIP-848)."""
+
+
+GROUPS_AT_ONCE = 1_000
+"""Of one request: those that wait, wait together; more at a time would cost memory."""
+
+T = TypeVar("T")
+Row = TypeVar("Row")
+
+
+async def each_group(groups: Sequence[T], ask: Callable[[T], Awaitable[Row]]) -> list[Row]:
+    """What `ask` says of each, in their order. A group may wait, for its shard that loads or for
+    replication: one after the other, a request of many would outlast every client."""
+    rows: list[Row] = []
+    for at in range(0, len(groups), GROUPS_AT_ONCE):
+        rows += await asyncio.gather(*map(ask, groups[at : at + GROUPS_AT_ONCE]))
+    return rows
 
 
 def require_group(ctx: RequestContext, operation: Operation, group_id: str) -> None:

@@ -22,7 +22,12 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from headwater_broker.api.group_rights import NAMES_BY_ID_SINCE, require_group, topic_name
+from headwater_broker.api.group_rights import (
+    NAMES_BY_ID_SINCE,
+    each_group,
+    require_group,
+    topic_name,
+)
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 from headwater_broker.groups.offsets import Committed
@@ -35,7 +40,7 @@ TOP_LEVEL_ERROR_SINCE = 2
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Each group by itself; the shapes differ by version only."""
     if ctx.api_version >= GROUPS_SINCE:
-        found = [await _group(ctx, group) for group in request.groups]
+        found = await each_group(request.groups, lambda group: _group(ctx, group))
         return OffsetFetchResponse(groups=tuple(found))
     topics = request.topics
     asked = OffsetFetchRequestGroup(

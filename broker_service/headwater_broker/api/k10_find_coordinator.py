@@ -31,10 +31,14 @@ async def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """One answer per key."""
-    if ctx.api_version >= BATCH_SINCE:
-        rows = [await _find(ctx, request.key_type, key) for key in request.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=tuple(rows))
-    row = await _find(ctx, request.key_type, request.key)
+    is_batch = ctx.api_version >= BATCH_SINCE
+    keys = request.coordinator_keys if is_batch else (request.key,)
+    if request.key_type == GROUP_KEY and any(_may_describe(ctx, key) for key in keys):
+        await _make_topic(ctx)
+    rows = tuple(_find(ctx, request.key_type, key) for key in keys)
+    if is_batch:
+        return FindCoordinatorResponse(coordinators=rows)
+    row = rows[0]
     return FindCoordinatorResponse(
         error_code=row.error_code,
         error_message=row.error_message,
@@ -44,9 +48,22 @@ async def find_coordinator(
     )
 
 
-async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
+def _may_describe(ctx: RequestContext, key: str) -> bool:
+    return ctx.allowed(Operation.DESCRIBE, ResourceType.GROUP, key)
+
+
+async def _make_topic(ctx: RequestContext) -> None:
+    """Once for all keys of a request: while nobody can make it, each would wait in its turn."""
+    services = ctx.broker
+    if OFFSETS_TOPIC not in services.view.topics and services.view.is_complete:
+        create_on_demand(services, OFFSETS_TOPIC, str(ctx.principal.name))
+        wanted = [(OFFSETS_TOPIC, services.config.offsets_partitions)]
+        await await_view(services, lambda: have_leaders(services, wanted), CREATE_WAIT_MS)
+
+
+def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        found = await _endpoint(ctx, key_type, key)
+        found = _endpoint(ctx, key_type, key)
     except KafkaError as error:
         return Coordinator(
             key=key,
@@ -59,18 +76,14 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     return Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port)
 
 
-async def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
+def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
     services = ctx.broker
     if key_type != GROUP_KEY:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"no coordinators of key type {key_type}, only of groups"
         )
-    if not ctx.allowed(Operation.DESCRIBE, ResourceType.GROUP, key):
+    if not _may_describe(ctx, key):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"no DESCRIBE on group {key}")
-    if OFFSETS_TOPIC not in services.view.topics and services.view.is_complete:
-        create_on_demand(services, OFFSETS_TOPIC, str(ctx.principal.name))
-        wanted = [(OFFSETS_TOPIC, services.config.offsets_partitions)]
-        await await_view(services, lambda: have_leaders(services, wanted), CREATE_WAIT_MS)
     partition = services.groups.partition_of(key)
     state = services.view.partition(OFFSETS_TOPIC, partition)
     leader_id = -1 if state is None else state.leader_id

@@ -11,7 +11,7 @@ from headwater.wire.apis.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.group_rights import each_group, require_group
 from headwater_broker.api.k03_metadata import operations
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
@@ -25,7 +25,7 @@ async def describe_groups(
     ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """Each group by itself."""
-    rows = [await _describe(ctx, group_id) for group_id in request.groups]
+    rows = await each_group(request.groups, lambda group_id: _describe(ctx, group_id))
     if request.include_authorized_operations:
         rows = [_with_operations(ctx, row) for row in rows]
     return DescribeGroupsResponse(groups=tuple(rows))

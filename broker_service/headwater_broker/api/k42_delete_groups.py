@@ -9,18 +9,20 @@ from headwater.wire.apis.k42_delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.group_rights import each_group, require_group
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
 
 @handles(DeleteGroupsRequest, DeleteGroupsResponse)
 async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Each group by itself."""
-    rows = [
-        DeletableGroupResult(group_id=group_id, error_code=await _delete(ctx, group_id))
-        for group_id in request.groups_names
-    ]
+    """Each group by itself, and once: the second look at one would not find it any more."""
+    names = tuple(dict.fromkeys(request.groups_names))
+    codes = await each_group(names, lambda group_id: _delete(ctx, group_id))
+    rows = (
+        DeletableGroupResult(group_id=group_id, error_code=code)
+        for group_id, code in zip(names, codes, strict=True)
+    )
     return DeleteGroupsResponse(results=tuple(rows))
 
 

@@ -221,7 +221,11 @@ class Membership:
         if len(group.members) == 1:
             group.protocol_type = ask.protocol_type
         self.touch(group, member, now)
-        if not group.is_in(_S.STABLE) or not reads_same or group.select_protocol() != group.protocol:
+        if (
+            not group.is_in(_S.STABLE)
+            or not reads_same
+            or group.select_protocol() != group.protocol
+        ):
             self.rebalance(group, now, out)
             return
         member.join = None

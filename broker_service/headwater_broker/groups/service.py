@@ -45,6 +45,12 @@ class Placement(Protocol):
         ...
 
 
+def _require_name(group_id: str) -> None:
+    """Raises INVALID_GROUP_ID. Offsets alone may be of a group without a name, as in Kafka."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+
 class GroupService:
     """Routes each request to the shard of its group. All methods raise KafkaError:
     NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, and their own.
@@ -129,8 +135,7 @@ class GroupService:
 
     async def join(self, ask: Joining) -> JoinGroupResponse:
         """Waits until the rebalance completes. `fresh_id` is filled in here."""
-        if not ask.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        _require_name(ask.group_id)
         prefix = ask.client_id if ask.instance_id is None else ask.instance_id
         named = replace(ask, fresh_id=f"{prefix}-{self._entropy.uuid()}")
         reply = await self._run(ask.group_id, lambda s, now, t: s.join(named, now, t))
@@ -138,6 +143,7 @@ class GroupService:
 
     async def sync(self, ask: SyncGroupRequest) -> SyncGroupResponse:
         """Waits until the leader's assignment is durable."""
+        _require_name(ask.group_id)
         reply = await self._run(ask.group_id, lambda s, now, t: s.sync(ask, now, t))
         return cast(SyncGroupResponse, reply)
 
@@ -145,6 +151,7 @@ class GroupService:
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         """NONE or REBALANCE_IN_PROGRESS."""
+        _require_name(group_id)
         reply = await self._run(
             group_id,
             lambda s, now, t: s.heartbeat(group_id, member_id, instance_id, generation, now, t),
@@ -153,6 +160,7 @@ class GroupService:
 
     async def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
         """One row per member."""
+        _require_name(group_id)
         reply = await self._run(group_id, lambda s, now, t: s.leave(group_id, members, now, t))
         return cast(list[MemberResponse], reply)
 
@@ -171,6 +179,7 @@ class GroupService:
 
     async def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> Codes:
         """Also raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        _require_name(group_id)
         reply = await self._run(
             group_id, lambda s, now, t: s.delete_offsets(group_id, wanted, now, t)
         )

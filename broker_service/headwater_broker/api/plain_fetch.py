@@ -29,6 +29,9 @@ CONSUMER = -1
 SESSIONLESS = (NO_SESSION, FINAL_EPOCH)
 """Session id and epoch of a full fetch that opens no session (KIP-227)."""
 ANY_EPOCH = -1
+_READ = Operation.READ
+_TOPIC = ResourceType.TOPIC
+_make = tuple.__new__
 
 # Requests. Up to the topic: replica id, max wait, min and max bytes, isolation, since version 7
 # session id and epoch, how many topics, size of the name.
@@ -82,54 +85,52 @@ def answer_plain(
     asked = parse(view, at, end, version)
     if asked is None:
         return None
-    services, key = peer.services, asked.key
+    services, key, epoch, offset = peer.services, asked.key, asked.leader_epoch, asked.offset
     name = key if isinstance(key, str) else services.replicas.topic_ids.get(key, "")
     partition = services.replicas.partitions.get((name, asked.partition))
     if (
         partition is None
         or not partition.is_leader
-        or (asked.leader_epoch != ANY_EPOCH and asked.leader_epoch != partition.leader_epoch)
-        or not partition.log.local_log_start_offset <= asked.offset < partition.high_watermark
-        or not services.authorizer.authorize(
-            peer.principal, Operation.READ, ResourceType.TOPIC, name
-        )
+        or (epoch != ANY_EPOCH and epoch != partition.leader_epoch)
+        or not partition.log.local_log_start_offset <= offset < partition.high_watermark
+        or not services.authorizer.authorize(peer.principal, _READ, _TOPIC, name)
     ):
         return None
-    found = _records(services, partition, asked, version)
-    if found is None:
+    payload = _records(services, partition, asked, version)
+    if payload is None:
         return None
-    size, payload = found
+    size = payload.size if isinstance(payload, FilePart) else len(payload)
     meter = services.meters.topics.get(name) or services.meters.topic(name)
     meter.bytes_out += size
     encode = _encode_flexible if version >= FLEXIBLE else _encode
     head = encode(partition, asked, version, correlation_id, size)
+    # Behind the records come the tags of the partition, of the topic and of the reply.
     if isinstance(payload, FilePart):
-        # Behind the records come the tags of the partition, of the topic and of the reply.
         return [head, payload, bytes(3)] if version >= FLEXIBLE else [head, payload]
     return head + payload + bytes(3) if version >= FLEXIBLE else head + payload
 
 
-def _records(
-    services: Services, partition: Partition, asked: _Asked, version: int
-) -> tuple[int, Part] | None:
-    """Size and records, or None: too few to answer with, on a cold disk, or not to be had."""
-    most = min(asked.max_bytes, services.config.fetch_max_bytes)
+def _records(services: Services, partition: Partition, asked: _Asked, version: int) -> Part | None:
+    """The records, or None: too few to answer with, on a cold disk, or not to be had."""
+    _, _, _, _, offset, limit, wait_ms, min_bytes, max_bytes, isolation = asked
+    most = services.config.fetch_max_bytes
+    if max_bytes < most:
+        most = max_bytes
+    if limit > most:
+        limit = most
     try:
-        part = partition.read(asked.offset, min(most, asked.partition_max_bytes), asked.isolation)
+        part = partition.read(offset, limit, isolation)
         size = part.size_bytes
-        if not size or (size < min(asked.min_bytes, most) and asked.max_wait_ms > 0):
+        if not size or (size < min_bytes and size < most and wait_ms > 0):
             return None
-        stable = partition.last_stable_offset
-        if asked.isolation and partition.log.aborted_transactions(asked.offset, stable):
+        if isolation and partition.log.aborted_transactions(offset, partition.last_stable_offset):
             return None
         payload = part.data if part.data is not None else part_of_file(services, partition, part)
     except (KafkaError, OSError):
         return None  # it is read again by FetchJob, which tells what failed
-    if payload is None or (
-        version < ZSTD_SINCE and (not isinstance(payload, bytes) or codec_of(payload) == ZSTD)
-    ):
+    if version < ZSTD_SINCE and (not isinstance(payload, bytes) or codec_of(payload) == ZSTD):
         return None
-    return size, payload
+    return payload
 
 
 def _parse(view: memoryview, at: int, end: int, version: int) -> _Asked | None:
@@ -170,10 +171,11 @@ def _parse(view: memoryview, at: int, end: int, version: int) -> _Asked | None:
     if partitions != 1:
         return None
     field = bytes(view[name_at - 2 : item_at])
-    return _Asked(
+    asked = (
         field, field[2:].decode(), index, leader_epoch, offset, most,
         wait_ms, min_bytes, max_bytes, isolation,
     )  # fmt: skip
+    return _make(_Asked, asked)
 
 
 def _parse_flexible(view: memoryview, at: int, end: int, version: int) -> _Asked | None:
@@ -202,9 +204,10 @@ def _parse_flexible(view: memoryview, at: int, end: int, version: int) -> _Asked
         return None
     field = bytes(view[topic_at:item_at])
     key = field if version >= TOPIC_IDS_SINCE else field[1:].decode()
-    return _Asked(
+    asked = (
         field, key, index, leader_epoch, offset, most, wait_ms, min_bytes, max_bytes, isolation
-    )
+    )  # fmt: skip
+    return _make(_Asked, asked)
 
 
 def _encode(

@@ -227,10 +227,12 @@ class Segment:
     def locate(self, offset: int, at: int) -> Place | None:
         """The first batch from byte `at` on whose last offset is >= `offset`. Raises
         DamagedLogError."""
-        return self._locate(offset, at)[0]
+        found = self._locate(offset, at)
+        return None if found is None else Place(*found[:4])
 
-    def _locate(self, offset: int, at: int) -> tuple[Place | None, bytes, int]:
-        """As `locate`, with what was read last and where in the file that begins."""
+    def _locate(self, offset: int, at: int) -> tuple[int, int, int, int, bytes, int] | None:
+        """As `locate`: the fields of the place, then what was read last and where in the file that
+        begins."""
         read_at, unpack, need = self.file.read_at, _PLACE.unpack_from, _PLACE.size
         end, length = self.file.size_bytes, 0
         while at < end:
@@ -250,13 +252,12 @@ class Segment:
                         or at + position + length + 12 > end
                     ):
                         raise self._damaged(at + position)
-                    place = (at + position, length + 12, base, base + delta)
-                    return _make(Place, place), chunk, at
+                    return at + position, length + 12, base, base + delta, chunk, at
                 position += length + 12
             at += position
         if at > end:  # a length that leads out of the file would hide all that lies behind it
             raise self._damaged(max(at - length - 12, 0))
-        return None, b"", at
+        return None
 
     def _scan_times(self, at: int) -> Iterator[tuple[int, int]]:
         """(last offset, max timestamp) of every batch from byte `at` on."""
@@ -297,10 +298,10 @@ class Segment:
             if size - position <= max_bytes and position < size:
                 self.hint_offset, self.hint_position = next_offset, size
                 return _make(LogSlice, (self.file, position, size - position, offset, None))
-        first, chunk, chunk_at = self._locate(offset, self._start_of_scan(offset))
-        if first is None:
+        found = self._locate(offset, self._start_of_scan(offset))
+        if found is None:
             return None
-        position, first_bytes, base, last = first
+        position, first_bytes, base, last, chunk, chunk_at = found
         if last >= next_offset:
             raise self._damaged(position)
         if last >= upper_offset:
@@ -310,24 +311,24 @@ class Segment:
             if not min_one:
                 return EMPTY
         elif max_bytes > first_bytes:
-            end = self._end(first, max_bytes, upper_offset, next_offset)
+            end = self._end(position, max_bytes, upper_offset, next_offset)
         if end == size:
             self.hint_offset, self.hint_position = next_offset, size
         start, stop = position - chunk_at, end - chunk_at
         data = chunk[start:stop] if stop <= len(chunk) else None
         return _make(LogSlice, (self.file, position, end - position, base, data))
 
-    def _end(self, first: Place, max_bytes: int, upper_offset: int, next_offset: int) -> int:
-        """The last batch boundary within `max_bytes` of `first` and below `upper_offset`, and not
+    def _end(self, start: int, max_bytes: int, upper_offset: int, next_offset: int) -> int:
+        """The last batch boundary within `max_bytes` of `start` and below `upper_offset`, and not
         behind damage: who reads on there is told."""
         size = self.file.size_bytes
-        limit = min(first.position + max_bytes, size)
+        limit = min(start + max_bytes, size)
         at = size
         if limit < size:
             at = self.offset_index.floor_position(limit)
         if upper_offset < next_offset:
             at = min(at, self.offset_index.floor(upper_offset - 1))
-        at = max(at, first.position)
+        at = max(at, start)
         while at < size:
             chunk = self.file.read_at(at, SCAN_BYTES)
             position, last = 0, len(chunk) - _PLACE.size

@@ -43,6 +43,11 @@ class Purgatories:
     watches: Watches
     """What both watch of each partition."""
 
+    @property
+    def is_stirred(self) -> bool:
+        """True when somebody who waits is to look again."""
+        return self.fetch.is_stirred or self.produce.is_stirred
+
 
 @dataclass(frozen=True, slots=True)
 class Services:

@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Owner) -> None:
         self.server = server
         self.services: Services = server.services
+        self._purgatories = server.services.purgatories
         self.listener = server.name
         self.principal = Principal(listener=server.name)
         self.client_host = ""
@@ -231,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Handle the complete frames in the buffer, as far as this turn's budget goes."""
-        if not self.server.turn.has_time():
+        if not (turn := self.server.turn).has_time():
             self._go_on_next_turn()
             return
         self._in_turn = True
@@ -240,6 +241,8 @@ class Connection(asyncio.BufferedProtocol):
             at = self._handle_frames()
             if at < self._filled:
                 self._check_rest(at)
+            if turn.is_quiet and self._purgatories.is_stirred:
+                turn.answer_few(self._purgatories)
         except MALFORMED as error:
             self._malformed(error)
         except Exception as error:
@@ -396,7 +399,13 @@ class Connection(asyncio.BufferedProtocol):
             self._discard()
         elif not self._in_turn and not self._flush_due:
             self._flush_due = True
+            self.server.turn.is_ready(self)
             self.server.loop.call_soon(self._flush_later)
+
+    def flush_ready(self) -> None:
+        """Parked replies are ready; what they held back goes on in the next turn."""
+        if not self._closed:
+            self._flush()
 
     def _flush_later(self) -> None:
         self._flush_due = False

@@ -10,6 +10,7 @@ nobody adds to any more are trimmed from both ends, when more have finished than
 
 Wakes are coalesced: a number that moves marks its gauge, and one drain per loop turn checks the
 marked ones, for `TURN_S` or `WAKES_PER_TURN` waiters in a turn, so that no burst stalls the loop.
+Whoever made the number move may have a few of them checked at once (`wake_few`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ WAKES_PER_LOOK = 16
 """So many are answered between two looks at the clock."""
 TURN_S = 0.002
 """How long one loop turn may answer waiters: replies that carry errors cost more than others."""
+WAKES_AT_ONCE = 4
+"""How many waiters may be answered without waiting for the next turn."""
 TRIMMED_PER_TURN = 512
 """How many finished waiters one loop turn may drop from gauges that nobody adds to."""
 SWEEP_MIN = 1000
@@ -191,6 +194,23 @@ class Purgatory:
         if not self._draining:
             self._draining = True
             self._loop.call_soon(self._drain)
+
+    @property
+    def is_stirred(self) -> bool:
+        """True when some number moved, and nobody has been told yet."""
+        return bool(self._marked)
+
+    def wake_few(self) -> None:
+        """Check a few of those that are due, now; the others in the next turn."""
+        marked = self._marked
+        budget = WAKES_AT_ONCE
+        while marked and budget > 0:
+            gauge = marked[0]
+            woken = gauge.wake(budget)
+            budget -= woken or 1
+            if budget > 0:
+                marked.popleft()
+                gauge.marked = False
 
     def _drain(self) -> None:
         budget = WAKES_PER_TURN

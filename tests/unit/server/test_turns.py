@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from headwater.client.connection import open_connection
+from headwater_broker.api.replies import Part
 from headwater_broker.server import turns
+from headwater_broker.server.outbox import Outbox
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import batch, produce
+from unit.server.test_parked import parked_fetch
 
 
 class Loop:
@@ -48,6 +51,19 @@ def test_a_turn_is_over_after_its_time_and_the_next_one_has_its_own() -> None:
     assert not loop.soon[1:]
 
 
+def test_a_turn_is_quiet_for_its_first_connection_when_the_last_one_is_long_ago() -> None:
+    loop = Loop()
+    turn = turns.Turn(cast(asyncio.AbstractEventLoop, loop))
+    quiet = []
+    for pause_s in (0.0, turns.QUIET_S * 0.9, turns.QUIET_S * 1.1):
+        loop.now += pause_s
+        for _ in range(2):
+            turn.has_time()
+            quiet.append(turn.is_quiet)
+        loop.next_turn()
+    assert quiet == [True, False, False, False, True, False]
+
+
 def test_every_connection_gets_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection in a turn: the others go on in the next, and all get all their answers."""
     monkeypatch.setattr(turns, "TURN_S", 0.0)
@@ -66,5 +82,43 @@ def test_every_connection_gets_its_turn(tmp_path: Path, monkeypatch: pytest.Monk
             assert sorted(reply.base_offset for reply in replies) == list(range(200))
             for connection in connections:
                 connection.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "order"), [(0.0, ["consumer", "producer"]), (1e9, ["producer", "consumer"])]
+)
+def test_who_waits_for_a_batch_has_it_before_its_producer_is_answered_in_a_quiet_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, order: list[str]
+) -> None:
+    """To write a reply wakes a client: the consumer would wait for the producer's."""
+    written: list[str] = []
+    push_bytes = Outbox.push_bytes
+
+    def note_bytes(outbox: Outbox, data: bytes) -> None:
+        written.append("producer")
+        push_bytes(outbox, data)
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path) as broker:
+            broker.create_topic("t")
+            producer, consumer = [await open_connection("127.0.0.1", broker.port) for _ in range(2)]
+            parked = await parked_fetch(broker, consumer)
+            waiting = next(c._order[0] for c in broker.listener._connections if c._order)
+            push = Outbox.push
+
+            def note(outbox: Outbox, parts: Sequence[Part]) -> None:
+                written.append("consumer" if parts == waiting.parts else "?")
+                push(outbox, parts)
+
+            monkeypatch.setattr(Outbox, "push_bytes", note_bytes)
+            monkeypatch.setattr(Outbox, "push", note)
+            monkeypatch.setattr(turns, "QUIET_S", quiet_s)
+            assert (await produce(producer, "t", batch())).base_offset == 0
+            assert (await parked).records
+            assert written == order
+            producer.close()
+            consumer.close()
 
     asyncio.run(run())

@@ -9,6 +9,7 @@ from typing import Any, cast
 from headwater_broker.waiting.purgatory import (
     SWEEP_MIN,
     TRIMMED_PER_TURN,
+    WAKES_AT_ONCE,
     WAKES_PER_LOOK,
     WAKES_PER_TURN,
     Gauge,
@@ -86,6 +87,39 @@ def test_a_gauge_wakes_those_whose_threshold_is_reached_and_no_others() -> None:
         await turns()
         assert ends[-1] == "3 done"
         assert purgatory.parked == 0
+
+    run(scenario)
+
+
+def test_a_few_are_woken_at_once_and_the_others_in_the_next_turn() -> None:
+    async def scenario() -> None:
+        purgatory, ends = Purgatory(asyncio.get_running_loop()), []
+        numbers = [Number(), Number()]
+        gauges = [Gauge(purgatory, number.read) for number in numbers]
+        for name, gauge in zip("ab", gauges, strict=True):
+            for count in range(WAKES_AT_ONCE - 1):
+                waiter = Recorder(purgatory, f"{name}{count}", ends)
+                purgatory.park(waiter, 60_000)
+                gauge.add(1, waiter)
+        assert not purgatory.is_stirred
+        for number, gauge in zip(numbers, gauges, strict=True):
+            number.value = 1
+            gauge.moved()
+        assert purgatory.is_stirred
+        purgatory.wake_few()
+        assert ends == [*(f"a{n} done" for n in range(WAKES_AT_ONCE - 1)), "b0 done"]
+        assert purgatory.is_stirred
+        await turns()
+        assert not purgatory.is_stirred
+        assert len(ends) == 2 * (WAKES_AT_ONCE - 1)
+        late = Recorder(purgatory, "late", ends)
+        purgatory.park(late, 60_000)
+        gauges[0].add(2, late)
+        numbers[0].value = 2
+        gauges[0].moved()  # marked anew
+        purgatory.wake_few()
+        assert ends[-1] == "late done"
+        assert not purgatory.is_stirred
 
     run(scenario)
 

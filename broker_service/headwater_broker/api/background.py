@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
-from typing import Any
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from typing import Any, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Background:
@@ -15,15 +17,27 @@ class Background:
 
     def once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start `work` unless `key` is being worked on."""
-        if key in self._tasks:
+        self.together((key,), lambda _keys: work())
+
+    def together(
+        self, keys: Iterable[K], work: Callable[[list[K]], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Start one `work` for those of `keys` that are not being worked on, if any."""
+        idle = [key for key in dict.fromkeys(keys) if key not in self._tasks]
+        if not idle:
             return
-        task = asyncio.get_running_loop().create_task(work())
-        self._tasks[key] = task
-        task.add_done_callback(lambda _task: self._tasks.pop(key, None))
+        task = asyncio.get_running_loop().create_task(work(idle))
+        self._tasks.update(dict.fromkeys(idle, task))
+
+        def ended(_task: asyncio.Task[None]) -> None:
+            for key in idle:
+                self._tasks.pop(key, None)
+
+        task.add_done_callback(ended)
 
     async def close(self) -> None:
         """Cancel what runs."""
-        tasks = list(self._tasks.values())
+        tasks = list(dict.fromkeys(self._tasks.values()))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

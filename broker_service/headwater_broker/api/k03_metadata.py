@@ -55,6 +55,10 @@ ZERO = UUID(int=0)
 CREATE_KEY = 19
 CREATE_VERSION = 7
 CREATE_TIMEOUT_MS = 15_000
+NAMES_LOGGED = 10
+CREATED_AT_ONCE = 100
+"""Topics that one request may have made; further ones when its client asks again. The controller's
+answer tells every config of each."""
 TOPIC_NAME_MAX = 249
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -67,6 +71,7 @@ logger = logging.getLogger(__name__)
 def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Null topics (or, in version 0, none) means all; an empty list means none (KIP-4)."""
     services, version = ctx.broker, ctx.api_version
+    to_create: dict[str, None] = {}
     wants_all = request.topics is None or (version == 0 and not request.topics)
     if wants_all:
         topics = [_known(ctx, request, view) for view in services.view.topics.values()]
@@ -75,9 +80,11 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
         topics = [
             _by_id(ctx, request, asked.topic_id)
             if asked.name is None
-            else _by_name(ctx, request, asked.name)
+            else _by_name(ctx, request, asked.name, to_create)
             for asked in request.topics or ()
         ]
+    if to_create:
+        create_on_demand(services, list(to_create)[:CREATED_AT_ONCE], str(ctx.principal.name))
     cluster_operations = NO_OPERATIONS
     if request.include_cluster_authorized_operations:
         cluster_operations = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
@@ -119,16 +126,20 @@ def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: UUID) -> Met
     return found
 
 
-def _by_name(ctx: RequestContext, request: MetadataRequest, name: str) -> MetadataResponseTopic:
+def _by_name(
+    ctx: RequestContext, request: MetadataRequest, name: str, to_create: dict[str, None]
+) -> MetadataResponseTopic:
     services = ctx.broker
     view = services.view.topics.get(name)
     if view is not None:
         return _known(ctx, request, view)
-    code = _missing(ctx, request, name)
+    code = _missing(ctx, request, name, to_create)
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _missing(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorCode:
+def _missing(
+    ctx: RequestContext, request: MetadataRequest, name: str, to_create: dict[str, None]
+) -> ErrorCode:
     if not is_legal_name(name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -145,36 +156,40 @@ def _missing(ctx: RequestContext, request: MetadataRequest, name: str) -> ErrorC
     refused = ctx.broker.refused_topics.find(name, ctx.broker.clock)
     if refused is not None:
         return refused
-    create_on_demand(ctx.broker, name, str(ctx.principal.name))
+    to_create[name] = None
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def create_on_demand(services: Services, name: str, principal: str) -> None:
+def create_on_demand(services: Services, names: Iterable[str], principal: str) -> None:
     """Ask the controller, once per topic at a time; the client asks for the metadata again, and
-    then learns of the topic, or for a while why there is none (`refused_topics`)."""
-    services.background.once(
-        ("create", name), lambda: _create_now(services, name, f"User:{principal}")
+    then learns of the topics, or for a while why there are none (`refused_topics`)."""
+    services.background.together(
+        [("create", name) for name in names],
+        lambda keys: _create_now(services, [name for _, name in keys], f"User:{principal}"),
     )
 
 
-async def _create_now(services: Services, name: str, principal: str) -> None:
-    request = CreateTopicsRequest(topics=(creatable(services, name),), timeout_ms=CREATE_TIMEOUT_MS)
+async def _create_now(services: Services, names: list[str], principal: str) -> None:
+    topics = tuple(creatable(services, name) for name in names)
+    request = CreateTopicsRequest(topics=topics, timeout_ms=CREATE_TIMEOUT_MS)
     body = encode(request, CREATE_VERSION)
     try:
         reply = await services.controller.forward(CREATE_KEY, CREATE_VERSION, body, principal)
     except KafkaError as error:
-        logger.warning("topic %s was not created on demand: %s", name, error)
-        services.refused_topics.put(name, error.code, services.clock)
+        some = ", ".join(names[:NAMES_LOGGED])
+        logger.warning("%d topics were not created on demand: %s (%s)", len(names), error, some)
+        for name in names:
+            services.refused_topics.put(name, error.code, services.clock)
         return
     for topic in decode(CreateTopicsResponse, CREATE_VERSION, reply).topics:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning(
                 "topic %s was not created on demand: %s (%s)",
-                name,
+                topic.name,
                 ErrorCode(topic.error_code).name,
                 topic.error_message,
             )
-            services.refused_topics.put(name, ErrorCode(topic.error_code), services.clock)
+            services.refused_topics.put(topic.name, ErrorCode(topic.error_code), services.clock)
 
 
 def creatable(services: Services, name: str) -> CreatableTopic:

@@ -56,7 +56,7 @@ async def _make_topic(ctx: RequestContext) -> None:
     """Once for all keys of a request: while nobody can make it, each would wait in its turn."""
     services = ctx.broker
     if OFFSETS_TOPIC not in services.view.topics and services.view.is_complete:
-        create_on_demand(services, OFFSETS_TOPIC, str(ctx.principal.name))
+        create_on_demand(services, (OFFSETS_TOPIC,), str(ctx.principal.name))
         wanted = [(OFFSETS_TOPIC, services.config.offsets_partitions)]
         await await_view(services, lambda: have_leaders(services, wanted), CREATE_WAIT_MS)
 

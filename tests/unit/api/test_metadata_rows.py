@@ -19,9 +19,13 @@ from headwater.wire.apis.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from headwater.wire.apis.k19_create_topics import CreatableTopicResult, CreateTopicsResponse
-from headwater.wire.schema import encode
-from headwater_broker.api import refused_topics
+from headwater.wire.apis.k19_create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headwater.wire.schema import decode, encode
+from headwater_broker.api import k03_metadata, refused_topics
 from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, creatable
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import Scenario
@@ -106,6 +110,30 @@ def test_why_a_topic_was_not_created_on_demand_is_told(
         monkeypatch.setattr(broker, "forward", create)
         while await look(c, "wide") is not ErrorCode.NONE:
             await asyncio.sleep(0)
+
+    serve(tmp_path, scenario)
+
+
+def test_topics_of_one_request_are_created_together_and_not_without_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        create, asked = broker.forward, list[tuple[str, ...]]()
+
+        async def count(key: int, version: int, body: bytes, principal: str) -> bytes:
+            asked.append(tuple(t.name for t in decode(CreateTopicsRequest, version, body).topics))
+            return await create(key, version, body, principal)
+
+        monkeypatch.setattr(broker, "forward", count)
+        monkeypatch.setattr(k03_metadata, "CREATED_AT_ONCE", 3)
+        names = ("a", "b", "a", "b/c", "c", "d", "e")
+        topics = tuple(MetadataRequestTopic(name=name) for name in names)
+        told = []
+        for _ in range(3):
+            reply = await c.call(MetadataRequest(topics=topics), MetadataResponse, version=12)
+            told.append([t.name for t in reply.topics if t.error_code == 0])
+        assert asked == [("a", "b", "c"), ("d", "e")], "the second look asks for the rest"
+        assert told == [[], ["a", "b", "a", "c"], ["a", "b", "a", "c", "d", "e"]]
 
     serve(tmp_path, scenario)
 

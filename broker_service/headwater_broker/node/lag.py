@@ -14,6 +14,7 @@ Two measures, because a timer that fires late says nothing of the cause:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import selectors
@@ -29,6 +30,8 @@ WARN_S = 0.02
 LOOK_S = 0.004
 """Only for turns longer than this the kernel is asked where the time went."""
 
+
+logger = logging.getLogger(__name__)
 
 _used = resource.getrusage
 _THREAD = resource.RUSAGE_THREAD
@@ -133,10 +136,18 @@ class TurnClock(selectors.DefaultSelector):
         before, after, waited = self._used, _used(_THREAD), self._waited
         self.look()
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        own = own_seconds(held, cpu, self._waited - waited, after.ru_nvcsw - before.ru_nvcsw)
+        sleeps = after.ru_nvcsw - before.ru_nvcsw
+        own = own_seconds(held, cpu, self._waited - waited, sleeps)
         self.turns.add(time.perf_counter(), own)
         if own > WARN_S:
             self.late_total += 1
+            logger.warning(
+                "a turn of the event loop took %.1f ms: %.1f ms of CPU time, %d waits for a disk "
+                "or a lock, %d page faults (%d from disk)",
+                own * 1000, cpu * 1000, sleeps,
+                after.ru_minflt - before.ru_minflt + after.ru_majflt - before.ru_majflt,
+                after.ru_majflt - before.ru_majflt,
+            )  # fmt: skip
 
     def close(self) -> None:
         """Release descriptors."""

@@ -19,7 +19,7 @@ def hold() -> None:
         pass
 
 
-def test_a_long_turn_is_the_loops_own() -> None:
+def test_a_long_turn_is_the_loops_own(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> tuple[float, float, int]:
         probe = LagProbe(asyncio.get_running_loop())
         hold()
@@ -39,6 +39,9 @@ def test_a_long_turn_is_the_loops_own() -> None:
     assert before == 0
     assert longest >= HELD_S
     assert late >= 1
+    told = [r.getMessage() for r in caplog.records if "a turn of the event loop" in r.getMessage()]
+    assert len(told) >= late
+    assert any("ms of CPU time" in text for text in told)
 
 
 def test_on_another_loop_only_timers_are_measured() -> None:

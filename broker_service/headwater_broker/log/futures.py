@@ -17,11 +17,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+from uuid import UUID
 
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.files import Files
-from headwater_broker.log.checkpoints import encode_partition_metadata
+from headwater_broker.log.checkpoints import (
+    PARTITION_METADATA,
+    CheckpointError,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
 from headwater_broker.log.context import Disposal
 from headwater_broker.log.creation import Creation, Key
 from headwater_broker.log.directory import DataDirectory, parse_folder_name
@@ -42,6 +48,7 @@ class FutureFacts(NamedTuple):
     """What lies beside a future log at start."""
 
     has_current: bool
+    """Not one of another topic of that name, in a folder that was away while this one was made."""
     has_twin: bool
     """A `-delete` folder with its id: the current log, renamed away for this one."""
     all_online: bool
@@ -100,6 +107,7 @@ def settle_futures(
     back the names of the future logs to be taken up.
     """
     present = {name for found in names.values() for name in found}
+    ids, all_read = _topic_ids(files, names, failed)
     resumed: dict[str, list[str]] = {}
     for folder, found in names.items():
         try:
@@ -109,18 +117,49 @@ def settle_futures(
                     continue
                 stem = f"{parsed[0][0]}-{parsed[0][1]}"
                 twin = f"{stem}.{parsed[1]}{DELETE_SUFFIX}"
-                case = judge_future(FutureFacts(stem in present, twin in present, all_online))
+                mine, there = ids.get(name, {None}), ids.get(stem, set())
+                has_current = bool(mine & there) or (bool(there) and None in mine | there)
+                facts = FutureFacts(has_current, twin in present, all_online and all_read)
+                case = judge_future(facts)
                 logger.info("%s/%s: %s", folder, name, case.value)
                 if case is FutureCase.A_RESUME:
                     resumed.setdefault(folder, []).append(name)
                 elif case is FutureCase.B_REPLACE:
                     files.rename(f"{folder}/{name}", f"{folder}/{stem}")
-                    present.add(stem)
+                    ids.setdefault(stem, set()).update(mine)
                 elif case is FutureCase.D_ASIDE:
                     set_aside(folder, name, "the log that it was to replace is gone")
         except OSError as e:
             failed(f"{folder}/", e)
     return resumed
+
+
+def _topic_ids(
+    files: Files, names: dict[str, list[str]], failed: Callable[[str, OSError], None]
+) -> tuple[dict[str, set[UUID | None]], bool]:
+    """(by name of a folder, the topics of future logs and of those they are to replace; could all
+    be read). None: it does not tell."""
+    futures = [(name, parsed[0]) for found in names.values() for name in found
+               if (parsed := parse_future_name(name)) is not None]  # fmt: skip
+    asked = {n for name, (topic, partition) in futures for n in (name, f"{topic}-{partition}")}
+    ids: dict[str, set[UUID | None]] = {}
+    all_read = True
+    for folder, found in names.items():
+        try:
+            for name in asked.intersection(found):
+                ids.setdefault(name, set()).add(_topic_id(files, f"{folder}/{name}"))
+        except OSError as e:
+            failed(f"{folder}/", e)
+            all_read = False
+    return ids, all_read
+
+
+def _topic_id(files: Files, folder: str) -> UUID | None:
+    path = f"{folder}/{PARTITION_METADATA}"
+    try:
+        return decode_partition_metadata(files.read(path), path)
+    except (FileNotFoundError, CheckpointError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ from headwater_broker.log.futures import (
 )
 from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.log.twins import knows_more
+from headwater_broker.log.twins import Twins
 from headwater_broker.log.upkeep import forget_untiered
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class LogManager:
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
         self.on_offline = on_offline or (lambda folder, logs: None)
         self.logs: dict[Key, PartitionLog] = {}
+        self._twins = Twins(self.logs)
         self._disposals = Disposals(files, clock, offload)
         self._failures: deque[tuple[str, OSError]] = deque()
         """Appended to by jobs off the loop, drained on it."""
@@ -182,7 +183,7 @@ class LogManager:
 
     def _load_futures(self, directory: DataDirectory, names: list[str]) -> None:
         for name in names:
-            parsed, topic_id = parse_future_name(name), self._identity(directory, name)
+            parsed, topic_id = parse_future_name(name), self._identity(directory.path, name)
             if parsed is None or topic_id is None or parsed[0] not in self.logs:
                 continue  # its log's folder has just failed
             request = self._future_request(directory, parsed[0], f"{directory.path}/{name}")
@@ -197,15 +198,15 @@ class LogManager:
                     continue
             self.futures.take_up(parsed[0], future)
 
-    def _identity(self, directory: DataDirectory, name: str) -> UUID | None:
+    def _identity(self, folder: str, name: str) -> UUID | None:
         """The topic id of a log's folder; one that does not tell is set aside."""
         try:
-            path = f"{directory.path}/{name}/{PARTITION_METADATA}"
+            path = f"{folder}/{name}/{PARTITION_METADATA}"
             return decode_partition_metadata(self._files.read(path), path)
         except FileNotFoundError:
-            self._set_aside(directory.path, name, "it has no partition.metadata")
+            self._set_aside(folder, name, "it has no partition.metadata")
         except CheckpointError as e:
-            self._set_aside(directory.path, name, str(e))
+            self._set_aside(folder, name, str(e))
         return None
 
     def _load_directory(
@@ -217,16 +218,15 @@ class LogManager:
                 self._files.remove(f"{directory.path}/{name}")
             if key is None:
                 continue
-            topic_id = self._identity(directory, name)
+            topic_id = self._identity(directory.path, name)
             if topic_id is None:
                 continue
             config = self.log_config(topic_config(key[0]))
-            log, twin = self._open(directory, key, topic_id, config), self.logs.get(key)
-            if twin is not None and not knows_more(log, twin):
-                log, twin = twin, log
-            self.logs[key] = log
-            if twin is not None:
-                self._set_log_aside(twin, f"{log.path} knows more")
+            loser = self._twins.add(self._open(directory, key, topic_id, config))
+            if loser is not None:
+                self._set_log_aside(loser, "another data folder's copy knows more")
+            if not directory.is_online:
+                return
 
     def _open(
         self, directory: DataDirectory, key: Key, topic_id: UUID, config: LogConfig
@@ -276,14 +276,22 @@ class LogManager:
 
     def _set_log_aside(self, log: PartitionLog, reason: str) -> None:
         log.delete()
-        self._directory_of(log).forget((log.topic, log.partition))
-        self._set_aside(self._directory_of(log).path, f"{log.topic}-{log.partition}", reason)
+        directory = self._directory_of(log)
+        directory.forget((log.topic, log.partition))
+        try:
+            self._set_aside(directory.path, f"{log.topic}-{log.partition}", reason)
+        except OSError as e:  # a new log of that name in this folder would take over its files
+            self._failed(log.path, e)
 
     # -- one log
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log, or None."""
         return self.logs.get((topic, partition))
+
+    def find(self, topic: str, topic_id: UUID, partition: int) -> PartitionLog | None:
+        """The log of this topic id, also while another topic's log has its name; or None."""
+        return self._twins.find((topic, partition), topic_id)
 
     def get_or_create(
         self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
@@ -300,21 +308,23 @@ class LogManager:
     ) -> PartitionLog | Creation:
         """The replica's log, or how to make it: `run` that anywhere, then `adopt` it.
 
-        A log of another topic id is set aside, never reused.
+        The name is this topic's: a log of another topic id is set aside, never reused.
 
         A replica that is not new may live in a folder that is offline now: then
         KAFKA_STORAGE_ERROR, rather than an empty log that could win an election.
         """
         key = (topic, partition)
+        for other in self._twins.settle(key, topic_id):
+            copy = self.futures.logs.get(key)
+            if copy is not None and copy.topic_id == other.topic_id:
+                self.futures.drop(key)
+            self._set_log_aside(other, f"topic id {other.topic_id}, wanted {topic_id}")
         log = self.logs.get(key)
-        if log is not None and log.topic_id == topic_id:
+        if log is not None:
             log.update_config(config)
             forget_untiered(log)
             return log
-        if log is not None:
-            self._drop(log)
-            self._set_log_aside(log, f"topic id {log.topic_id}, wanted {topic_id}")
-        if not is_new and log is None and self.offline_directories:
+        if not is_new and self.offline_directories:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{topic}-{partition}: not found, and {self.offline_directories} are offline",
@@ -344,11 +354,8 @@ class LogManager:
     def _directory_of(self, log: PartitionLog) -> DataDirectory:
         return next(d for d in self._directories if log.path.startswith(d.path + "/"))
 
-    def delete(self, topic: str, partition: int) -> None:
+    def delete(self, log: PartitionLog) -> None:
         """Rename the folder to `-delete` at once, or raise OSError; the files go off the loop."""
-        log = self.logs.get((topic, partition))
-        if log is None:
-            return
         self._drop(log)
         target = f"{log.path}.{self._entropy.uuid().hex}{DELETE_SUFFIX}"
         try:
@@ -360,8 +367,9 @@ class LogManager:
         self._disposals.add(Disposal((target,), files, log.config.file_delete_delay_ms))
 
     def _drop(self, log: PartitionLog) -> None:
-        self.futures.drop((log.topic, log.partition))
-        del self.logs[log.topic, log.partition]
+        if self.logs.get((log.topic, log.partition)) is log:
+            self.futures.drop((log.topic, log.partition))
+        self._twins.remove(log)
         log.delete()
         self._directory_of(log).forget((log.topic, log.partition))
 
@@ -444,10 +452,10 @@ class LogManager:
     def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
         for directory in self._online():
             offsets: Offsets = {}
-            for key, log in (*self.logs.items(), *self.futures.logs.items()):
+            for log in (*self._twins, *self.futures.logs.values()):
                 offset = value(log)
                 if offset is not None and log.directory_id == directory.directory_id:
-                    offsets[key] = offset
+                    offsets[log.topic, log.partition] = offset
             try:
                 if directory.remember(name, offsets):
                     self._files.write_atomic(f"{directory.path}/{name}", encode_offsets(offsets))
@@ -458,7 +466,7 @@ class LogManager:
 
     def close(self, broker_epoch: int = -1) -> None:
         """A clean stop: every log closed and durable, checkpoints, then the mark. Blocks."""
-        for log in (*self.logs.values(), *self.futures.logs.values()):
+        for log in (*self._twins, *self.futures.logs.values()):
             try:
                 log.close()
             except (OSError, KafkaError) as e:
@@ -482,9 +490,9 @@ class LogManager:
             return
         directory.is_online = False
         logger.error("data folder %s goes offline: %s (%s)", directory.path, error, path)
-        lost = [log for log in self.logs.values() if log.path.startswith(directory.path + "/")]
+        lost = [log for log in self._twins if log.path.startswith(directory.path + "/")]
         for log in lost:
             log.delete()
-            del self.logs[log.topic, log.partition]
+            self._twins.remove(log)
         self.futures.directory_failed(directory.path, [(log.topic, log.partition) for log in lost])
         self.on_offline(directory.path, lost)

@@ -394,8 +394,7 @@ class ReplicaManager:
 
     def _has_log(self, state: PartitionState) -> bool:
         """One of an older topic of that name is not it."""
-        log = self._logs.get(state.topic, state.partition)
-        return log is not None and log.topic_id == state.topic_id
+        return self._logs.find(state.topic, state.topic_id, state.partition) is not None
 
     def _wire(self, partition: Partition) -> None:
         partition.on_hw = self.on_hw
@@ -443,9 +442,9 @@ class ReplicaManager:
     def _delete_log(self, row: StopReplicaPartition) -> None:
         """Raises OSError as long as the data may be on a disk that is away: it would be back with
         the disk, and nobody would ask again."""
-        log = self._logs.get(row.topic, row.partition)
-        if log is not None and log.topic_id == row.topic_id:
-            self._logs.delete(row.topic, row.partition)
+        log = self._logs.find(row.topic, row.topic_id, row.partition)
+        if log is not None:
+            self._logs.delete(log)
         elif offline := self._logs.offline_directories:
             raise OSError(f"not found, and {offline} are offline")
 

@@ -141,7 +141,7 @@ def test_a_log_deleted_meanwhile_is_left_alone() -> None:
     box = Box()
     log = compacted_log(box)
     fill(log, 20, 3)
-    run(box, Hands(box, lambda: box.manager.delete("t", 0)))
+    run(box, Hands(box, lambda: box.manager.delete(box.manager.logs["t", 0])))
     assert log.is_closed
     assert not box.files.names("/d/t-0")
 

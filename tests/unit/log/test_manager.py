@@ -106,7 +106,7 @@ def test_a_folder_of_another_topic_id_is_set_aside() -> None:
 def test_deletion_renames_now_and_removes_later() -> None:
     box = Box()
     box.log().append_as_leader(batch(), 0, 2000)
-    box.manager.delete("t", 0)
+    box.manager.delete(box.manager.logs["t", 0])
     assert box.manager.get("t", 0) is None
     assert [n for n in box.files.names("/d") if n.endswith("-delete")]
     box.manager.remove_due_files()
@@ -218,8 +218,8 @@ def test_new_logs_go_to_the_folder_with_the_fewest() -> None:
     folders = [box.log(topic=f"t{number}").path[:2] for number in range(7)]
     assert sorted(folders[:3]) == sorted(folders[3:6]) == ["/a", "/b", "/c"]
     gone = folders[0]
-    box.manager.delete("t0", 0)
-    box.manager.delete("t3", 0)
+    box.manager.delete(box.manager.logs["t0", 0])
+    box.manager.delete(box.manager.logs["t3", 0])
     assert [box.log(topic=name).path[:2] for name in ("x", "y")].count(gone) >= 1
     box.files.failing_prefix = "/b"
     with pytest.raises(KafkaError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from uuid import UUID
+
 import pytest
 
 from headwater.errors import KafkaError
@@ -65,3 +68,149 @@ def test_the_copy_with_the_later_epoch_then_the_higher_end_is_kept(
     folder, _, name = loser.rpartition("/")
     (aside,) = [n for n in box.files.names(folder) if n.startswith(name)]
     assert aside.endswith("-stray"), "kept for whoever wants to look"
+
+
+OLD_ID, NEW_ID = TOPIC_ID, UUID(int=8)
+
+
+def deleted_and_made_anew(box: Box, old_records: int = 9) -> dict[str, str]:
+    """The topic was deleted and made anew while the folder of its log was away, which is back now.
+    Gives back the paths of the old topic's log and of the new one's."""
+    log = box.log()
+    log.append_as_leader(batch(old_records), 7, 2000)
+    old = log.path
+    away(box, old.rpartition("/")[0])
+    log = box.log(topic_id=NEW_ID)
+    log.append_as_leader(batch(2), 0, 2000)
+    log.append_as_leader(batch(3), 0, 2000)
+    assert log.path != old
+    away(box, None)
+    return {"old": old, "new": log.path}
+
+
+def names(box: Box, path: str) -> list[str]:
+    """Folders in use and strays of what was at `path`."""
+    folder, _, name = path.rpartition("/")
+    return [found for found in box.files.names(folder) if found.startswith(name)]
+
+
+@pytest.mark.parametrize("dirs", [("/a", "/b"), ("/b", "/a")])
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.parametrize("wanted", ["new", "old"])
+def test_of_two_topics_logs_the_one_is_used_that_the_cluster_names(
+    dirs: tuple[str, str], restarts: int, wanted: str
+) -> None:
+    box = Box(dirs=dirs)
+    paths = deleted_and_made_anew(box)
+    for _ in range(restarts):
+        box.manager.checkpoint_recovery_points()
+        box.files.crash()
+        box.open_manager()
+    assert [names(box, path) for path in paths.values()] == [["t-0"], ["t-0"]]
+    topic_id = NEW_ID if wanted == "new" else OLD_ID
+    seen = box.manager.find("t", topic_id, 0)
+    log = box.manager.get_or_create("t", topic_id, 0, CONFIG, is_new=False)
+    assert log is seen is box.manager.get("t", 0)
+    assert (log.path, log.topic_id) == (paths[wanted], topic_id)
+    assert log.log_end_offset == (5 if wanted == "new" else 9)
+    other = paths["old" if wanted == "new" else "new"]
+    (aside,) = names(box, other)
+    assert aside.endswith("-stray")
+    log.append_as_leader(batch(1), 8, 2000)
+    assert box.crash(tear=1 << 20).path == paths[wanted]
+
+
+def test_logs_that_nobody_named_are_closed_cleanly_and_keep_their_checkpoints() -> None:
+    box = Box(dirs=("/a", "/b"))
+    paths = deleted_and_made_anew(box)
+    points = {}
+    for path in paths.values():
+        folder = path.rpartition("/")[0]
+        points[folder] = box.files.read(f"{folder}/recovery-point-offset-checkpoint")
+    assert sorted(points.values()) == [b"0\n1\nt 0 5\n", b"0\n1\nt 0 9\n"]
+    box.manager.close(6)
+    for folder, content in points.items():
+        assert box.files.read(f"{folder}/recovery-point-offset-checkpoint") == content
+
+
+def test_a_copy_of_the_deleted_topic_is_deleted_where_it_is() -> None:
+    box = Box(dirs=("/a", "/b"))
+    paths = deleted_and_made_anew(box)
+    old = box.manager.find("t", OLD_ID, 0)
+    assert old is not None
+    box.manager.delete(old)
+    assert [name[-7:] for name in names(box, paths["old"])] == ["-delete"]
+    assert box.manager.find("t", OLD_ID, 0) is None
+    log = box.manager.get_or_create("t", NEW_ID, 0, CONFIG, is_new=False)
+    assert (log.path, log.log_end_offset) == (paths["new"], 5)
+
+
+@pytest.mark.parametrize("failing", ["old", "new"])
+def test_a_folder_that_fails_takes_its_copy_only(failing: str) -> None:
+    box = Box(dirs=("/a", "/b"))
+    paths = deleted_and_made_anew(box)
+    lost: list[str] = []
+    box.manager.on_offline = lambda folder, logs: lost.extend(log.path for log in logs)
+    log = box.manager.find("t", OLD_ID if failing == "old" else NEW_ID, 0)
+    assert log is not None
+    box.files.failing_prefix = paths[failing].rpartition("/")[0]
+    with pytest.raises(KafkaError):
+        log.append_as_leader(batch(1), 8, 2000)
+    assert lost == [paths[failing]]
+    if failing == "old":
+        log = box.manager.get_or_create("t", NEW_ID, 0, CONFIG, is_new=False)
+        assert (log.path, log.log_end_offset) == (paths["new"], 5)
+        return
+    with pytest.raises(KafkaError, match="offline"):
+        box.manager.get_or_create("t", NEW_ID, 0, CONFIG, is_new=False)
+    assert box.manager.get("t", 0) is None, "no empty log stands for the one that is away"
+
+
+def test_an_older_topics_log_does_not_hide_that_the_replica_may_be_on_a_disk_that_is_away() -> None:
+    box = Box(dirs=("/a", "/b"))
+    paths = deleted_and_made_anew(box)
+    away(box, paths["new"].rpartition("/")[0])
+    with pytest.raises(KafkaError, match="offline"):
+        box.manager.get_or_create("t", NEW_ID, 0, CONFIG, is_new=False)
+    away(box, None)
+    log = box.manager.get_or_create("t", NEW_ID, 0, CONFIG, is_new=False)
+    assert (log.path, log.log_end_offset) == (paths["new"], 5)
+
+
+def test_a_log_that_cannot_be_set_aside_takes_its_folder_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the new log of that name would begin with the old one's records."""
+    box = Box(dirs=("/a", "/b"))
+    log = box.log()
+    log.append_as_leader(batch(9), 0, 2000)
+    with monkeypatch.context() as patch:
+        patch.setattr(box.files, "rename", _fails)
+        new = box.log(topic_id=NEW_ID)
+    assert new.path != log.path and new.log_end_offset == 0
+    assert box.manager.offline_directories == [log.path.rpartition("/")[0]]
+
+
+def _fails(old: str, new: str) -> None:
+    raise OSError(errno.EIO, "input/output error")
+
+
+def test_a_copy_that_was_taking_its_logs_place_is_not_lost_to_an_older_topics_log() -> None:
+    """The crash came between the two renames of a move, and the disk that was away comes back."""
+    box = Box(dirs=("/a", "/b", "/c"))
+    log = box.log()
+    log.append_as_leader(batch(9), 7, 2000)
+    old = log.path
+    away(box, old.rpartition("/")[0])
+    log = box.log(topic_id=NEW_ID)
+    log.append_as_leader(batch(5), 0, 2000)
+    box.manager.close(5)
+    folder, target = log.path, next(d for d in box.dirs if d not in (old[:2], log.path[:2]))
+    box.files.rename(folder, f"{folder}.0f-delete")
+    for name in box.files.names(f"{folder}.0f-delete"):
+        data = box.files.read(f"{folder}.0f-delete/{name}")
+        box.files.write_atomic(f"{target}/t-0.0f-future/{name}", data)
+    box.files.failing_prefix = None
+    box.open_manager()
+    found = box.manager.get_or_create("t", NEW_ID, 0, CONFIG, is_new=False)
+    assert (found.path, found.log_end_offset) == (f"{target}/t-0", 5)

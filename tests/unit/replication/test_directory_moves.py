@@ -293,7 +293,7 @@ def test_kafkas_errors_and_a_folder_remembered() -> None:
         assert await code("/a", "x") is ErrorCode.REPLICA_NOT_AVAILABLE
         placed = {name: mover.box.log(topic=name).path[:2] for name in ("u", "v", "x")}
         assert set(placed.values()) == {"/a"}
-        manager.delete("x", 0)
+        manager.delete(manager.logs["x", 0])
         assert mover.box.log(topic="x").path == "/b/x-0", "a folder is remembered once"
         long = "l" * 220
         mover.partitions[long, 0] = Partition(
@@ -324,7 +324,7 @@ def test_another_target_ends_the_first_move_and_deletion_ends_both() -> None:
         assert not futures
         await mover.move("/b")
         assert list(futures) == [KEY]
-        mover.box.manager.delete(*KEY)
+        mover.box.manager.delete(mover.box.manager.logs[KEY])
         assert not futures
         kept = [n for p in ("/a", "/b") for n in mover.box.files.names(p) if n.startswith("t-0")]
         assert kept and all(name.endswith("-delete") for name in kept)

@@ -370,3 +370,47 @@ def test_nobody_begins_to_lead_on_a_disk_that_failed_meanwhile(tmp_path: Path) -
         assert not broker.replicas.lookup("a", 0).is_leader
 
     play(tmp_path, story)
+
+
+@pytest.mark.parametrize("asked", ["the new one leads", "the old one is deleted"])
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+def test_a_folder_back_with_a_deleted_topics_log_of_that_name(
+    tmp_path: Path, asked: str, first: str, second: str
+) -> None:
+    """Whatever is first in log.dirs: the id that the controller names tells which log is meant."""
+
+    async def old(broker: SoloBroker) -> None:
+        tell(broker, state(leader_epoch=6))
+        fill(broker)
+
+    async def new(broker: SoloBroker) -> None:
+        tell(broker, anew())
+        fill(broker)
+        fill(broker)
+
+    async def both(broker: SoloBroker) -> None:
+        if asked == "the old one is deleted":
+            assert codes(stop(broker, delete=True)) == [ErrorCode.NONE]
+            assert [path.name[-7:] for path in (tmp_path / "a").glob("a-0*")] == ["-delete"]
+        again = anew(leader_epoch=2, partition_epoch=3, is_new=False)
+        assert codes(tell(broker, again)) == [ErrorCode.NONE]
+        leader = broker.replicas.lookup("a", 0)
+        assert leader.is_leader and leader.log.log_end_offset == 2
+        assert leader.topic_id == B
+
+    async def days() -> None:
+        for folders, story in (
+            (f"{tmp_path}/a", old),
+            (f"{tmp_path}/b", new),
+            (f"{tmp_path}/{first},{tmp_path}/{second}", both),
+        ):
+            async with SoloBroker(tmp_path, log_dirs=folders) as broker:
+                await story(broker)
+
+    asyncio.run(days())
+
+
+def anew(**more: Any) -> PartitionState:
+    """Of topic B, which has the name that A had."""
+    values = {"leader_id": 1, "leader_epoch": 1, "partition_epoch": 1, "is_new": True, **more}
+    return PartitionState(topic="a", topic_id=B, partition=0, isr=(1, 2), replicas=(1, 2), **values)

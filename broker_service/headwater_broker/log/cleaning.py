@@ -155,7 +155,8 @@ class _Work:
         job = self._job
         latest = LatestOffsets(job.map_bytes_max)
         latest.end = job.first_dirty
-        transactions = Transactions(self._aborted)
+        # Markers below are not read: what they ended would seem to go on for ever.
+        transactions = Transactions(a for a in self._aborted if a.last_offset >= job.first_dirty)
         for base in job.bases:
             if self._ends[base] <= job.first_dirty:
                 continue

@@ -244,3 +244,32 @@ def test_transactions_are_told_apart_by_producer_and_offset() -> None:
     assert seen.end(header(40, 1, control=True), False) == (True, None)
     assert seen.end(header(41, 2, control=True), True) == (False, None)
     assert seen.end(header(42, 2, control=True), True) == (True, None)
+
+
+def test_a_transaction_that_was_aborted_before_the_dirty_part_ended_there() -> None:
+    """Else what its producer commits later hides nothing: a deleted key came back when its
+    tombstone went."""
+    box = Box()
+    log = compacted_log(box)
+    now_ms = box.clock.now_ms()
+
+    def in_transaction(pairs: list[Pair], sequence: int, *, commit: bool) -> None:
+        view = records_batch(pairs, now_ms, producer=(1, 0, sequence), transactional=True)
+        log.append_as_leader(view, 0, now_ms, origin=AppendOrigin.COORDINATOR)
+        end_transaction(log, 1, 0, commit=commit)
+
+    log.append_as_leader(records_batch([(b"a", b"old")], now_ms), 0, now_ms)
+    in_transaction([(b"b", b"never")], 0, commit=False)
+    log.roll(now_ms)
+    compact(box)
+    assert log.first_dirty_offset == 3
+    in_transaction([(b"a", None)], 1, commit=True)
+    log.roll(now_ms)
+    compact(box)
+    assert [(r.offset, r.key, r.value) for r in visible(log)] == [(3, b"a", None)]
+    for _ in range(2):
+        box.clock.advance(2000)
+        fill(log, 3, 2)
+        log.roll(now_ms)
+        compact(box)
+    assert b"a" not in latest(visible(log))

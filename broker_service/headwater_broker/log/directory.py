@@ -18,13 +18,16 @@ from headwater_broker.log.checkpoints import (
     LOCK,
     LOG_STARTS,
     META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINTS,
     CheckpointError,
     Offsets,
     check_version,
     decode_offsets,
+    decode_partition_metadata,
     decode_properties,
     decode_uuid,
+    encode_offsets,
     encode_properties,
     encode_uuid,
 )
@@ -48,8 +51,8 @@ def is_disk_fault(path: str, error: OSError) -> bool:
 def parse_folder_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of `<topic>-<partition>`, split at the last dash; None for others."""
     topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isdigit():
-        return None
+    if not dash or not topic or not number.isdecimal() or str(int(number)) != number:
+        return None  # such as t-00, which somebody made: the log t-0 is not there
     return topic, int(number)
 
 
@@ -70,6 +73,10 @@ class DataDirectory:
         self.high_watermarks: Offsets = {}
         self.log_starts: Offsets = {}
         self.first_dirty: Offsets = {}
+        self.has_forgotten = False
+        """A checkpoint file still tells of a log that `forget` was called for."""
+        self._on_disk: dict[str, Offsets] = {}
+        """What the checkpoint files hold."""
         self._lock: object | None = None
         try:
             self._take(broker_id, cluster_id, entropy)
@@ -132,14 +139,16 @@ class DataDirectory:
         self.clean_epoch = int(mark.get("brokerEpoch", NO_BROKER_EPOCH))
 
     def _read_offsets(self, name: str) -> Offsets:
+        path, found = f"{self.path}/{name}", Offsets()
         try:
-            path = f"{self.path}/{name}"
-            return decode_offsets(self._files.read(path), path)
+            found = decode_offsets(self._files.read(path), path)
         except FileNotFoundError:
-            return {}
+            pass
         except CheckpointError as e:
             logger.warning("%s/%s is ignored: %s", self.path, name, e)
-            return {}
+            return found
+        self._on_disk[name] = dict(found)
+        return found
 
     def folder_names(self) -> list[str]:
         """Names in this folder."""
@@ -152,6 +161,7 @@ class DataDirectory:
 
     def forget(self, key: tuple[str, int]) -> None:
         """A log is gone, or begins anew: its checkpointed offsets mean nothing."""
+        self.has_forgotten |= any(key in offsets for offsets in self._on_disk.values())
         for offsets in (
             self.recovery_points,
             self.high_watermarks,
@@ -160,18 +170,30 @@ class DataDirectory:
         ):
             offsets.pop(key, None)
 
-    def remember(self, name: str, offsets: Offsets) -> bool:
-        """Keep what a checkpoint file is about to hold; False when it holds that already."""
+    def tells_start(self, key: tuple[str, int]) -> bool:
+        """Would a start begin the log of that name at an offset that an older one of it left?"""
+        return key in self._on_disk.get(LOG_STARTS, {}) and key not in self.log_starts
+
+    def checkpoint(self, name: str, offsets: Offsets) -> None:
+        """Keep these, and write the file unless it holds them already. May raise OSError."""
         attribute = {
             RECOVERY_POINTS: "recovery_points",
             HIGH_WATERMARKS: "high_watermarks",
             LOG_STARTS: "log_starts",
             CLEANER_OFFSETS: "first_dirty",
         }[name]
-        if getattr(self, attribute) == offsets:
-            return False
         setattr(self, attribute, offsets)
-        return True
+        if self._on_disk.get(name) != offsets:
+            self._files.write_atomic(f"{self.path}/{name}", encode_offsets(offsets))
+            self._on_disk[name] = dict(offsets)
+
+    def topic_id(self, name: str) -> UUID:
+        """Of the log in this folder. Raises CheckpointError when it does not tell."""
+        path = f"{self.path}/{name}/{PARTITION_METADATA}"
+        try:
+            return decode_partition_metadata(self._files.read(path), path)
+        except FileNotFoundError:
+            raise CheckpointError(f"it has no {PARTITION_METADATA}") from None
 
     def close(self, mark: bytes) -> None:
         """Write the clean-shutdown mark and give up the lock; offline folders get no mark."""

@@ -254,6 +254,12 @@ class FutureLogs:
         if future is not None:
             self._discard(future)
 
+    def drop_of(self, log: PartitionLog) -> None:
+        """Give up the copy of this log, if one is under way."""
+        future = self.logs.get((log.topic, log.partition))
+        if future is not None and future.topic_id == log.topic_id:
+            self.drop((log.topic, log.partition))
+
     def put_in_place(self, key: Key) -> PartitionLog:
         """The future log becomes the current one; the caller has seen that it holds the same, and
         that nothing of it waits to be written elsewhere. Raises KAFKA_STORAGE_ERROR.

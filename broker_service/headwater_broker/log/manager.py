@@ -20,12 +20,9 @@ from headwater_broker.log.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
-    PARTITION_METADATA,
     RECOVERY_POINTS,
     CheckpointError,
     Offsets,
-    decode_partition_metadata,
-    encode_offsets,
     encode_partition_metadata,
 )
 from headwater_broker.log.config import LogConfig, LogConfigs
@@ -183,7 +180,7 @@ class LogManager:
 
     def _load_futures(self, directory: DataDirectory, names: list[str]) -> None:
         for name in names:
-            parsed, topic_id = parse_future_name(name), self._identity(directory.path, name)
+            parsed, topic_id = parse_future_name(name), self._identity(directory, name)
             if parsed is None or topic_id is None or parsed[0] not in self.logs:
                 continue  # its log's folder has just failed
             request = self._future_request(directory, parsed[0], f"{directory.path}/{name}")
@@ -198,16 +195,13 @@ class LogManager:
                     continue
             self.futures.take_up(parsed[0], future)
 
-    def _identity(self, folder: str, name: str) -> UUID | None:
+    def _identity(self, directory: DataDirectory, name: str) -> UUID | None:
         """The topic id of a log's folder; one that does not tell is set aside."""
         try:
-            path = f"{folder}/{name}/{PARTITION_METADATA}"
-            return decode_partition_metadata(self._files.read(path), path)
-        except FileNotFoundError:
-            self._set_aside(folder, name, "it has no partition.metadata")
+            return directory.topic_id(name)
         except CheckpointError as e:
-            self._set_aside(folder, name, str(e))
-        return None
+            self._set_aside(directory.path, name, str(e))
+            return None
 
     def _load_directory(
         self, directory: DataDirectory, topic_config: Callable[[str], Mapping[str, str]]
@@ -218,7 +212,7 @@ class LogManager:
                 self._files.remove(f"{directory.path}/{name}")
             if key is None:
                 continue
-            topic_id = self._identity(directory.path, name)
+            topic_id = self._identity(directory, name)
             if topic_id is None:
                 continue
             config = self.log_config(topic_config(key[0]))
@@ -315,9 +309,7 @@ class LogManager:
         """
         key = (topic, partition)
         for other in self._twins.settle(key, topic_id):
-            copy = self.futures.logs.get(key)
-            if copy is not None and copy.topic_id == other.topic_id:
-                self.futures.drop(key)
+            self.futures.drop_of(other)
             self._set_log_aside(other, f"topic id {other.topic_id}, wanted {topic_id}")
         log = self.logs.get(key)
         if log is not None:
@@ -333,6 +325,8 @@ class LogManager:
             self._online(), (log.path for log in self.logs.values())
         )
         directory.forget(key)
+        if directory.tells_start(key):
+            self.checkpoint_log_starts()
         metadata = encode_partition_metadata(topic_id)
         request = self._request(directory, key, config, f"{directory.path}/{topic}-{partition}")
         return Creation(self._files, directory, key, topic_id, metadata, request)
@@ -367,8 +361,7 @@ class LogManager:
         self._disposals.add(Disposal((target,), files, log.config.file_delete_delay_ms))
 
     def _drop(self, log: PartitionLog) -> None:
-        if self.logs.get((log.topic, log.partition)) is log:
-            self.futures.drop((log.topic, log.partition))
+        self.futures.drop_of(log)
         self._twins.remove(log)
         log.delete()
         self._directory_of(log).forget((log.topic, log.partition))
@@ -405,7 +398,8 @@ class LogManager:
 
     def look_after_files(self) -> None:
         """Each second, whatever the intervals that an operator may set: act on disk errors that
-        offloaded jobs met, write recovery points that a truncation has lowered, unlink what is due.
+        offloaded jobs met, write recovery points that a truncation has lowered, have checkpoints
+        forget logs that are gone, unlink what is due.
 
         After a truncation, what is appended in the place of what was cut is not durable, and must
         be checked after a crash.
@@ -415,6 +409,8 @@ class LogManager:
         if self._is_truncated:
             self._is_truncated = False
             self.checkpoint_recovery_points()
+        if any(directory.has_forgotten for directory in self._online()):
+            self.checkpoint_all()
         self.remove_due_files()
 
     def _note_truncation(self) -> None:
@@ -423,6 +419,15 @@ class LogManager:
     def remove_due_files(self) -> None:
         """Unlink, off the loop, what was renamed long enough ago."""
         self._disposals.remove_due()
+
+    def checkpoint_all(self) -> None:
+        """Write all four; none tells afterwards of logs that are gone."""
+        for directory in self._online():
+            directory.has_forgotten = False
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_starts()
+        self.checkpoint_high_watermarks()
+        self.checkpoint_cleaned()
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery-point-offset-checkpoint per folder."""
@@ -457,8 +462,7 @@ class LogManager:
                 if offset is not None and log.directory_id == directory.directory_id:
                     offsets[log.topic, log.partition] = offset
             try:
-                if directory.remember(name, offsets):
-                    self._files.write_atomic(f"{directory.path}/{name}", encode_offsets(offsets))
+                directory.checkpoint(name, offsets)
             except OSError as e:
                 self._failed(directory.path + "/", e)
 
@@ -471,11 +475,8 @@ class LogManager:
                 log.close()
             except (OSError, KafkaError) as e:
                 logger.error("%s: not closed cleanly: %s", log.path, e)
-                self._failed(log.path, e if isinstance(e, OSError) else OSError(str(e)))
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_starts()
-        self.checkpoint_high_watermarks()
-        self.checkpoint_cleaned()
+                self._failed(log.path, OSError(str(e)))  # whatever it was: no mark there
+        self.checkpoint_all()
         self._disposals.remove_arrived()
         mark = json.dumps({"version": MARK_VERSION, "brokerEpoch": broker_epoch}).encode()
         for directory in self._directories:

@@ -11,6 +11,7 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import iter_headers
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.producers import Producers
 from unit.log.harness import TOPIC_ID, Box, batch
 
 HUGE = 1 << 30
@@ -278,3 +279,34 @@ def test_too_many_open_files_are_no_fault_of_the_disk(monkeypatch: pytest.Monkey
     log.append_as_leader(batch(), 0, 2000)
     assert everything(log) == [0, 1]
     assert everything(box.log(topic="another")) == []
+
+
+def test_a_log_that_lack_of_descriptors_keeps_from_closing_costs_its_folder_the_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of it was synced: after a loss of power the mark would have its tail trusted."""
+    box = Box(dirs=("/a", "/b"))
+    logs = [box.log(topic=name) for name in ("t", "u")]
+    for log in logs:
+        log.append_as_leader(batch(producer_id=1, epoch=0, sequence=0), 0, 2000)
+
+    def none_left(offset: int, producers: Producers) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(logs[0].snapshots, "write", none_left)
+    box.manager.close(5)
+    held, other = (log.path.rpartition("/")[0] for log in logs)
+    assert ".kafka_cleanshutdown" not in box.files.names(held)
+    assert ".kafka_cleanshutdown" in box.files.names(other)
+
+
+@pytest.mark.parametrize("name", ["t-00", "t-1-", "t-²", "-3"])
+def test_folders_that_are_no_logs_are_left_alone(name: str) -> None:
+    box = Box()
+    box.log().append_as_leader(batch(), 0, 2000)
+    metadata = box.files.read("/d/t-0/partition.metadata")
+    box.files.write_atomic(f"/d/{name}/partition.metadata", metadata)
+    log = box.restart()
+    assert log.path == "/d/t-0" and log.log_end_offset == 1
+    assert list(box.manager.logs) == [("t", 0)]
+    assert {"t-0", name} <= set(box.files.names("/d"))

@@ -77,10 +77,17 @@ class Twins:
 
 def knows_more(one: PartitionLog, other: PartitionLog) -> bool:
     """True when `one` is to be kept."""
+    if _is_empty(one) or _is_empty(other):
+        # No record tells of an epoch, as all may have been deleted: what lies below a log's start
+        # was committed, and its offsets must not be given out again.
+        return one.log_end_offset > other.log_end_offset
     return _last_written(one) > _last_written(other)
+
+
+def _is_empty(log: PartitionLog) -> bool:
+    return log.local_log_start_offset == log.log_end_offset
 
 
 def _last_written(log: PartitionLog) -> tuple[int, int]:
     """(leader epoch of the last record, log end offset)."""
-    end = log.log_end_offset
-    return log.epochs.epoch_for_offset(end - 1) if end > 0 else -1, end
+    return log.epochs.epoch_for_offset(log.log_end_offset - 1), log.log_end_offset

@@ -70,6 +70,30 @@ def test_the_copy_with_the_later_epoch_then_the_higher_end_is_kept(
     assert aside.endswith("-stray"), "kept for whoever wants to look"
 
 
+@pytest.mark.parametrize("how", ["DeleteRecords", "retention"])
+@pytest.mark.parametrize("dirs", [("/a", "/b"), ("/b", "/a")])
+def test_a_copy_whose_records_were_all_deleted_is_kept_for_its_end(
+    dirs: tuple[str, str], how: str
+) -> None:
+    """Consumers have committed what lies below: its offsets are not given out again."""
+    box = Box(dirs=dirs)
+    log = box.log()
+    log.append_as_leader(batch(5), 3, 2000)
+    away(box, log.path.rpartition("/")[0])
+    path = made_anew(box)
+    log = box.log(retention_ms="1000")
+    log.append_as_leader(batch(9), 5, 2000)
+    if how == "DeleteRecords":
+        log.delete_records_before(9)
+    else:
+        assert log.retain(1_000_000) == 1
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    away(box, None)
+    found = box.manager.get("t", 0)
+    assert found is not None
+    assert (found.path, found.log_end_offset) == (path, 9)
+
+
 OLD_ID, NEW_ID = TOPIC_ID, UUID(int=8)
 
 

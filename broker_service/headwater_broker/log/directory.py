@@ -156,7 +156,12 @@ class DataDirectory:
 
     def forget_clean_stop(self) -> None:
         """Remove the mark: from now on a stop is unclean unless `close` says otherwise."""
-        self._files.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+        mark = f"{self.path}/{CLEAN_SHUTDOWN}"
+        try:  # a power failure may undo a removal alone: the next start would be taken for clean
+            self._files.rename(mark, f"{mark}.tmp")
+        except FileNotFoundError:
+            pass
+        self._files.remove(f"{mark}.tmp")
         self.is_clean = False
 
     def forget(self, key: tuple[str, int]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from headwater import system_files
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import iter_headers
+from headwater.system_files import SystemFiles
 from headwater.testing.memory_files import MemoryFile
+from headwater_broker.log.checkpoints import CLEAN_SHUTDOWN
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.producers import Producers
 from unit.log.harness import TOPIC_ID, Box, batch
@@ -310,3 +314,25 @@ def test_folders_that_are_no_logs_are_left_alone(name: str) -> None:
     assert log.path == "/d/t-0" and log.log_end_offset == 1
     assert list(box.manager.logs) == [("t", 0)]
     assert {"t-0", name} <= set(box.files.names("/d"))
+
+
+def test_that_the_clean_mark_is_used_up_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure must not bring it back: records that were not synced would be trusted."""
+    box = Box(dirs=(str(tmp_path),))
+    box.files = SystemFiles()  # type: ignore[assignment]
+    box.open_manager()
+    box.log().append_as_leader(batch(), 0, 2000)
+    box.manager.close(5)
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+    names_when_synced: list[set[str]] = []
+
+    def sync(folder: str) -> None:
+        if folder == str(tmp_path):
+            names_when_synced.append({path.name for path in tmp_path.iterdir()})
+
+    monkeypatch.setattr(system_files, "_sync_folder", sync)
+    box.open_manager()
+    assert names_when_synced and CLEAN_SHUTDOWN not in names_when_synced[-1]
+    assert not list(tmp_path.glob(f"{CLEAN_SHUTDOWN}*"))

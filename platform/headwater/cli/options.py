@@ -50,6 +50,8 @@ def bootstrap_options(function: F) -> F:
 
 def bootstrap_servers(given: str | None, directory: str) -> str:
     """The option, else the environment, else the cluster file. Raises UsageError."""
+    if given is not None and not given.strip():  # as of "$UNSET": not to be any other cluster
+        raise UsageError("--bootstrap-server is empty: give HOST:PORT,..., or leave it out")
     found = given or os.environ.get(BOOTSTRAP_VARIABLE)
     if found:
         return found

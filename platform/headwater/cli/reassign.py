@@ -37,7 +37,7 @@ from headwater.client.plans import (
 )
 from headwater.client.throttles import throttles
 from headwater.client.values import TopicPartition
-from headwater.errors import EXIT_FAILED, HeadwaterError, UsageError
+from headwater.errors import EXIT_FAILED, HeadwaterError, KafkaError, UsageError
 from headwater.system import SystemEntropy
 
 
@@ -122,12 +122,18 @@ def execute(
             names = ", ".join(map(name_of, moving))
             raise HeadwaterError(f"moves are under way ({names}): wait, or give --additional")
         slowed = throttles(plan, before, folders, rate=throttle, folders_rate=folders_rate)
-        apply_throttles(admin, slowed)
+        try:
+            apply_throttles(admin, slowed)
+        except KafkaError:
+            remove_throttles(admin, plan)  # of brokers that were reached before
+            raise
         move_folders(admin, folders)  # replicas to come are made there
         outcomes = admin.alter_partition_reassignments(
             {tp: list(replicas) for tp, replicas in plan.items()},
             allow_replication_factor_change=not disallow_replication_factor_change,
         )
+        if (throttle or folders_rate) and all(outcomes.values()):
+            remove_throttles(admin, plan)  # nothing moves: there is nothing to slow
         if not as_json:
             click.echo(f"Current partition replica assignment\n{json.dumps(plan_document(before))}")
             click.echo("\nSave this: executed, it is the way back.")

@@ -29,8 +29,8 @@ def topics() -> None:
 
 @topics.command("create")
 @click.argument("name")
-@click.option("--partitions", type=int, default=DEFAULT, metavar="N")
-@click.option("--replication-factor", type=int, default=DEFAULT, metavar="N")
+@click.option("--partitions", type=int, metavar="N")
+@click.option("--replication-factor", type=int, metavar="N")
 @click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition.")
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
 @click.option("--validate-only", is_flag=True, help="Only say whether it could be done.")
@@ -39,8 +39,8 @@ def topics() -> None:
 @json_option
 def create(
     name: str,
-    partitions: int,
-    replication_factor: int,
+    partitions: int | None,
+    replication_factor: int | None,
     replica_assignment: str | None,
     settings: tuple[str, ...],
     validate_only: bool,
@@ -54,7 +54,7 @@ def create(
     _check_count("--replication-factor", replication_factor, INT16_MAX)
     assignments = None
     if replica_assignment is not None:
-        if (partitions, replication_factor) != (DEFAULT, DEFAULT):
+        if (partitions, replication_factor) != (None, None):
             raise UsageError(
                 "--replica-assignment says how many partitions and replicas: drop those"
             )
@@ -62,7 +62,8 @@ def create(
         assignments = dict(enumerate(rows))
     configs = parse_settings(settings, "--config")
     created = True
-    new = NewTopic(name, partitions, replication_factor, configs, assignments)
+    count, factor = (DEFAULT if n is None else n for n in (partitions, replication_factor))
+    new = NewTopic(name, count, factor, configs, assignments)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         try:
             admin.create_topics([new], validate_only=validate_only)
@@ -82,9 +83,9 @@ def create(
     return 0
 
 
-def _check_count(option: str, value: int, most: int) -> None:
+def _check_count(option: str, value: int | None, most: int) -> None:
     """What the wire can carry. Raises UsageError."""
-    if value != DEFAULT and not 1 <= value <= most:
+    if value is not None and not 1 <= value <= most:
         raise UsageError(f"{option} {value}: give 1 or more, up to {most}")
 
 

@@ -70,8 +70,13 @@ def test_good_ones_pass() -> None:
     ],
 )
 def test_groups_say_what_is_missing(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("HEADWATER_BOOTSTRAP_SERVERS", raising=False)
     given = [a.format(folder=tmp_path) for a in arguments]
     assert run_command(groups, given) == 2
     assert words in capsys.readouterr().err
@@ -86,6 +91,8 @@ BEYOND = "99999999999999999999"
         (topics, ["create", "t", "--partitions", BEYOND], "--partitions 9999"),
         (topics, ["create", "t", "--partitions", "2147483648"], "--partitions 2147483648"),
         (topics, ["create", "t", "--replication-factor", "32768"], "--replication-factor 32768"),
+        (topics, ["create", "t", "--partitions", "-1"], "--partitions -1: give 1 or more"),
+        (topics, ["create", "t", "--replication-factor", "-1"], "--replication-factor -1: give"),
         (topics, ["alter", "t", "--partitions", "2147483648"], "'--partitions': 2147483648"),
         (topics, ["alter", "t", "--partitions", "-5"], "'--partitions': -5"),
         (groups, ["list", "--state", "nope"], "--state 'nope' is no state"),

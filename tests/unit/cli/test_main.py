@@ -103,6 +103,8 @@ def test_bootstrap_servers_come_from_option_environment_or_folder(
     monkeypatch.setenv("HEADWATER_BOOTSTRAP_SERVERS", "b:1")
     assert bootstrap_servers("a:1", str(tmp_path)) == "a:1"
     assert bootstrap_servers(None, str(tmp_path)) == "b:1"
+    with pytest.raises(UsageError, match="--bootstrap-server is empty"):
+        bootstrap_servers("", str(tmp_path))
     monkeypatch.delenv("HEADWATER_BOOTSTRAP_SERVERS")
     with pytest.raises(UsageError, match="headwater up"):
         bootstrap_servers(None, str(tmp_path))

@@ -60,6 +60,22 @@ def test_a_cancelled_move_takes_its_throttles_along(c: ServedCluster, tmp_path: 
     assert verified["partitions"][0]["status"] == "failed"
 
 
+@pytest.mark.parametrize("replicas", [(1, 9), ()])
+def test_a_plan_that_is_refused_leaves_no_throttle(
+    c: ServedCluster, tmp_path: Path, replicas: tuple[int, ...]
+) -> None:
+    """One of a broker that nobody knows, one of no replicas: both had throttled brokers that ran,
+    and the refusal did not say so."""
+    topic = f"refused-{len(replicas)}"
+    run(c, "topics", "create", topic, "--replica-assignment", "0:1")
+    run(c, "reassign", "execute", plan_of(tmp_path, topic, *replicas), "--throttle", "7", code=1)
+    assert throttled(c, topic) == ["", ""]
+    with Admin(c.bootstrap) as admin:
+        told_by = [admin.describe_configs("broker", str(id_)) for id_ in (0, 1)]
+    sides = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+    assert [found[side].is_default for found in told_by for side in sides] == [True] * 4
+
+
 def gauge(broker: Any, name: str) -> float:
     """What a broker's metrics tell."""
     collector = BrokerCollector(lambda: broker.services, cast(LagProbe, None))

@@ -65,6 +65,7 @@ def part(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
         partitions=(*alike, *along.partitions),
         broker_configs=along.broker_configs,
         client_quotas=along.client_quotas,
+        sequence=request.sequence,
     )
 
 

@@ -19,6 +19,7 @@ from headwater.wire.control import (
     UpdateMetadataReply,
     UpdateMetadataRequest,
 )
+from headwater.wire.control_order import ControllerOrder
 
 NO_CONTROLLER = -1
 
@@ -53,7 +54,6 @@ class ClusterView:
     def __init__(self, cluster_id: str, broker_epoch: Callable[[], int]) -> None:
         self.cluster_id = cluster_id
         self.controller_id = NO_CONTROLLER
-        self.controller_epoch = -1
         self.brokers: Mapping[int, LiveBroker] = {}
         self.topics: Mapping[str, TopicView] = {}
         self.topic_by_id: Mapping[UUID, TopicView] = {}
@@ -64,6 +64,12 @@ class ClusterView:
         self.is_complete = False
         self.on_change: list[Callable[[ViewChange], None]] = []
         self._broker_epoch = broker_epoch
+        self._order = ControllerOrder()
+
+    @property
+    def controller_epoch(self) -> int:
+        """Of the controller that told this; -1: none has."""
+        return self._order.controller_epoch
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The partition's state, or None when topic or partition is unknown here."""
@@ -85,17 +91,18 @@ class ClusterView:
         return UpdateMetadataReply(error_code=self.apply(request))
 
     def apply(self, request: UpdateMetadataRequest) -> ErrorCode:
-        """Take the controller's word, unless it is of a deposed controller or a past life of ours.
+        """Take the controller's word, unless it is of a deposed controller or a past life of ours,
+        or comes after what was said later.
 
         A request for an older broker epoch was meant for the previous registration (KIP-380).
         """
-        if request.controller_epoch < self.controller_epoch:
+        if self._order.is_old(request.controller_epoch, request.sequence):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if request.broker_epoch < self._broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
         if request.cluster_id != self.cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
-        self.controller_epoch = request.controller_epoch
+        self._order.take(request.controller_epoch, request.sequence)
         self.controller_id = request.controller_id
         self.brokers = {b.broker_id: b for b in request.brokers}
         if request.broker_configs is not None:

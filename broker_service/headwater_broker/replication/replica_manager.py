@@ -23,6 +23,7 @@ from headwater.wire.control import (
     StopReplicaRequest,
     TopicState,
 )
+from headwater.wire.control_order import ControllerOrder
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.creation import Creation
 from headwater_broker.log.manager import LogManager
@@ -59,7 +60,6 @@ class ReplicaManager:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.topic_ids: dict[bytes, str] = {}
-        self.controller_epoch = -1
         self.on_hw: Notify | None = None
         """Given to every partition, as are the next two: the purgatories' wake-ups."""
         self.on_append: Notify | None = None
@@ -81,6 +81,7 @@ class ReplicaManager:
         )
         self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker, self.quotas.follower)
         self._in_order = asyncio.Lock()
+        self._order = ControllerOrder()
         self._taking = OrderedSet[asyncio.Task[LeaderAndIsrReply]]()
 
     # -- looking up
@@ -139,7 +140,7 @@ class ReplicaManager:
         """Partition by partition: gives jobs for the disk, to be done before it goes on, and None
         where the loop may have a turn. What was applied is followed and told even when this ends
         between two partitions: the controller sends the rest again."""
-        refused = self._fence(request.controller_epoch, request.broker_epoch)
+        refused = self._fence(request)
         if refused is not ErrorCode.NONE:
             return LeaderAndIsrReply(error_code=refused)
         self._live.update((broker.broker_id, broker) for broker in request.live_leaders)
@@ -170,7 +171,7 @@ class ReplicaManager:
         """Stop hosting; with `delete`, remove the log too (also one not hosted: the topic was
         deleted while this broker was away).
         """
-        refused = self._fence(request.controller_epoch, request.broker_epoch)
+        refused = self._fence(request)
         if refused is not ErrorCode.NONE:
             return StopReplicaReply(error_code=refused)
         changed: list[Partition] = []
@@ -233,7 +234,7 @@ class ReplicaManager:
     def describe_fetching(self) -> dict[str, Any]:
         """For the status page, beside the partitions' own rows (`describe_partition`)."""
         return {
-            "controller_epoch": self.controller_epoch,
+            "controller_epoch": self._order.controller_epoch,
             "fetchers": self._fetchers.describe(),
         }
 
@@ -261,15 +262,15 @@ class ReplicaManager:
 
     # -- one partition
 
-    def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        if controller_epoch < self.controller_epoch:
+    def _fence(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> ErrorCode:
+        if self._order.is_old(request.controller_epoch, request.sequence):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         own = self._ports.broker_epoch()
-        if broker_epoch > -1 and (own == -1 or broker_epoch < own):
+        if request.broker_epoch > -1 and (own == -1 or request.broker_epoch < own):
             # Not registered yet: the registration it means is of our last life, which the store has
             # not given up. What that life held may be gone with its power.
             return ErrorCode.STALE_BROKER_EPOCH
-        self.controller_epoch = controller_epoch
+        self._order.take(request.controller_epoch, request.sequence)
         return ErrorCode.NONE
 
     def _take_configs(self, topic: TopicState) -> None:

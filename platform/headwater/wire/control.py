@@ -2,9 +2,9 @@
 
 A field that old brokers may miss is added with a tag (they skip it). Any other change raises
 `FORMAT_VERSION`, which leads every payload: a receiver refuses what is newer than it knows, and
-the sender repeats it in the older format. Every controller request is fenced by controller epoch
-and broker epoch; every partition state by leader epoch, partition epoch (the state znode's version)
-and topic id.
+the sender repeats it in the older format. Every controller request is fenced by controller epoch,
+broker epoch and its `sequence`; every partition state by leader epoch, partition epoch (the state
+znode's version) and topic id.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from uuid import UUID
 from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 FORMAT_VERSION = 0
+NOT_NUMBERED = 0
+"""The `sequence` of a controller of a release that does not number its requests."""
 METADATA_NOT_TAKEN = -1
 """No metadata came with the LeaderAndIsr, or its broker is of a release that skips it."""
 
@@ -139,6 +141,9 @@ class LeaderAndIsrRequest(Control):
         MetadataPart, nullable="0+", default=None, tag=0, tagged="0+"
     )
     """To be applied after the replicas; a broker that does not know it says nothing of it."""
+    sequence: int = wire("int64", default=NOT_NUMBERED, tag=1, tagged="0+")
+    """Rises with each request of a controller's term, repeated ones too: a request that its sender
+    gave up may come after what was decided later."""
 
 
 @wire_schema
@@ -170,6 +175,8 @@ class StopReplicaRequest(Control):
     controller_epoch: int = wire("int32")
     broker_epoch: int = wire("int64")
     partitions: tuple[StopReplicaPartition, ...] = wire(StopReplicaPartition, array=True)
+    sequence: int = wire("int64", default=NOT_NUMBERED, tag=0, tagged="0+")
+    """As in LeaderAndIsr."""
 
 
 @wire_schema
@@ -200,6 +207,8 @@ class UpdateMetadataRequest(Control):
         BrokerConfigs, array=True, nullable="0+", default=None, tag=0, tagged="0+"
     )
     """All client quotas by entity path (`users/U/clients/C`, `ips/A`); null: as they were."""
+    sequence: int = wire("int64", default=NOT_NUMBERED, tag=1, tagged="0+")
+    """As in LeaderAndIsr."""
 
 
 @wire_schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -17,6 +17,9 @@ from headwater.wire.control import (
     LiveBroker,
     PartitionError,
     PartitionState,
+    StopReplicaPartition,
+    StopReplicaReply,
+    StopReplicaRequest,
     TopicState,
     UpdateMetadataReply,
     UpdateMetadataRequest,
@@ -75,6 +78,7 @@ def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, .
         partitions=replicas,
         live_leaders=(BROKER,),
         metadata=along,
+        sequence=3,
     )
     return part(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
 
@@ -91,6 +95,7 @@ def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
         brokers=(BROKER,),
         topics=(TOPIC,),
         partitions=metadata,
+        sequence=3,
     )
 
 
@@ -128,6 +133,8 @@ class Broker:
         self.asked.append(request)
         if isinstance(request, UpdateMetadataRequest):
             return UpdateMetadataReply()
+        if isinstance(request, StopReplicaRequest):
+            return StopReplicaReply()
         code, self.refused = self.refused, ErrorCode.NONE
         rows = tuple(
             PartitionError(topic_id=s.topic_id, partition=s.partition, error_code=code)
@@ -199,3 +206,22 @@ def test_metadata_refused_as_stale_is_not_taken_as_told(code: ErrorCode) -> None
         return told
 
     assert not asyncio.run(run())
+
+
+def test_requests_of_a_term_are_numbered_whoever_is_told_and_however_often() -> None:
+    """Also a broker that registers anew in between: its process has seen the numbers before."""
+    office = Office(0, 5, "c")
+    stop = StopReplicaPartition(topic="t", topic_id=T, partition=9, leader_epoch=-1, delete=True)
+
+    async def run() -> list[int]:
+        sequences = []
+        for refused in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE):
+            broker = Broker(along=METADATA_NOT_TAKEN, refused=refused)
+            channel = BrokerChannel(office, BROKER, broker, lambda: (BROKER,), lambda _event: None)
+            channel.push(replace(UPDATE, stops=(stop,)))
+            await channel.delivered()
+            await channel.close()
+            sequences += [cast(Any, request).sequence for request in broker.asked]
+        return sequences
+
+    assert asyncio.run(run()) == [1, 2, 3, 4, 5, 6, 7]

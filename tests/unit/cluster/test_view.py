@@ -72,6 +72,20 @@ def test_whose_word_counts(view: ClusterView, told: dict[str, Any], answer: Erro
     assert view.controller_epoch == (told.get("controller_epoch", 5) if is_taken else 5)
 
 
+def test_what_was_overtaken_counts_no_more(view: ClusterView) -> None:
+    """A word of the same term that comes after a later one would stay until the next change."""
+    changes: list[ViewChange] = []
+    newer = update(row(0, 2), topics=(topic(a="2"),), brokers=brokers(1, 2, 3), sequence=12)
+    assert view.apply(newer) is ErrorCode.NONE
+    view.on_change.append(changes.append)
+    older = update(row(0, 1), topics=(topic(a="1"),), brokers=brokers(1, 2), sequence=11)
+    assert view.apply(older) is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert changes == []
+    assert leaders(view) == {0: 2, 1: 2}
+    assert (view.topics["t"].configs, sorted(view.brokers)) == ({"a": "2"}, [1, 2, 3])
+    assert view.apply(update(row(0, 1), sequence=1, controller_epoch=6)) is ErrorCode.NONE
+
+
 def test_brokers_are_replaced_and_partitions_are_merged(view: ClusterView) -> None:
     before = view.topics["t"].partitions
     view.apply(update(row(1, 1), row(2, 3), brokers=brokers(3)))

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from uuid import UUID
 
 from headwater.errors import ErrorCode, HeadwaterError
@@ -57,6 +58,8 @@ class Office:
     controller_id: int
     controller_epoch: int
     cluster_id: str
+    sequence: count[int] = field(default_factory=lambda: count(1), compare=False)
+    """Of the term's requests to all brokers: a broker that registers anew is one of them."""
 
 
 @dataclass(slots=True)
@@ -235,6 +238,7 @@ class BrokerChannel:
             topics=tuple(batch.replica_topics.values()),
             live_leaders=self._live(),
             metadata=self._along(batch),
+            sequence=next(self._office.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, LeaderAndIsrReply, CALL_TIMEOUT_MS)
@@ -283,6 +287,7 @@ class BrokerChannel:
             partitions=tuple(batch.metadata.values()),
             broker_configs=batch.broker_configs,
             client_quotas=batch.client_quotas,
+            sequence=next(self._office.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, UpdateMetadataReply, CALL_TIMEOUT_MS)
@@ -296,6 +301,7 @@ class BrokerChannel:
             controller_epoch=self._office.controller_epoch,
             broker_epoch=self.broker.broker_epoch,
             partitions=asked,
+            sequence=next(self._office.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, StopReplicaReply, CALL_TIMEOUT_MS)

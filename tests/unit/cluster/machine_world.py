@@ -141,6 +141,25 @@ class World:
         clean: bool = False,
         min_insync_replicas: int = 1,
     ) -> None:
+        self.returns_at_once(
+            broker_id,
+            wiped=wiped,
+            power_loss=power_loss,
+            clean=clean,
+            min_insync_replicas=min_insync_replicas,
+        )
+        self.settle()
+
+    def returns_at_once(
+        self,
+        broker_id: int,
+        *,
+        wiped: bool = False,
+        power_loss: bool = False,
+        clean: bool = False,
+        min_insync_replicas: int = 1,
+    ) -> None:
+        """As `up`, decided and not yet written."""
         if wiped or broker_id not in self.directories:
             self.directories[broker_id] = self.entropy.uuid()
         if power_loss or broker_id not in self.boots:
@@ -160,7 +179,7 @@ class World:
             min_insync_replicas=min_insync_replicas,
         )
         self.registered[broker_id] = Registered(self.last_broker_epoch, registration)
-        self.handle(BrokersFound(dict(self.registered)))
+        self.machine.handle(BrokersFound(dict(self.registered)))
 
     def down(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:

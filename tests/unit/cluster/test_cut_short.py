@@ -123,6 +123,32 @@ def test_the_next_controller_finishes_what_one_began(
     assert count > 0
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_power_loss_is_not_forgotten_with_the_controller_that_saw_it(
+    world: World, leads: bool
+) -> None:
+    """Back before its old session had ended: what its page cache held is gone, and only the note of
+    its last life tells. With thousands of partitions the round is more than one write."""
+    count = cut = 0
+    while cut <= count:
+        old = tuple((name, NO_ID) for name in world.machine.state.topics)
+        world.ask(lambda token, old=old: DeleteTopics(token, old))
+        replicas = (1, 2) if leads else (2, 1)
+        world.create("t", replicas, replicas, replicas)
+        world.returns_at_once(1, power_loss=True)
+        writes = world.machine.take().writes
+        count = len(writes)
+        fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
+        for group in writes[:cut]:
+            world._run(world.store.multi([fence, *group]))
+        world.fail_over()
+        for partition in world.machine.state.partitions():
+            told = f"{partition.name}: cut after {cut} of {count}"
+            assert (partition.leader, partition.isr) == (2, (2,)), told
+        cut += 1
+    assert count > 3
+
+
 def _is_sound(partition: Partition) -> None:
     assert partition.leader in partition.isr
     assert set(partition.isr) <= set(partition.replicas)

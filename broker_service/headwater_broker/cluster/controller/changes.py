@@ -46,6 +46,7 @@ class Changes:
         self._has_broker_configs = False
         self._has_client_quotas = False
         self._writes: list[tuple[Operation, ...]] = []
+        self._lives: list[tuple[Operation, ...]] = []
         self._replies: list[Reply] = []
         self._late_replies: list[tuple[int, Callable[[], Any]]] = []
 
@@ -236,11 +237,13 @@ class Changes:
             removal.in_store = False
 
     def remember_life(self, broker: Broker) -> None:
-        """Note a broker's present life for the next controller."""
+        """Note a broker's present life for the next controller: after all that its return means for
+        partitions, or a controller that dies in between would leave it as if it had not been away.
+        """
         path = znodes.life_path(broker.broker_id)
         data = broker.life().encode()
         is_stored = broker.broker_id in self._state.stored_lives
-        self._writes.append((Set(path, data) if is_stored else Create(path, data),))
+        self._lives.append((Set(path, data) if is_stored else Create(path, data),))
         self._state.stored_lives.add(broker.broker_id)
 
     def reply(self, reply: Reply) -> None:
@@ -255,6 +258,7 @@ class Changes:
         """The round's Ready. These changes are spent: the next round makes new ones."""
         writes = [*self._writes, *self._assignment_writes()]
         writes += [tuple(self._state_write(p)) for p in self._states.values()]
+        writes += self._lives
         return Ready(
             writes=tuple(writes),
             live=tuple(b.live() for _, b in sorted(self._state.brokers.items())),

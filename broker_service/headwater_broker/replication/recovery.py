@@ -138,7 +138,10 @@ class Recovery:
 
 
 def _still(partition: Partition, leader_epoch: int) -> bool:
-    return partition.leader_epoch == leader_epoch and not partition.is_leader
+    """It follows in that epoch. One that was deleted must not touch its folder any more: by now it
+    may be that of a topic of the same name."""
+    is_hosted = not partition.offline_reason
+    return is_hosted and partition.leader_epoch == leader_epoch and not partition.is_leader
 
 
 def replica_state(partition: Partition, offset: int) -> ReplicaStateReply:

@@ -18,7 +18,7 @@ from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet
 from headwater.ports.control import ControlCalls
-from headwater.ports.metadata_store import Delete, MetadataStore, NoNodeError, Operation
+from headwater.ports.metadata_store import MetadataStore, NoNodeError
 from headwater.wire.control import LiveBroker
 from headwater_broker.cluster import tool_nodes, znodes
 from headwater_broker.cluster.controller import office, quota_nodes, snapshot
@@ -44,7 +44,7 @@ from headwater_broker.cluster.controller.machine import ControllerMachine
 from headwater_broker.cluster.controller.office import Term
 from headwater_broker.cluster.controller.removals import DELETION_DISABLED
 from headwater_broker.cluster.controller.state import ControllerConfig
-from headwater_broker.cluster.controller.writes import DeposedError, write_groups
+from headwater_broker.cluster.controller.writes import DeposedError, remove_notes, write_groups
 from headwater_broker.cluster.disk_notes import decode_log_dir_event
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
@@ -93,7 +93,7 @@ class TermOfOffice:
         self._entropy = entropy
         self._config = config
         self._queue: deque[Event] = deque()
-        self._afterwards: list[Operation] = []
+        self._afterwards: list[str] = []
         self._stale: set[str] = set()
         self._complaints: set[str] = set()
         self._has_ended = False
@@ -232,7 +232,7 @@ class TermOfOffice:
             await self._carry_out(machine.take())
             # A request node goes when what it asked for is durable.
             done, self._afterwards = self._afterwards, []
-            await write_groups(self._store, self.term.fence, [(op,) for op in done])
+            await remove_notes(self._store, self.term.fence, done)
 
     async def _carry_out(self, ready: Ready) -> None:
         if ready.writes:
@@ -319,7 +319,7 @@ class TermOfOffice:
                 logger.warning(
                     "a request to delete topic %s is dropped: %s", name, DELETION_DISABLED
                 )
-            self._afterwards.append(Delete(znodes.delete_request_path(name)))
+            self._afterwards.append(znodes.delete_request_path(name))
 
     async def _refresh_config_changes(self, machine: ControllerMachine) -> None:
         entities = set()
@@ -333,7 +333,7 @@ class TermOfOffice:
                 logger.error("a note of a config changed by hand is dropped: %s", e)
                 entity = ""
             entities.add(entity)
-            self._afterwards.append(Delete(path))
+            self._afterwards.append(path)
         for entity in sorted(entities):
             kind, _, name = entity.partition("/")
             broker = znodes.broker_of_config(name)
@@ -372,12 +372,14 @@ class TermOfOffice:
     async def _refresh_log_dir_events(self, machine: ControllerMachine) -> None:
         for name in await self._store.children(znodes.LOG_DIR_EVENTS):
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"
-            data = (await self._store.get(path)).data
             try:
+                data = (await self._store.get(path)).data
                 machine.handle(DiskFailed(decode_log_dir_event(path, data)))
+            except NoNodeError:
+                continue
             except znodes.ZnodeError as e:
                 logger.warning("a notice of a failed disk is dropped: %s", e)
-            self._afterwards.append(Delete(path))
+            self._afterwards.append(path)
 
     async def _refresh_reassignments(self, machine: ControllerMachine) -> None:
         """An old tool's plan: started as if requested, then the request node is removed."""
@@ -385,14 +387,14 @@ class TermOfOffice:
         rows = await self._read_partition_list(path)
         if rows is not None:
             machine.handle(Reassign(self._spare_token(path), rows))
-            self._afterwards.append(Delete(path))
+            self._afterwards.append(path)
 
     async def _refresh_preferred(self, machine: ControllerMachine) -> None:
         path = znodes.PREFERRED_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
             machine.handle(ElectLeaders(self._spare_token(path), False, tuple(rows)))
-            self._afterwards.append(Delete(path))
+            self._afterwards.append(path)
 
     async def _read_partition_list(
         self, path: str

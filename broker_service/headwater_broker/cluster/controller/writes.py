@@ -44,6 +44,32 @@ async def write_groups(
         await _write_chunk(store, fence, chunk)
 
 
+async def remove_notes(store: MetadataStore, fence: Check, paths: Sequence[str]) -> None:
+    """Requests and notes that were filed in the store, and are done with. Who filed one may have
+    removed it by now: that ends no term. Raises DeposedError, SessionExpiredError."""
+    try:
+        await write_groups(store, fence, [(Delete(path),) for path in paths])
+        return
+    except DeposedError as e:
+        if not isinstance(e.__cause__, NoNodeError):
+            raise
+    for path in paths:
+        if await _is_there(store, path):
+            await write_groups(store, fence, [(Delete(path),)])
+
+
+async def _is_there(store: MetadataStore, path: str) -> bool:
+    while True:
+        try:
+            await store.get(path)
+        except NoNodeError:
+            return False
+        except ConnectionLostError:
+            await asyncio.sleep(RETRY_DELAY_S)
+        else:
+            return True
+
+
 def _chunks(groups: Sequence[tuple[Operation, ...]]) -> Iterator[list[Operation]]:
     chunk: list[Operation] = []
     size = 0

@@ -30,6 +30,7 @@ from headwater_broker.cluster import znodes
 from headwater_broker.cluster.disk_notes import encode_log_dir_event
 
 RETRY_DELAY_S = 0.1
+REFUSED_DELAY_S = 1.0
 NOT_REGISTERED = -1
 
 logger = logging.getLogger(__name__)
@@ -130,6 +131,10 @@ class Membership:
                 logger.exception("registration lost to another broker; trying again")
                 self._lost.set()
                 await asyncio.sleep(self._wait_s)
+            except StoreError as e:  # what belongs in the store is not there
+                logger.error("registering again failed, trying again until it is mended: %r", e)
+                self._lost.set()
+                await asyncio.sleep(REFUSED_DELAY_S)
 
     async def _register(self) -> None:
         """Create the node, or wait until an older session's node has gone."""

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from headwater.errors import UsageError
-from headwater.ports.metadata_store import Create, SessionExpiredError
+from headwater.ports.metadata_store import Create, Delete, SessionExpiredError
 from headwater.testing.memory_store import MemoryTree
 from headwater.wire.control import BrokerEndpoint
+from headwater_broker.cluster import membership as membership_module
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.membership import Membership, ensure_cluster
 from unit.cluster.brokers_in_memory import CountingEntropy, FakeClock, until
@@ -58,6 +59,30 @@ def described(host: str, cluster_id: str) -> znodes.BrokerRegistration:
         endpoints=(BrokerEndpoint(host=host, port=9000),),
         control_address=f"{host}:9100",
     )
+
+
+def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Restored from nothing, say: the broker would live on, unregistered, until it is restarted."""
+    monkeypatch.setattr(membership_module, "REFUSED_DELAY_S", 0.01)
+
+    async def story() -> None:
+        store = MemoryTree().connect()
+        cluster_id = await ensure_cluster(store, CountingEntropy(), None)
+        membership = Membership(
+            store, FakeClock(), lambda: described("h", cluster_id), session_timeout_ms=1000
+        )
+        first = await membership.start()
+        await store.multi([Delete(znodes.CLUSTER_ID)])
+        store.expire()
+        await until(lambda: caplog.text.count("until it is mended") > 1)
+        assert membership.broker_epoch == -1
+        await store.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))])
+        await until(lambda: membership.broker_epoch > first)
+        await membership.stop()
+
+    asyncio.run(story())
 
 
 def test_an_id_that_a_live_broker_holds_is_refused() -> None:

@@ -196,6 +196,13 @@ class LeaderRole:
         gone = rules.out_of_sync(self.members, self.progress, leader_end, now, lag_max_s)
         return rules.shrunk(self.members, gone) if gone else None
 
+    def asks_again(self) -> bool:
+        """At a tick: the controller has told nothing since it fenced the proposal. One that did not
+        know yet that it was deposed may have: nobody would tell, and members that are only proposed
+        would hold the high watermark for ever."""
+        was_awaiting, self.awaiting_controller = self.awaiting_controller, False
+        return was_awaiting
+
     def propose(self, members: tuple[int, ...]) -> None:
         """A proposal is on its way: count its members from now on.
 

@@ -30,10 +30,7 @@ from headwater_broker.replication.isr import FollowerProgress
 from headwater_broker.replication.leader import Answer, LeaderRole
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.truncation import EpochEnd, divergence
-from headwater_broker.replication.watermark import (
-    follower_high_watermark,
-    loaded_high_watermark,
-)
+from headwater_broker.replication.watermark import follower_high_watermark, loaded_high_watermark
 
 Notify = Callable[["Partition"], None]
 
@@ -296,13 +293,16 @@ class Partition:
         )])  # fmt: skip
 
     def isr_tick(self, now: float) -> None:
-        """Propose to drop the followers that were not caught up for the lag time."""
+        """Propose to drop the followers that were not caught up for the lag time; or again what
+        the controller was to settle."""
         role = self.role
         if role is None or role.sole:
             return
         members = role.shrink_proposal(self.log.log_end_offset, now, self._lag_max_s)
         if members is not None:
             self._put_forward(role, members)
+        elif role.asks_again():
+            self._propose(self)
         elif role.waiting:
             self._advance()  # somebody that was about to join may have gone: do not wait for it
 

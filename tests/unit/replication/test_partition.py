@@ -309,6 +309,19 @@ def test_a_fenced_proposal_waits_for_the_controller() -> None:
     assert h.partition.high_watermark == 0, "it may be in force: it counts"
 
 
+def test_a_fenced_proposal_of_which_nobody_tells_is_made_again() -> None:
+    """Whoever knew nothing of a new topic was a controller that was deposed."""
+    h, item = proposed()
+    assert not h.partition.isr_answered(item, answer((), -1, ErrorCode.UNKNOWN_TOPIC_ID), 1.0)
+    sent = len(h.proposals)
+    h.partition.isr_tick(h.clock.monotonic())
+    assert len(h.proposals) == sent + 1 and h.partition.isr_item(1) == item
+    h.partition.isr_tick(h.clock.monotonic())
+    assert len(h.proposals) == sent + 1, "it is on its way"
+    h.partition.isr_answered(item, answer((1, 2), 11), 1.0)
+    assert (h.partition.isr, h.partition.pending_isr) == ((1, 2), None)
+
+
 def test_a_version_conflict_that_tells_the_state_settles_it() -> None:
     h, item = proposed()
     conflict = answer((1, 3), 12, ErrorCode.INVALID_UPDATE_VERSION)

@@ -15,6 +15,7 @@ from headwater_broker.cluster.controller.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
     Growth,
     NewTopic,
     Reassign,
@@ -343,6 +344,28 @@ def test_a_move_to_a_broker_that_is_down_waits_for_it(
     assert world.alter_isr(world.partition("t"), (1, 2, 3)) == NONE
     partition = world.partition("t")
     assert (partition.replicas, partition.adding, partition.removing) == ((3, 1), (), ())
+
+
+def test_a_cancelled_move_that_takes_the_leader_away_ends_its_leader_epoch(world: World) -> None:
+    """Also when nobody is left to lead: one epoch has one leader, or none."""
+    world.up(4)
+    world.up(5)
+    world.create("t", (1, 2))
+    world.down(5)
+    partition = world.partition("t")
+    target = {("t", 0): (4, 5)}
+    assert world.ask(lambda token: Reassign(token, target))[("t", 0)][0] is ErrorCode.NONE
+    assert world.alter_isr(partition, (1, 2, 4)) == 0
+    outcome = world.ask(lambda token: ElectLeaders(token, False, (("t", 0),)))
+    assert outcome[("t", 0)][0] is ErrorCode.NONE
+    led = partition.leader_epoch
+    assert partition.leader == 4
+    for broker_id in (1, 2):
+        world.machine.foresee_leaving(broker_id, world.registered[broker_id].epoch)
+    world.ask(lambda token: Reassign(token, {("t", 0): None}))
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (-1, (1, 2), led + 1)
+    record = world.fail_over().state.partition("t", 0)
+    assert record is not None and record.leader_epoch >= led + 1
 
 
 def test_a_move_to_a_broker_that_is_down_is_cancelled(world: World) -> None:

@@ -13,7 +13,7 @@ from headwater_broker.cluster.controller import elections, removals, selectors
 from headwater_broker.cluster.controller.changes import Changes
 from headwater_broker.cluster.controller.events import Reassign, Reply
 from headwater_broker.cluster.controller.selectors import Case
-from headwater_broker.cluster.controller.state import NO_LEADER, ControllerState, Partition
+from headwater_broker.cluster.controller.state import ControllerState, Partition
 from headwater_broker.cluster.controller.transitions import PartitionPhase, ReplicaPhase
 
 Outcome = tuple[ErrorCode, str | None]
@@ -150,6 +150,5 @@ def _expel(state: ControllerState, changes: Changes, partition: Partition, broke
     partition.elr = tuple(b for b in partition.elr if b != broker_id)
     removals.remove_replica(state, changes, partition, broker_id)
     if partition.leader == broker_id:
-        partition.leader = NO_LEADER
         case = elections.elect(state, changes, partition)
         assert case is not Case.NOT_NEEDED

@@ -1,7 +1,9 @@
 """Control calls between processes, over the real payloads, with delay, loss and partition.
 
 Each message has its own delay, so calls overtake one another; either half of one may be lost,
-which its caller learns as unavailable: the outcome is unknown, as with gRPC.
+which its caller learns as unavailable: the outcome is unknown, as with gRPC. Some of the requests
+that their caller takes for lost arrive all the same, after they were repeated: they were in a
+socket when the connection broke.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from sim.releases import Release
 Reply = TypeVar("Reply", bound=Message)
 Table = Mapping[type[Message], ControlHandler]
 
+LATE_CHANCE = 0.5
+"""How many of the requests that seem lost come later."""
+LATE_S = 4.0
 KEEPALIVE_S = 8.0
 """How long a call waits on a dead link before its channel gives up."""
 
@@ -119,15 +124,19 @@ class _Call:
 
     def start(self) -> None:
         """Send it."""
-        self._travel(self._loop.host, self._host, self._arrive)
+        self._travel(self._loop.host, self._host, self._arrive, may_be_late=True)
 
-    def _travel(self, source: str, target: str, work: Callable[[], None]) -> None:
+    def _travel(
+        self, source: str, target: str, work: Callable[[], None], *, may_be_late: bool = False
+    ) -> None:
         network, scheduler = self._network, self._network.scheduler
         if not network.passes(source, target):
             wait_s = KEEPALIVE_S * (0.1 + 0.9 * scheduler.random.random())
             scheduler.later(wait_s, lambda: self._unavailable("the link is dead"))
         elif network.is_lost():
             scheduler.later(network.delay(source, target), lambda: self._unavailable("lost"))
+            if may_be_late and scheduler.random.random() < LATE_CHANCE:
+                scheduler.later(scheduler.random.random() * LATE_S, work)
         else:
             scheduler.later(network.delay(source, target), work)
 

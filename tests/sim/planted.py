@@ -126,8 +126,9 @@ PLANTED = (
         "skip the epoch check",
         skip_the_epoch_check,
         frozenset({"LeaderEpochRises", "OneLeaderPerEpoch"}) | LOSSES,
-        {"slow": 2.0, "expire": 1.0, "stall": 0.5},
-        first_seed=14,
+        # Controllers change often, requests of the last one come late: 12 of 16 seeds show it.
+        {"loss": 1.0, "expire": 2.0},
+        fault_pause_s=0.2,
     ),
     Planted(
         "ack before the high watermark",

@@ -103,6 +103,10 @@ def _raise_first(rows: list[tuple[str, int, str | None]]) -> None:
         raise kafka_error(failed[0][1], detail)
 
 
+def _named(resource_type: str, name: str) -> str:
+    return f"{resource_type} {name}" if name else f"all {resource_type}s"
+
+
 class TopicCalls:
     """Each method is one admin call: retried while that can help, typed errors otherwise."""
 
@@ -235,7 +239,7 @@ class TopicCalls:
             )
             reply = await self._cluster.call(node, request, DescribeConfigsResponse)
             answer = reply.results[0]
-            _raise_first([(f"{resource_type} {name}", answer.error_code, answer.error_message)])
+            _raise_first([(_named(resource_type, name), answer.error_code, answer.error_message)])
             return {
                 c.name: ConfigEntry(
                     c.name,
@@ -284,7 +288,7 @@ class TopicCalls:
             )
             reply = await self._cluster.call(node, request, IncrementalAlterConfigsResponse)
             answer = reply.responses[0]
-            _raise_first([(f"{resource_type} {name}", answer.error_code, answer.error_message)])
+            _raise_first([(_named(resource_type, name), answer.error_code, answer.error_message)])
 
         await self._cluster.retrying("alter configs", attempt)
 
@@ -347,7 +351,8 @@ def _take_deleted(
     for row in reply.responses:
         name, code = row.name or str(row.topic_id), error_code(row.error_code)
         is_unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        error = kafka_error(code, f"{name}: {row.error_message or code.name}") if code else None
+        why = row.error_message or ("it does not exist" if is_unknown else code.name)
+        error = kafka_error(code, f"{name}: {why}") if code else None
         if error is not None and code.retriable and not is_unknown:
             again = error
             late.add(name)

@@ -120,6 +120,8 @@ def test_configs_tell_default_source_type_and_meaning(c: ServedCluster) -> None:
     refused = run(c, "configs", "alter", "broker", "1", "--set", "log.dirs=/x", code=1).stderr
     assert "start the broker anew" in refused
     run(c, "configs", "alter", "brokers", "--unset", "log.retention.ms")
+    none = run(c, "configs", "alter", "brokers", "--set", "min.insync.replicas=0", code=1)
+    assert "all brokers: config min.insync.replicas" in none.stderr
     run(c, "configs", "alter", "broker", "1", "--unset", "log.retention.ms")
     assert retention("1") == ("604800000", "DEFAULT_CONFIG")
 
@@ -162,6 +164,7 @@ def test_deleting_tells_what_is_gone_and_what_is_not(c: ServedCluster) -> None:
     half = run(c, "topics", "delete", "a", "never-made", code=1)
     assert half.stdout == "deleted a\n"
     assert "never-made: not deleted: UNKNOWN_TOPIC_OR_PARTITION" in half.stderr
+    assert "never-made: it does not exist" in half.stderr
     assert "--if-exists" in half.stderr
     found = told(c, "topics", "delete", "b", "never-made", "b", code=1)
     assert found["deleted"] == ["b"], "named twice, deleted once"

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from headwater.wire.control import AlterPartitionItem, AlterPartitionRequest, IsrMember
-from headwater_broker.cluster.controller.events import AlterPartition, BrokersFound
+from headwater_broker.cluster.controller.events import AlterPartition, BrokersFound, Reassign
 from unit.cluster.machine_world import World
 
 TOKEN = 4711
+
+
+def test_a_leader_whose_proposal_overtakes_its_new_replicas_is_told_of_them(world: World) -> None:
+    """It learns the epoch from an answer that tells no replicas: what tells them comes too late."""
+    world.up(4)
+    world.create("t", (1, 2, 3))
+    partition = world.partition("t")
+    assert world.alter_isr(partition, (1, 2)) == 0
+    world.ask(lambda token: Reassign(token, {("t", 0): (1, 2, 3, 4)}))
+    world.updates.clear()
+    assert world.alter_isr(partition, (1, 2, 3)) == 0
+    [told] = [row for u in world.updates if u.broker_id == 1 for row in u.replicas]
+    assert (told.partition_epoch, told.replicas) == (partition.version, (1, 2, 3, 4))
 
 
 def test_a_member_that_joins_and_goes_in_one_round_is_not_told_as_a_member(world: World) -> None:

@@ -50,7 +50,7 @@ class Changes:
         self._replies: list[Reply] = []
         self._late_replies: list[tuple[int, Callable[[], Any]]] = []
 
-    def touch(self, partition: Partition, *, tell_replicas: bool = True) -> None:
+    def touch(self, partition: Partition) -> None:
         """The partition's record changed: write it, tell everybody; its replicas too.
 
         One that was never led has no record: without an ISR it would tell the next controller of
@@ -64,8 +64,7 @@ class Changes:
             self._states[key] = partition
             partition.version += 1
         self._known[key] = partition
-        if tell_replicas:
-            self._told[key] = partition
+        self._told[key] = partition
 
     def tell(self, partition: Partition) -> None:
         """Only what is derived changed (offline replicas, the reason): no write."""

@@ -68,8 +68,8 @@ def _alter(
             for member in set(isr) - partition.directories.keys():
                 if (directory := state.sole_directory(member)) is not None:
                     partition.directories[member] = directory
-            # The leader too: a LeaderAndIsr with other replicas may be on its way, and will be older
-            # than the epoch that this answer tells.
+            # The leader too: a LeaderAndIsr with other replicas may be on its way, and is older by
+            # then than the epoch that this answer tells.
             changes.touch(partition)
         if reassignments.advance(state, changes, partition) and partition.leader != broker_id:
             code = ErrorCode.NEW_LEADER_ELECTED

@@ -441,13 +441,13 @@ class ReplicaManager:
             partition.stop(STOPPED)
 
     def _delete_log(self, row: StopReplicaPartition) -> None:
-        """Raises OSError as long as the data may be on a disk that is away: it would be back with
-        the disk, and nobody would ask again."""
+        """Raises OSError as long as data may be on a disk that is away, be it an older copy of what
+        was found: it would be back with the disk, and nobody would ask again."""
         log = self._logs.find(row.topic, row.topic_id, row.partition)
         if log is not None:
             self._logs.delete(log)
-        elif offline := self._logs.offline_directories:
-            raise OSError(f"not found, and {offline} are offline")
+        if offline := self._logs.offline_directories:
+            raise OSError(f"there may be more of it: {offline} are offline")
 
     def _stop_unnamed(self, request: LeaderAndIsrRequest, changed: list[Partition]) -> None:
         """A full request names all that this broker hosts. What it does not name is stopped, but

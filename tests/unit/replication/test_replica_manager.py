@@ -273,6 +273,36 @@ def test_the_log_of_a_deleted_topic_goes_when_its_disk_is_back(tmp_path: Path, h
     asyncio.run(story())
 
 
+def test_an_older_copy_on_a_disk_that_is_away_is_deleted_when_it_is_back(tmp_path: Path) -> None:
+    """Nobody knew yet that the first one was made: the replica was new once more."""
+    folders = {"log_dirs": f"{tmp_path}/a,{tmp_path}/b"}
+
+    async def story() -> None:
+        async with SoloBroker(tmp_path, **folders) as broker:
+            tell(broker, state())
+            log = broker.logs.get("a", 0)
+            assert log is not None
+            held = Path(log.path)
+        away = held.parent.with_name("away")
+        held.parent.rename(away)
+        held.parent.write_text("no folder")
+        async with SoloBroker(tmp_path, **folders) as broker:
+            assert broker.logs.offline_directories == [str(held.parent)]
+            tell(broker, state(leader_epoch=1))
+            other = broker.logs.get("a", 0)
+            assert other is not None
+            assert codes(stop(broker, delete=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+            assert not Path(other.path).exists()
+        held.parent.unlink()
+        away.rename(held.parent)
+        async with SoloBroker(tmp_path, **folders) as broker:
+            assert held.exists()
+            assert codes(stop(broker, delete=True)) == [ErrorCode.NONE]
+            assert not held.exists()
+
+    asyncio.run(story())
+
+
 def _fails(old: str, new: str) -> None:
     raise OSError(errno.EIO, "input/output error")
 

@@ -61,6 +61,10 @@ CREATED_AT_ONCE = 100
 answer tells every config of each."""
 TOPIC_NAME_MAX = 249
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+BY_ID_SINCE = 12
+"""Versions 10 and 11 have a field for the topic id, which no broker looks at: they are refused
+(KIP-516)."""
+NO_TOPIC_ID = UUID(int=0)
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -76,6 +80,15 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if wants_all:
         topics = [_known(ctx, request, view) for view in services.view.topics.values()]
         topics = [t for t in topics if t.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    elif version < BY_ID_SINCE and any(
+        asked.name is None or asked.topic_id != NO_TOPIC_ID for asked in request.topics or ()
+    ):
+        topics = [
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
+            )
+            for asked in request.topics or ()
+        ]
     else:
         topics = [
             _by_id(ctx, request, asked.topic_id)

@@ -21,6 +21,9 @@ from headwater_broker.api.services import RequestContext
 from headwater_broker.groups.offsets import Commit
 from headwater_broker.groups.shard import Committing
 
+UNKNOWN_GROUP_SINCE = 9
+"""Older versions are told of a stale generation where the group is not known (KIP-848)."""
+
 
 @handles(OffsetCommitRequest, OffsetCommitResponse)
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -52,6 +55,8 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
             codes = await ctx.broker.groups.commit(_asked(request, tuple(rows)))
     except KafkaError as error:
         failed = error.code
+        if failed is ErrorCode.GROUP_ID_NOT_FOUND and ctx.api_version < UNKNOWN_GROUP_SINCE:
+            failed = ErrorCode.ILLEGAL_GENERATION
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetCommitResponse(
         topics=tuple(

@@ -20,6 +20,7 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsSynonym,
 )
 from headwater_broker.api.config_rights import TOPIC_RESOURCE, refusal
+from headwater_broker.api.k03_metadata import is_legal_name
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
@@ -53,6 +54,9 @@ def _describe(
         return _failed(resource, *refused)
     if kind == TOPIC_RESOURCE:
         view = ctx.broker.view.topics.get(name)
+        if view is None and not is_legal_name(name):
+            text = f"{name!r} cannot be the name of a topic"
+            return _failed(resource, ErrorCode.INVALID_TOPIC_EXCEPTION, text)
         if view is None:
             return _failed(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
         rows = _topic_rows(ctx, request, view.configs)

@@ -263,9 +263,9 @@ class Group:
         self.protocol = value.protocol
         self.leader_id = value.leader
         self.state_timestamp_ms = value.current_state_timestamp
-        self.pending_sync.clear()
         self.is_initial = False
         self.members = {row.member_id: self._taken(row) for row in value.members}
+        self.pending_sync &= self.members.keys()
         self.statics = {
             m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None
         }

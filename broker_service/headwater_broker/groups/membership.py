@@ -339,10 +339,11 @@ class Membership:
         if group.is_in(_S.PREPARING):
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance has begun")
         self.touch(group, member, now)
+        group.pending_sync.discard(member.member_id)
         if group.is_in(_S.STABLE):
+            self.end_sync_wait(group)
             out.reply(token, self._assigned(group, member.assignment))
             return
-        group.pending_sync.discard(member.member_id)
         if member.member_id != group.leader_id:
             refusal = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             answer(out, member.sync, refusal)
@@ -365,6 +366,11 @@ class Membership:
             protocol_name=group.protocol,
             assignment=assignment,
         )
+
+    def end_sync_wait(self, group: Group) -> None:
+        """When all have synced: others hold partitions that they may never have heard of."""
+        if not group.pending_sync:
+            self._deadlines.cancel(TimerKey(Timer.SYNC, group.group_id))
 
     def sync_due(self, group: Group, now: Now, out: Decision) -> None:
         """Members that were given a generation and did not sync are gone."""

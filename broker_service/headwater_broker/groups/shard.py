@@ -109,8 +109,8 @@ class GroupShard:
             if group is None:
                 group = self.groups[group_id] = Group(group_id)
             group.take(read_group(value))
-            for kind in (Timer.SYNC, Timer.REBALANCE):
-                self._deadlines.cancel(TimerKey(kind, group_id))
+            self._deadlines.cancel(TimerKey(Timer.REBALANCE, group_id))
+            self._membership.end_sync_wait(group)
         elif group is not None:
             group.is_stored = False
             if group.offsets:
@@ -256,7 +256,7 @@ class GroupShard:
         if group is None:
             if ask.generation >= 0:
                 raise KafkaError(
-                    ErrorCode.ILLEGAL_GENERATION, f"group {ask.group_id!r} is not known"
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {ask.group_id!r} is not known"
                 )
             return
         if ask.generation < 0 and group.is_in(GroupState.EMPTY):

@@ -29,7 +29,9 @@ ACCEPTS_PER_TURN = 32
 """asyncio accepts as many in one turn as it thinks the backlog holds."""
 SWEEP_SHARE = 10
 """The idle sweep runs this often within connections.max.idle.ms."""
+SWEEP_MIN_S = 0.01
 SWEEP_MAX_S = 10.0
+NEVER = 2**62
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +95,9 @@ class Listener:
         self._rates = ConnectionRates(
             services.clock, quotas.windows, connections_per_s, quotas.connection_rate
         )
-        self._sweep_s = min(idle_ms / 1000 / SWEEP_SHARE, SWEEP_MAX_S)
-        self._idle_ticks = max(int(idle_ms / 1000 / self._sweep_s), 1)
+        idle_s = idle_ms / 1000 if idle_ms >= 0 else NEVER
+        self._sweep_s = min(max(idle_s / SWEEP_SHARE, SWEEP_MIN_S), SWEEP_MAX_S)
+        self._idle_ticks = max(int(idle_s / self._sweep_s), 1)
         self._connections = OrderedSet[Connection]()
         self._hosts: Counter[str] = Counter()
         self._tasks = OrderedSet[asyncio.Task[None]]()

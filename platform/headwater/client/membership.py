@@ -272,7 +272,11 @@ class Membership:
     def _refuse_commit(self, code_value: int, topic: str, partition: int) -> None:
         code = error_code(code_value)
         where = f"commit of {topic}-{partition} for group {self.machine.group_id}"
-        lost = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+        lost = (
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+        )
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._lose_coordinator()
         if code in lost or code == ErrorCode.FENCED_INSTANCE_ID:

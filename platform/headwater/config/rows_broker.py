@@ -229,7 +229,7 @@ _NETWORK = (
          "Windows over which client quotas are measured.", minimum=1),
     _row("quota.window.size.seconds", Kind.INT, 1, "s", "Length of such a window.", minimum=1),
     _row("connections.max.idle.ms", Kind.LONG, 600_000, "ms",
-         "An idle connection is closed after this time.", minimum=1),
+         "An idle connection is closed after this time; -1: never.", minimum=-1),
     _row("fetch.max.bytes", Kind.INT, 55 << 20, "bytes", "Bytes of one fetch reply.",
          minimum=1024),
     _row("max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "",

@@ -340,3 +340,17 @@ def test_topics_made_after_a_change_of_settings_tell_the_new_ones() -> None:
     )
     del given[0]
     assert (retention(), retention(**{"retention.ms": "7"})) == ("5000", "7")
+
+
+def test_what_cannot_be_a_topic_is_told_apart_from_what_is_none(tmp_path: Path) -> None:
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        rows = tuple(
+            DescribeConfigsResource(resource_type=TOPIC, resource_name=name)
+            for name in ("absent", "a/b", "")
+        )
+        reply = await c.call(DescribeConfigsRequest(resources=rows), DescribeConfigsResponse)
+        invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
+        codes = [row.error_code for row in reply.results]
+        assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, invalid, invalid]
+
+    serve(tmp_path, story)

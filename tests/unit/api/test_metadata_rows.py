@@ -174,3 +174,17 @@ def test_the_offsets_topic_has_settings_of_its_own(tmp_path: Path) -> None:
         assert (plain.num_partitions, plain.replication_factor, plain.configs) == (1, 1, ())
 
     serve(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_topics_are_asked_for_by_id_since_version_12(tmp_path: Path, version: int) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("t")
+        asked = (MetadataRequestTopic(name="t"), MetadataRequestTopic(name="t", topic_id=topic_id))
+        request = MetadataRequest(topics=asked)
+        reply = await c.call(request, MetadataResponse, version=version)
+        code = ErrorCode.INVALID_REQUEST if version < 12 else ErrorCode.NONE
+        assert [topic.error_code for topic in reply.topics] == [code, code]
+        assert [topic.name for topic in reply.topics] == ["t", "t"]
+
+    serve(tmp_path, scenario)

@@ -45,7 +45,9 @@ def serve(folder: Path, scenario: Scenario) -> None:
     asyncio.run(run())
 
 
-async def commit(c: Connection, *rows: tuple[str, int, int, str]) -> Codes:
+async def commit(
+    c: Connection, *rows: tuple[str, int, int, str], version: int = 8, generation: int = -1
+) -> Codes:
     topics = tuple(
         OffsetCommitRequestTopic(
             name=topic,
@@ -57,8 +59,10 @@ async def commit(c: Connection, *rows: tuple[str, int, int, str]) -> Codes:
         )
         for topic, partition, offset, metadata in rows
     )
-    request = OffsetCommitRequest(group_id="g", topics=topics)
-    reply = await c.call(request, OffsetCommitResponse, version=8)
+    request = OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=generation, topics=topics
+    )
+    reply = await c.call(request, OffsetCommitResponse, version=version)
     return {(t.name, p.partition_index): p.error_code for t in reply.topics for p in t.partitions}
 
 
@@ -87,6 +91,16 @@ def test_what_cannot_be_committed_is_told_and_the_rest_commits(tmp_path: Path) -
         }
         assert await fetched(c, 0, 1) == {0: (7, "note", 0), 1: (-1, "", 0)}, "no error for none"
         assert await fetched(c, wants_all=True) == {0: (7, "note", 0)}
+
+    serve(tmp_path, scenario)
+
+
+def test_a_member_of_a_group_that_is_not_known_is_told_so_since_version_9(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        row = ("t", 0, 7, "")
+        told = [await commit(c, row, version=v, generation=3) for v in (8, 9)]
+        codes = [ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND]
+        assert told == [{("t", 0): code} for code in codes]
 
     serve(tmp_path, scenario)
 

@@ -132,6 +132,38 @@ def test_leaving_ends_at_once_and_the_last_one_empties_the_group() -> None:
     assert m.leave(follower) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def assigned_pair(m: Machine) -> tuple[str, str, int]:
+    """Leader, follower, generation: only the leader has synced."""
+    leader = m.replies[m.join()].member_id
+    m.sync(leader, 1)
+    joining = m.join()
+    m.join(leader)
+    follower = m.replies[joining].member_id
+    m.sync(leader, 2, **{leader: b"a", follower: b"b"})
+    return leader, follower, 2
+
+
+def test_who_heartbeats_but_never_syncs_goes_after_the_rebalance_timeout() -> None:
+    m = Machine()
+    leader, silent, generation = assigned_pair(m)
+    assert m.group.state is GroupState.STABLE
+    for _ in range(REBALANCE_MS // 5_000):
+        assert m.heartbeat(leader, generation) == m.heartbeat(silent, generation) == 0
+        m.pass_ms(5_000)
+    assert m.heartbeat(silent, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert m.heartbeat(leader, generation) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_syncs_late_stays() -> None:
+    m = Machine()
+    leader, late, generation = assigned_pair(m)
+    assert m.replies[m.sync(late, generation)].assignment == b"b"
+    for _ in range(REBALANCE_MS // 5_000 + 2):
+        assert m.heartbeat(leader, generation) == m.heartbeat(late, generation) == 0
+        m.pass_ms(5_000)
+    assert m.group.state is GroupState.STABLE
+
+
 def test_the_initial_rebalance_waits_for_more_members() -> None:
     m = Machine(initial_rebalance_delay_ms=3_000)
     first = m.join()

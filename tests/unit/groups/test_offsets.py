@@ -80,7 +80,7 @@ def test_large_metadata_is_refused_alone() -> None:
 
 
 def test_unknown_groups_refuse_generations() -> None:
-    assert Machine().commit(1, "m", 3) == ErrorCode.ILLEGAL_GENERATION
+    assert Machine().commit(1, "m", 3) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_of_a_simple_group_expire_and_take_the_group_along() -> None:

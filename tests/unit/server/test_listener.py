@@ -145,6 +145,20 @@ def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_no_connection_is_too_idle_where_the_limit_is_off(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with SoloBroker(tmp_path, connections_max_idle_ms="-1") as broker:
+            idle = await open_connection("127.0.0.1", broker.port)
+            for _ in range(10_000):
+                broker.listener._sweep()
+            assert not await closed(idle)
+            idle.close()
+        async with SoloBroker(tmp_path, connections_max_idle_ms="0") as broker:
+            assert broker.listener._sweep_s > 0, "no sweep without a pause"
+
+    asyncio.run(run())
+
+
 def test_a_parked_reply_that_came_late_leaves_time_to_ask_again(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t")

@@ -60,7 +60,7 @@ def on_create_topics(
     """Each topic for itself: one bad topic leaves the others alone; too many partitions in all are
     refused as a whole, before anything is planned."""
     if _is_too_much(state, sum(_asked_partitions(state, t) for t in event.topics)):
-        changes.reply(Reply(event.token, tuple(_excessive(t.name) for t in event.topics)))
+        changes.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
     times = Counter(t.name for t in event.topics)
     results = []
@@ -154,8 +154,9 @@ def _is_too_much(state: ControllerState, new_partitions: int) -> bool:
     return new_partitions > state.config.max_partitions_per_request
 
 
-def _excessive(topic: str) -> TopicResult:
-    text = "Excessively large number of partitions per request."
+def _excessive(state: ControllerState, topic: str) -> TopicResult:
+    most = state.config.max_partitions_per_request
+    text = f"Excessively large number of partitions per request: at most {most}, ask in parts."
     return TopicResult(name=topic, error=ErrorCode.POLICY_VIOLATION, message=text)
 
 
@@ -277,7 +278,7 @@ def on_create_partitions(state: ControllerState, changes: Changes, event: Create
     """More partitions for existing topics; records stay where they are. Too many new ones in all
     are refused as a whole: Kafka's bound on the records of one request is as high."""
     if _is_too_much(state, sum(_asked_growth(state, t) for t in event.topics)):
-        changes.reply(Reply(event.token, tuple(_excessive(t.name) for t in event.topics)))
+        changes.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
     results = []
     times = Counter(t.name for t in event.topics)

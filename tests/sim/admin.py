@@ -244,6 +244,8 @@ def _unfinished_at(
         assignment = topics.get(topic)
         replicas = () if assignment is None else assignment.partitions.get(index, ())
         if assignment is None or assignment.topic_id != log.topic_id or broker.id not in replicas:
+            if log.path in broker.disk.given_back:
+                continue  # its deletion was confirmed: nobody asks again
             return f"still has a log of {topic}-{index} ({log.topic_id})"
         wanted = world.overrides(topic).get(CONFIG, str(log.config.max_message_bytes))
         if str(log.config.max_message_bytes) != wanted:

@@ -35,6 +35,8 @@ class Disk(MemoryFiles):
         self._journal: list[Undo] = []
         self._is_settled = False
         self._is_late_job = False
+        self.given_back: set[str] = set()
+        """Folders that were renamed or removed on a disk that lied, until it lost power."""
 
     @property
     def is_named(self) -> bool:
@@ -73,14 +75,24 @@ class Disk(MemoryFiles):
         """Names of the last moment are undone, loose data is torn off."""
         self.owner = None
         keep = 0 if self.loses_fsyncs else self._random.randint(0, len(self._journal))
+        before = self._folders()
         for undo in reversed(self._journal[keep:]):
             undo()
         self._journal.clear()
+        if self.loses_fsyncs:
+            self.given_back |= self._folders() - before
         self.loses_fsyncs = False
         self.crash()
         self.release()
 
+    def _folders(self) -> set[str]:
+        return {name.rpartition("/")[0] for name in self._nodes}
+
     # -- LateFiles
+
+    async def durable(self) -> None:
+        """All names so far are kept."""
+        self._commit()
 
     def run_late(self, job: Callable[[], None]) -> None:
         """A job of the loop in a thread."""

@@ -233,6 +233,7 @@ class Node:
             on_peer_gone=self.dead_peers.gone,
             tiered_end=self.tiered.end,
             off_loop=self._off_loop,
+            durable=self.files.durable,
         )
         return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
 

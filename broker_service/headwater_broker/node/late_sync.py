@@ -5,12 +5,13 @@ the death of the process, and its fsync runs in a disk thread, so that no reques
 (Kafka does the same with leader epochs and partition metadata: KAFKA-15046). The fsyncs of
 `GATHER_S` run together: each one makes the file system commit its journal, and whoever creates a
 file meanwhile waits for that. What a power failure could undo in between is no more than what it
-can undo of the log itself, which is not fsynced per append either. In any other thread, and once
-`settle` was called, every call is durable at return.
+can undo of the log itself, which is not fsynced per append either; who must not be undone waits
+(`durable`). In any other thread, and once `settle` was called, every call is durable at return.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
@@ -31,6 +32,8 @@ class LateSyncFiles(SystemFiles):
         self._pool = pool
         self._loop_thread = threading.get_ident()
         self._settled = threading.Event()
+        self._hurried = threading.Event()
+        """Somebody waits: the next fsyncs gather no more."""
         self._here = threading.local()
         self._lock = threading.Lock()
         self._files: set[str] = set()
@@ -40,9 +43,17 @@ class LateSyncFiles(SystemFiles):
     def settle(self) -> None:
         """From now on nothing is late: the broker is stopping. Waits for what is."""
         self._settled.set()
+        self._hurried.set()
         job = self._job
         if job is not None:
             job.result()
+
+    async def durable(self) -> None:
+        """Return when all is durable that was replaced or renamed so far; called on the loop."""
+        job = self._job
+        if job is not None and not job.done():
+            self._hurried.set()
+            await asyncio.wrap_future(job)
 
     def run_late(self, job: Callable[[], None]) -> None:
         """Run a job of the loop in this thread: what it writes is durable soon, too."""
@@ -99,8 +110,9 @@ class LateSyncFiles(SystemFiles):
             self._job = self._pool.submit(self._sync)
 
     def _sync(self) -> None:
-        self._settled.wait(GATHER_S)
+        self._hurried.wait(GATHER_S)
         with self._lock:
+            self._hurried.clear()
             files, self._files = self._files, set()
             folders, self._folders = self._folders, set()
         for path in sorted(files):

@@ -56,6 +56,10 @@ class LateFiles(Files, Protocol):
         """Run a job of the loop in this thread: what it writes is durable soon, too."""
         ...
 
+    async def durable(self) -> None:
+        """Return when all is durable that was changed on the loop so far."""
+        ...
+
     def settle(self) -> None:
         """From now on nothing is late. Waits for what is."""
         ...

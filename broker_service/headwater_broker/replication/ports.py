@@ -18,6 +18,10 @@ async def at_once(job: Callable[[], None]) -> None:
     job()
 
 
+async def already() -> None:
+    """Nothing to wait for: where all is durable at return."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationPorts:
     """What replication needs of the outside; the composition root hands it in."""
@@ -43,3 +47,5 @@ class ReplicationPorts:
     """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
     off_loop: Callable[[Callable[[], None]], Awaitable[None]] = at_once
     """Run a job that creates or replaces files where it does not hold the loop up."""
+    durable: Callable[[], Awaitable[None]] = already
+    """Return when the files that were renamed so far stay so, also after a power loss."""

@@ -165,7 +165,10 @@ class ReplicaManager:
     async def take_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
         """`stop_replica`, after the control requests that came before."""
         async with self._in_order:
-            return self.stop_replica(request)
+            reply = self.stop_replica(request)
+        if any(row.delete for row in request.partitions):
+            await self._ports.durable()  # nobody asks again for what was confirmed
+        return reply
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
         """Stop hosting; with `delete`, remove the log too (also one not hosted: the topic was

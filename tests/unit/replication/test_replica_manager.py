@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -301,6 +302,39 @@ def test_an_older_copy_on_a_disk_that_is_away_is_deleted_when_it_is_back(tmp_pat
             assert not held.exists()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_deletion_is_confirmed_when_a_power_loss_cannot_undo_it(
+    tmp_path: Path, delete: bool
+) -> None:
+    async def scenario(broker: SoloBroker) -> None:
+        waiting, synced = asyncio.Event(), asyncio.Event()
+
+        async def durable() -> None:
+            waiting.set()
+            await synced.wait()
+
+        replicas = broker.replicas
+        replicas._ports = replace(replicas._ports, durable=durable)
+        tell(broker, state())
+        row = StopReplicaPartition(
+            topic="a", topic_id=A, partition=0, leader_epoch=-1, delete=delete
+        )
+        request = StopReplicaRequest(
+            controller_id=1, controller_epoch=5, broker_epoch=BROKER_EPOCH, partitions=(row,)
+        )
+        stopping = asyncio.ensure_future(replicas.take_stop_replica(request))
+        if delete:
+            await waiting.wait()
+            assert broker.logs.get("a", 0) is None
+            assert codes(tell(broker, state(B))) == [ErrorCode.NONE], "others do not wait"
+            assert not stopping.done()
+            synced.set()
+        assert codes(await stopping) == [ErrorCode.NONE]
+        assert waiting.is_set() == delete
+
+    play(tmp_path, scenario)
 
 
 def _fails(old: str, new: str) -> None:

@@ -64,7 +64,6 @@ LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 BY_ID_SINCE = 12
 """Versions 10 and 11 have a field for the topic id, which no broker looks at: they are refused
 (KIP-516)."""
-NO_TOPIC_ID = UUID(int=0)
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -81,7 +80,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
         topics = [_known(ctx, request, view) for view in services.view.topics.values()]
         topics = [t for t in topics if t.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     elif version < BY_ID_SINCE and any(
-        asked.name is None or asked.topic_id != NO_TOPIC_ID for asked in request.topics or ()
+        asked.name is None or asked.topic_id != ZERO for asked in request.topics or ()
     ):
         topics = [
             MetadataResponseTopic(

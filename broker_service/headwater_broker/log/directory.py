@@ -56,6 +56,15 @@ def parse_folder_name(name: str) -> tuple[str, int] | None:
     return topic, int(number)
 
 
+def topic_id_in(files: Files, folder: str) -> UUID:
+    """Of the log in `folder`. Raises CheckpointError when it does not tell."""
+    path = f"{folder}/{PARTITION_METADATA}"
+    try:
+        return decode_partition_metadata(files.read(path), path)
+    except FileNotFoundError:
+        raise CheckpointError(f"it has no {PARTITION_METADATA}") from None
+
+
 class DataDirectory:
     """A data folder in use by this broker. A disk error at start leaves it offline, no more;
     a folder of another broker, cluster or newer Headwater, or one in use, is a UsageError."""
@@ -194,11 +203,7 @@ class DataDirectory:
 
     def topic_id(self, name: str) -> UUID:
         """Of the log in this folder. Raises CheckpointError when it does not tell."""
-        path = f"{self.path}/{name}/{PARTITION_METADATA}"
-        try:
-            return decode_partition_metadata(self._files.read(path), path)
-        except FileNotFoundError:
-            raise CheckpointError(f"it has no {PARTITION_METADATA}") from None
+        return topic_id_in(self._files, f"{self.path}/{name}")
 
     def close(self, mark: bytes) -> None:
         """Write the clean-shutdown mark and give up the lock; offline folders get no mark."""

@@ -22,15 +22,10 @@ from uuid import UUID
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.files import Files
-from headwater_broker.log.checkpoints import (
-    PARTITION_METADATA,
-    CheckpointError,
-    decode_partition_metadata,
-    encode_partition_metadata,
-)
+from headwater_broker.log.checkpoints import CheckpointError, encode_partition_metadata
 from headwater_broker.log.context import Disposal
 from headwater_broker.log.creation import Creation, Key
-from headwater_broker.log.directory import DataDirectory, parse_folder_name
+from headwater_broker.log.directory import DataDirectory, parse_folder_name, topic_id_in
 from headwater_broker.log.loader import LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
 
@@ -155,10 +150,9 @@ def _topic_ids(
 
 
 def _topic_id(files: Files, folder: str) -> UUID | None:
-    path = f"{folder}/{PARTITION_METADATA}"
     try:
-        return decode_partition_metadata(files.read(path), path)
-    except (FileNotFoundError, CheckpointError):
+        return topic_id_in(files, folder)
+    except CheckpointError:
         return None
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -18,17 +16,9 @@ from headwater.wire.control import (
     StopReplicaRequest,
 )
 from solo_broker import BROKER_EPOCH, SoloBroker
+from unit.replication.test_replica_manager import play
 
 FORMER, LATTER = UUID(int=1), UUID(int=2)
-Story = Callable[[SoloBroker], Awaitable[None]]
-
-
-def play(folder: Path, story: Story) -> None:
-    async def run() -> None:
-        async with SoloBroker(folder) as broker:
-            await story(broker)
-
-    asyncio.run(run())
 
 
 async def host(broker: SoloBroker, sequence: int, topic_id: UUID = FORMER) -> LeaderAndIsrReply:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from generators import generator
 from measures import Bar, Figure, Peer, create_topic, delete_topic, touch
-from peers import CACHE, cpu_seconds
+from peers import cpu_seconds
 
 from headwater.records.builder import build_batch
 from headwater.wire.apis.k00_produce import (
@@ -54,19 +54,6 @@ WORK = (
     Raw("raw fetch, one small batch", 1, 1, Bar(1.5)),
     Raw("raw fetch, 1 MB", RECORDS_16_KB, 1 << 20, Bar(0.9)),
 )
-
-
-def blaster() -> str:
-    """Compile the generator once. Raises SystemExit when there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise SystemExit("no C compiler: install gcc (Debian: apt-get install gcc)")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    binary = CACHE / "blaster"
-    source = Path(__file__).with_name("blaster.c")
-    if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run([compiler, "-O2", "-o", str(binary), str(source)], check=True)
-    return str(binary)
 
 
 def run_raw(peer: Peer, work: Raw, seconds: float, frames: Path, nice: int = 0) -> Figure:
@@ -133,7 +120,7 @@ def _blast(
         path.write_bytes(len(body).to_bytes(4, "big") + body)
         files.append(str(path))
     before = cpu_seconds(peer.pids)
-    program = ["nice", "-n", str(nice), blaster()]
+    program = ["nice", "-n", str(nice), generator("blaster")]
     command = [*program, str(peer.ports[0]), str(CONNECTIONS), str(IN_FLIGHT), str(seconds)]
     done = subprocess.run(
         [*command, str(error_at), *files], capture_output=True, text=True, check=False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-import statistics
-import struct
-import threading
+import subprocess
 import time
 
 import confluent_kafka
+from generators import generator, librdkafka
 from measures import Figure, Peer, create_topic, delete_topic, touch
 from peers import cpu_seconds
 
@@ -16,11 +16,10 @@ VALUE_BYTES = 100
 PARTITIONS = 4
 MESSAGES = 1_000_000
 MANY_PARTITIONS = 1_000
-LATENCY_S = 8.0
-LATENCY_SKIP_S = 2.0
+LATENCY_S = 5.0
+LATENCY_SKIP_S = 1.0
 """The first part of a latency run warms up the path; it is not counted."""
 WAIT_S = 120
-_STAMP = struct.Struct(">d")
 
 
 def produce(peer: Peer, *, partitions: int = PARTITIONS, copies: int = 1) -> Figure:
@@ -56,64 +55,19 @@ def produce(peer: Peer, *, partitions: int = PARTITIONS, copies: int = 1) -> Fig
 
 
 def latency(peer: Peer, records_per_s: int) -> tuple[Figure, Figure]:
-    """End to end, acks=all, linger 0: (1 / p50, 1 / p99) in 1/s, of producer to consumer."""
+    """End to end, acks=all, linger 0: (1 / p50, 1 / p99) in 1/s, of producer to consumer.
+
+    Raises RuntimeError when records are lost or refused.
+    """
     topic = f"latency{time.monotonic_ns()}"
     create_topic(peer, topic, 1)
     touch(peer, topic, 1)
-    taken: list[float] = []
-    ready, stopping = threading.Event(), threading.Event()
-
-    def consume() -> None:
-        settings = {
-            "bootstrap.servers": peer.bootstrap,
-            "group.id": "latency",
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 100,
-        }
-        consumer = confluent_kafka.Consumer(settings)
-        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-        while not stopping.is_set():
-            message = consumer.poll(0.05)  # `consume` would wait for a batch
-            if message is None or message.error() is not None:
-                continue
-            value = message.value()
-            if value:
-                taken.append(time.monotonic() - _STAMP.unpack_from(value)[0])
-            ready.set()
-        consumer.close()
-
-    thread = threading.Thread(target=consume)
-    thread.start()
-    try:
-        if not ready.wait(WAIT_S):
-            raise RuntimeError(f"{peer.name}: the consumer of {topic} sees nothing")
-        sent_early = _send_at_pace(peer, topic, records_per_s)
-        time.sleep(1.0)
-    finally:
-        stopping.set()
-        thread.join()
+    program = generator("pacer", librdkafka())
+    pace = (records_per_s, LATENCY_S, LATENCY_SKIP_S, VALUE_BYTES)
+    command = [program, peer.bootstrap, topic, *map(str, pace)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     delete_topic(peer, topic)
-    counted = sorted(taken[sent_early:])
-    if len(counted) < (LATENCY_S - LATENCY_SKIP_S) * records_per_s * 0.9:
-        raise RuntimeError(f"{peer.name}: {len(counted)} of {topic} came back")
-    p50 = statistics.median(counted)
-    p99 = counted[int(len(counted) * 0.99)]
-    return Figure(1 / p50), Figure(1 / p99)
-
-
-def _send_at_pace(peer: Peer, topic: str, records_per_s: int) -> int:
-    """Send for LATENCY_S at an even pace; how many of the records are warm-up."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": peer.bootstrap, "linger.ms": 0})
-    padding = bytes(VALUE_BYTES - _STAMP.size)
-    start = time.monotonic()
-    total, sent = int(LATENCY_S * records_per_s), 0
-    while sent < total:
-        due = min(total, int((time.monotonic() - start) * records_per_s) + 1)
-        for _ in range(due - sent):
-            producer.produce(topic, _STAMP.pack(time.monotonic()) + padding)
-        sent = due
-        producer.poll(0)
-        time.sleep(max(0.0, start + sent / records_per_s - time.monotonic()))
-    if producer.flush(WAIT_S):
-        raise RuntimeError(f"{peer.name}: records of {topic} were never acknowledged")
-    return int(LATENCY_SKIP_S * records_per_s)
+    if done.returncode != 0:
+        raise RuntimeError(f"{peer.name} {topic}: {done.stdout}{done.stderr}")
+    found = json.loads(done.stdout)
+    return Figure(1e6 / found["p50_us"]), Figure(1e6 / found["p99_us"])

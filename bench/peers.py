@@ -200,7 +200,9 @@ class KafkaPeer:
             home.mkdir(parents=True)
             config = home / "server.properties"
             config.write_text(_kafka_properties(i, home, self, controllers[i], voters))
-            format_command = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c")
+            # One argument: an id may begin with a dash.
+            of_cluster = f"--cluster-id={cluster_id}"
+            format_command = ("kafka.tools.StorageTool", "format", of_cluster, "-c")
             subprocess.run(
                 ["java", "-cp", classpath, *format_command, str(config)],
                 check=True,

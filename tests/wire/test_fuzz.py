@@ -26,7 +26,7 @@ from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
 from headwater_broker.api import k00_produce
 from headwater_broker.api.fetch_frames import parse_fetch
-from headwater_broker.api.produce_frames import parse_flexible, parse_plain
+from headwater_broker.api.produce_frames import parse_flexible, parse_plain, parse_single
 from headwater_broker.server.kafka_tcp import MALFORMED
 from solo_broker import SoloBroker
 
@@ -44,10 +44,11 @@ ANSWERED_WITHIN_S = 20.0
     ("parse", "make", "versions"),
     [
         (parse_plain, produce, range(3, 9)),
+        (lambda view, at, end, _: parse_single(view, at, end), produce, range(7, 9)),
         (parse_flexible, produce, range(9, 14)),
         (parse_fetch, fetch, range(4, 18)),
     ],
-    ids=["produce", "flexible produce", "fetch"],
+    ids=["produce", "single produce", "flexible produce", "fetch"],
 )
 def test_the_parsers_in_place_refuse_or_parse(
     parse: Callable[..., object], make: Callable[[int], ProduceRequest], versions: range
@@ -135,7 +136,7 @@ def test_a_handler_that_fails_is_told_with_its_frame(monkeypatch: pytest.MonkeyP
     def break_down(*_: object) -> bytes:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(k00_produce, "parse_plain", break_down)
+    monkeypatch.setattr(k00_produce, "parse_single", break_down)
     with complaints() as found, pytest.raises(AssertionError, match="planted"):
         asyncio.run(fuzz_frames(FRAMES, SEED, found))
 

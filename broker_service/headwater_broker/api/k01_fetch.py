@@ -52,7 +52,7 @@ def fetch(
     if kind is None:
         answer = answer_plain(peer, view, at, end, version, correlation_id)
     if answer is None:
-        frame = parse_fetch(view, at, end, version)
+        frame = parse_fetch(view[:end], at, end, version)
         answer = (kind or FetchJob)(peer, frame, version, correlation_id).start()
     if started:
         meter.observe((services.clock.monotonic() - started) * 1000)

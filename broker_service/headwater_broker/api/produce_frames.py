@@ -16,6 +16,9 @@ TopicEntries = tuple[bytes, str | bytes, list[Entry]]
 """The key is the topic's name, or from version 13 on the 16 bytes of its id."""
 ProduceFrame = tuple[str | None, int, int, list[TopicEntries]]
 
+SingleFrame = tuple[bytes, int, int, int, int]
+"""The topic's field, the partition, the start of its records, acks, timeout_ms."""
+
 ID_BYTES = 16
 TOPIC_IDS_SINCE = 13
 
@@ -23,28 +26,32 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _PLAIN_HEAD = struct.Struct(">hhiih")
 """Size of the transactional id (null: no bytes follow), acks, timeout, topics, size of a name."""
-_ONE_ENTRY = struct.Struct(">iii")
+_plain_head = _PLAIN_HEAD.unpack_from
+_one_entry = struct.Struct(">iii").unpack_from
 """Partitions, index, size of the records."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _INDEX_SIZE = struct.Struct(">ii")
 
 
+def parse_single(view: memoryview, at: int, end: int) -> SingleFrame | None:
+    """The commonest request of versions 3 to 8, in two steps: no transaction, one partition, its
+    records up to the end. None for any other."""
+    if end - at < _PLAIN_HEAD.size:
+        return None
+    size, acks, timeout_ms, count, name_size = _plain_head(view, at)
+    stop = at + 14 + name_size
+    if size != -1 or count != 1 or name_size < 0 or stop + 12 > end:
+        return None
+    count, index, size = _one_entry(view, stop)
+    start = stop + 12
+    if count != 1 or size < 0 or start + size != end:
+        return None
+    return bytes(view[at + 12 : stop]), index, start, acks, timeout_ms
+
+
 def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:
-    """Versions 3 to 8. One partition without a transaction is read in two steps."""
-    if end - at >= _PLAIN_HEAD.size:
-        size, acks, timeout_ms, count, name_size = _PLAIN_HEAD.unpack_from(view, at)
-        stop = at + 14 + name_size
-        if size == -1 and count == 1 and name_size >= 0 and stop + 12 <= end:
-            count, index, size = _ONE_ENTRY.unpack_from(view, stop)
-            if count == 1 and size >= 0 and stop + 12 + size == end:
-                field = bytes(view[at + 12 : stop])
-                only = (field, field[2:].decode(), [(index, stop + 12, end)])
-                return None, acks, timeout_ms, [only]
-    return _parse_plain_rows(view, at, end, version)
-
-
-def _parse_plain_rows(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:
+    """Versions 3 to 8."""
     size = _INT16.unpack_from(view, at)[0]
     at += 2
     transactional_id = None

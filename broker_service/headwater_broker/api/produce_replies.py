@@ -17,6 +17,7 @@ from headwater.wire.apis.k00_produce import (
 from headwater.wire.schema import encoder
 from headwater_broker.api.endpoints import endpoints
 from headwater_broker.api.services import Services
+from headwater_broker.log.results import AppendResult
 from headwater_broker.replication.partition import Partition
 from headwater_broker.waiting.purgatory import Gauge
 
@@ -66,6 +67,12 @@ class Row:
         self.leader_epoch = -1
         self.partition: Partition | None = None
         self.gauge: Gauge | None = None
+
+    def take(self, partition: Partition, result: AppendResult) -> None:
+        """The partition took the batch."""
+        self.partition = partition
+        self.base_offset, self.last_offset, self.append_time_ms, self.log_start_offset, _ = result
+        self.leader_epoch = partition.leader_epoch
 
     def fail(self, code: ErrorCode, message: str) -> None:
         """This partition's answer is an error; nothing of it is promised."""

@@ -102,7 +102,8 @@ def handles_raw(
 ) -> Callable[[RawHandler], RawHandler]:
     """Register a handler that parses the frame itself (Produce, Fetch).
 
-    It is called as (connection, view, body position, version, correlation id, client id).
+    It is called as (connection, view, start and end of the body, version, correlation id). Behind
+    the end the view goes on with whatever came next: nothing of that may be read.
     """
     low, high = versions
     advertised = low if advertised_low is None else advertised_low

@@ -37,9 +37,7 @@ class _IndexFile(LazyFile):
         self._pending = bytearray()
 
     def _write_some(self) -> None:
-        """Write what is pending, when it is enough, or later when there is no descriptor for it."""
-        if len(self._pending) < PENDING_BYTES_MAX:
-            return
+        """Write what is pending, or later when there is no descriptor for it."""
         try:
             self.write()
         except OSError as e:
@@ -103,7 +101,8 @@ class OffsetIndex(_IndexFile):
         self._relatives.append(relative)
         self._positions.append(position)
         self._pending += OFFSET_ENTRY.pack(relative, position)
-        self._write_some()
+        if len(self._pending) >= PENDING_BYTES_MAX:
+            self._write_some()
 
     def floor(self, offset: int) -> int:
         """Position of the last entry whose offset is <= `offset`; 0 when there is none."""
@@ -189,7 +188,8 @@ class TimeIndex(_IndexFile):
         self._timestamps.append(timestamp)
         self._relatives.append(relative)
         self._pending += TIME_ENTRY.pack(timestamp, relative)
-        self._write_some()
+        if len(self._pending) >= PENDING_BYTES_MAX:
+            self._write_some()
 
     def floor(self, timestamp: int) -> int:
         """Offset of the last entry whose timestamp is < `timestamp`; the base when none is.

@@ -282,11 +282,10 @@ class Connection(asyncio.BufferedProtocol):
                     body = dispatch.skip_client_id(view, at + 12, True)
                 if body > end:
                     raise CloseConnectionError("client id runs past the frame")
-                # No further than this frame: counts that promise more end with it.
                 answer = (
-                    self._handle_limited(row, view[:end], at, body, version, correlation_id)
+                    self._handle_limited(row, view, at, body, end, version, correlation_id)
                     if is_limited
-                    else row.raw(self, view[:end], body, end, version, correlation_id)
+                    else row.raw(self, view, body, end, version, correlation_id)
                 )
                 if answer.__class__ is bytes:
                     if order:
@@ -314,12 +313,13 @@ class Connection(asyncio.BufferedProtocol):
                 raise _out_of_bounds(size, size_max)
 
     def _handle_limited(
-        self, row: ApiRow, view: memoryview, at: int, body: int, version: int, correlation_id: int
-    ) -> Answer:
+        self, row: ApiRow, view: memoryview, at: int, body: int, end: int, version: int,
+        correlation_id: int,
+    ) -> Answer:  # fmt: skip
         """Produce or Fetch while there are client quotas."""
-        self.client_id = dispatch.client_id_of(view, at + 12) or ""
-        size = len(view) - at
-        return throttling.handle_raw(self, row, view, body, version, correlation_id, size)
+        self.client_id = dispatch.client_id_of(view[:end], at + 12) or ""
+        size = end - at
+        return throttling.handle_raw(self, row, view, body, end, version, correlation_id, size)
 
     def _append_ready(self, parts: list[Part]) -> None:
         if self._order:  # it may wait for those before it, longer than its segment is open

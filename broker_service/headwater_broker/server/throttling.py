@@ -31,11 +31,10 @@ _INT32 = struct.Struct(">i")
 
 
 def handle_raw(
-    peer: Peer, row: ApiRow, view: memoryview, body: int, version: int, correlation_id: int,
-    request_bytes: int,
+    peer: Peer, row: ApiRow, view: memoryview, body: int, end: int, version: int,
+    correlation_id: int, request_bytes: int,
 ) -> Answer:  # fmt: skip
-    """Run Produce or Fetch, whose frame ends the view, and charge the client for it."""
-    end = len(view)
+    """Run Produce or Fetch, and charge the client for it."""
     clock = peer.services.clock
     budget = peer.services.quotas.of(peer.principal.name, peer.client_id)
     delay_ms = 0

@@ -15,7 +15,7 @@ from headwater.wire.apis.k00_produce import (
     TopicProduceData,
 )
 from headwater.wire.schema import decode, encode
-from headwater_broker.api.produce_frames import parse_flexible, parse_plain
+from headwater_broker.api.produce_frames import parse_flexible, parse_plain, parse_single
 from headwater_broker.api.produce_replies import encode_single
 
 VERSIONS = range(3, 14)
@@ -65,6 +65,28 @@ def test_parsers_agree_with_the_codec(
         assert [index for index, _, _ in entries] == [p.index for p in topic.partition_data]
         for (_, start, stop), data in zip(entries, topic.partition_data, strict=True):
             assert (None if start < 0 else bytes(view[start:stop])) == data.records
+
+
+@given(st.one_of(st.none(), st.text(max_size=3)), st.integers(-2, 2), topics)
+def test_the_short_parser_agrees_or_passes(
+    transactional_id: str | None, acks: int, asked: list[TopicProduceData]
+) -> None:
+    request = ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=77, topic_data=tuple(asked)
+    )
+    body = encode(request, 7)
+    view = memoryview(b"head" + body + b"tail")
+    end = 4 + len(body)
+    single = parse_single(view, 4, end)
+    _, _, _, found = parse_plain(view[:end], 4, end, 7)
+    is_single = len(found) == 1 and len(found[0][2]) == 1 and transactional_id is None
+    if is_single and found[0][2][0][1] >= 0:
+        field, _, ((index, start, stop),) = found[0]
+        assert stop == end
+        assert single == (field, index, start, acks, 77)
+        assert all(parse_single(view, 4, other) is None for other in (*range(4, end), end + 1))
+    else:
+        assert single is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)

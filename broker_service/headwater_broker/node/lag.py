@@ -31,6 +31,12 @@ LOOK_S = 0.004
 """Only for turns longer than this the kernel is asked where the time went."""
 
 
+ASLEEP_S = 0.00005
+"""A selector that is away for longer has waited."""
+FRESH_S = 0.001
+"""The kernel is asked what the thread has used so far when it has waited, or so often: to ask in
+every turn of a busy broker would cost it a hundredth."""
+
 logger = logging.getLogger(__name__)
 
 _used = resource.getrusage
@@ -104,6 +110,7 @@ class TurnClock(selectors.DefaultSelector):
         self._waited = 0.0
         self._since = time.perf_counter()
         self._used = _used(_THREAD)
+        self._used_until = 0.0
         self.turns = Maxima()
         self.late_total = 0
 
@@ -124,12 +131,15 @@ class TurnClock(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """One turn ends here, the next one begins when there is work."""
-        held = time.perf_counter() - self._since
+        ended = time.perf_counter()
+        held = ended - self._since
         if held > LOOK_S and self._run_queue is not None:
             self._note(held)
         events = super().select(timeout)
-        self._since = time.perf_counter()
-        self._used = _used(_THREAD)
+        self._since = now = time.perf_counter()
+        if now - ended > ASLEEP_S or now >= self._used_until:
+            self._used = _used(_THREAD)
+            self._used_until = now + FRESH_S
         return events
 
     def _note(self, held: float) -> None:
@@ -137,7 +147,7 @@ class TurnClock(selectors.DefaultSelector):
         self.look()
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         sleeps = after.ru_nvcsw - before.ru_nvcsw
-        own = own_seconds(held, cpu, self._waited - waited, sleeps)
+        own = own_seconds(held, min(cpu, held), self._waited - waited, sleeps)
         self.turns.add(time.perf_counter(), own)
         if own > WARN_S:
             self.late_total += 1

@@ -26,6 +26,11 @@ MALFORMED = (struct.error, IndexError, ValueError, OverflowError, CloseConnectio
 logger = logging.getLogger(__name__)
 
 
+def out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
+    """Why a frame of `size` bytes is not read."""
+    return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
+
+
 def check_version(row: ApiRow | None, key: int, version: int) -> ApiRow:
     """The row that serves this version. Raises CloseConnectionError, which names what is served."""
     if row is None:

@@ -56,10 +56,6 @@ _unpack_head = struct.Struct(">ihhih").unpack_from
 logger = logging.getLogger(__name__)
 
 
-def _out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
-    return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
-
-
 class Owner(Protocol):
     """What a connection needs of its listener."""
 
@@ -118,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._outbox: Outbox
 
-    # --- asyncio.BufferedProtocol -------------------------------------------------------------
+    # --- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted: set the socket up, or refuse it when there are too many."""
@@ -174,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         """The peer closed its side: so do we."""
         return False
 
-    # --- Peer ---------------------------------------------------------------------------------
+    # --- Peer
 
     def park(self) -> ParkedReply:
         """Keep the next place in the order of replies."""
@@ -228,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close for `reason` (shutdown, a bug): what is with the transport still goes out."""
         self._close(reason, level=logging.DEBUG)
 
-    # --- requests -----------------------------------------------------------------------------
+    # --- requests
 
     def _process(self) -> None:
         """Handle the complete frames in the buffer, as far as this turn's budget goes."""
@@ -251,7 +247,10 @@ class Connection(asyncio.BufferedProtocol):
         self._in_turn = False
         if self._closed:
             return
-        self._flush()
+        if self._order or turn.is_quiet:
+            self._flush()
+        elif self._out:
+            turn.flush_at_end(self)
         if at:
             rest = self._filled - at
             if rest:
@@ -267,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         while filled - at >= FRAME_HEAD_BYTES:
             size, key, version, correlation_id, id_size = _unpack_head(view, at)
             if not HEADER_BYTES_MIN <= size <= size_max:
-                raise _out_of_bounds(size, size_max)
+                raise dispatch.out_of_bounds(size, size_max)
             end = at + 4 + size
             if end > filled:
                 self._reserve(4 + size, at)
@@ -310,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         if 4 <= self._filled - at < FRAME_HEAD_BYTES and not self._hold:
             size = _SIZE.unpack_from(self._view, at)[0]
             if not HEADER_BYTES_MIN <= size <= size_max:
-                raise _out_of_bounds(size, size_max)
+                raise dispatch.out_of_bounds(size, size_max)
 
     def _handle_limited(
         self, row: ApiRow, view: memoryview, at: int, body: int, end: int, version: int,
@@ -392,7 +391,7 @@ class Connection(asyncio.BufferedProtocol):
         reply.resolve([data])
         self._release(HOLD_HANDLER)
 
-    # --- replies ------------------------------------------------------------------------------
+    # --- replies
 
     def _reply_ready(self) -> None:
         if self._closed:
@@ -441,7 +440,7 @@ class Connection(asyncio.BufferedProtocol):
     def _write_failed(self, error: Exception) -> None:
         self._close(f"write failed: {error}")
 
-    # --- holds and buffer ---------------------------------------------------------------------
+    # --- holds and buffer
 
     def _go_on_next_turn(self) -> None:
         """Reading goes on meanwhile, while there is room: to stop and start it costs as much as a
@@ -484,7 +483,7 @@ class Connection(asyncio.BufferedProtocol):
                 release_parts(reply.parts)
                 reply.parts = []
 
-    # --- closing ------------------------------------------------------------------------------
+    # --- closing
 
     def _malformed(self, error: Exception) -> None:
         self.services.meters.connections_closed_malformed += 1

@@ -30,7 +30,7 @@ class Turn:
     what has arrived meanwhile.
     """
 
-    __slots__ = ("_began", "_ends", "_loop", "_woken", "is_quiet")
+    __slots__ = ("_began", "_ends", "_loop", "_unsent", "_woken", "is_quiet")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -39,6 +39,7 @@ class Turn:
         self.is_quiet = False
         """The first connection of a quiet turn is at work."""
         self._woken: list[Woken] | None = None
+        self._unsent: list[Woken] = []
 
     def has_time(self) -> bool:
         """False when this turn's time is used up."""
@@ -55,6 +56,18 @@ class Turn:
     def _is_over(self) -> None:
         """Called first of all in the next turn."""
         self._ends = 0.0
+        unsent = self._unsent
+        if unsent:
+            self._unsent = []
+            for connection in unsent:
+                connection.flush_ready()
+
+    def flush_at_end(self, connection: Woken) -> None:
+        """Write the replies of this connection once all that this turn has are at hand.
+
+        Each write wakes a client, which may cost more than the request; the second one finds the
+        client's machine awake. It is not for quiet turns."""
+        self._unsent.append(connection)
 
     def answer_few(self, purgatories: Purgatories) -> None:
         """Answer a few of those who waited for what one connection has just done, before it gets

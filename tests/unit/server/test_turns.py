@@ -12,6 +12,7 @@ import pytest
 from headwater.client.connection import open_connection
 from headwater_broker.api.replies import Part
 from headwater_broker.server import turns
+from headwater_broker.server.kafka_tcp import Connection
 from headwater_broker.server.outbox import Outbox
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import batch, produce
@@ -62,6 +63,42 @@ def test_a_turn_is_quiet_for_its_first_connection_when_the_last_one_is_long_ago(
             quiet.append(turn.is_quiet)
         loop.next_turn()
     assert quiet == [True, False, False, False, True, False]
+
+
+@pytest.mark.parametrize(("quiet_s", "order"), [(1e9, "hhhwww"), (0.0, "hwhhww")])
+def test_replies_of_a_busy_turn_are_written_together_once_all_are_handled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, order: str
+) -> None:
+    """h: a connection's frames are handled, w: replies are written. In a quiet turn the first
+    connection does not wait for the others."""
+    monkeypatch.setattr(turns, "QUIET_S", quiet_s)
+    seen: list[str] = []
+    handle, write = Connection._handle_frames, Outbox.push_bytes
+
+    def handled(self: Connection) -> int:
+        seen.append("h")
+        return handle(self)
+
+    def written(self: Outbox, data: bytes) -> None:
+        seen.append("w")
+        write(self, data)
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path) as broker:
+            broker.create_topic("t")
+            connections = [await open_connection("127.0.0.1", broker.port) for _ in range(3)]
+            for connection in connections:
+                await produce(connection, "t", batch())
+            monkeypatch.setattr(Connection, "_handle_frames", handled)
+            monkeypatch.setattr(Outbox, "push_bytes", written)
+            asked = [asyncio.ensure_future(produce(c, "t", batch())) for c in connections]
+            await asyncio.sleep(0)  # all are written before the loop looks for bytes again
+            await asyncio.wait_for(asyncio.gather(*asked), 30)
+            for connection in connections:
+                connection.close()
+
+    asyncio.run(run())
+    assert "".join(seen) == order
 
 
 def test_every_connection_gets_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

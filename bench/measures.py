@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -102,7 +105,7 @@ def show(
 ) -> None:
     """The table for people, or JSON."""
     if as_json:
-        print(json.dumps({"rows": rows, "rss_mb": memory}, indent=2))
+        print(json.dumps({"rows": rows, "rss_mb": memory, "python": python()}, indent=2))
         return
     table = Table(title=title)
     for column in ("work", "Kafka /s", "Headwater /s", "ratio", "bar", "CPU per unit, ratio", ""):
@@ -123,3 +126,13 @@ def show(
     console.print(table)
     if memory:
         console.print("RSS, MB: " + ", ".join(f"{n} {m:.0f}" for n, m in memory.items()))
+    console.print(
+        f"Headwater ran on {python()}: an interpreter that was built without optimization"
+    )
+    console.print("costs a fifth (docs/operating.md, Which Python)")
+
+
+def python() -> str:
+    """Which interpreter the brokers run on: its build decides what they can do."""
+    version = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{version} of {Path(sys.executable).resolve()}"

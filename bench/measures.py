@@ -126,10 +126,8 @@ def show(
     console.print(table)
     if memory:
         console.print("RSS, MB: " + ", ".join(f"{n} {m:.0f}" for n, m in memory.items()))
-    console.print(
-        f"Headwater ran on {python()}: an interpreter that was built without optimization"
-    )
-    console.print("costs a fifth (docs/operating.md, Which Python)")
+    console.print(f"Headwater ran on {python()}.")
+    console.print("A build without optimization costs a fifth: docs/operating.md, Which Python")
 
 
 def python() -> str:

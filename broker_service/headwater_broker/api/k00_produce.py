@@ -56,7 +56,8 @@ def produce(
         answer = _produce_single(peer, view, end, version, correlation_id, single)
     else:
         parse = parse_flexible if version >= FLEXIBLE else parse_plain
-        frame = parse(view[:end], at, end, version)
+        view = view[:end]
+        frame = parse(view, at, end, version)
         answer = _produce_all(peer, view, version, correlation_id, frame)
     if started:
         meter.observe((services.clock.monotonic() - started) * 1000)

@@ -35,8 +35,8 @@ _INDEX_SIZE = struct.Struct(">ii")
 
 
 def parse_single(view: memoryview, at: int, end: int) -> SingleFrame | None:
-    """The commonest request of versions 3 to 8, in two steps: no transaction, one partition, its
-    records up to the end. None for any other."""
+    """The commonest request, in two steps: no transaction, one partition, its records up to the
+    end. Versions 3 to 8; None for any other request."""
     if end - at < _PLAIN_HEAD.size:
         return None
     size, acks, timeout_ms, count, name_size = _plain_head(view, at)

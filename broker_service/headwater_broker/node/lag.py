@@ -29,13 +29,9 @@ WARN_S = 0.02
 """A turn beyond this stalls requests visibly (tests fail above it)."""
 LOOK_S = 0.004
 """Only for turns longer than this the kernel is asked where the time went."""
-
-
-ASLEEP_S = 0.00005
-"""A selector that is away for longer has waited."""
 FRESH_S = 0.001
-"""The kernel is asked what the thread has used so far when it has waited, or so often: to ask in
-every turn of a busy broker would cost it a hundredth."""
+"""The kernel is asked what the thread has used so far when it may have waited, or so often: to ask
+in every turn of a busy broker would cost it a hundredth."""
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +133,7 @@ class TurnClock(selectors.DefaultSelector):
             self._note(held)
         events = super().select(timeout)
         self._since = now = time.perf_counter()
-        if now - ended > ASLEEP_S or now >= self._used_until:
+        if timeout != 0 or now >= self._used_until:
             self._used = _used(_THREAD)
             self._used_until = now + FRESH_S
         return events
@@ -154,7 +150,7 @@ class TurnClock(selectors.DefaultSelector):
             logger.warning(
                 "a turn of the event loop took %.1f ms: %.1f ms of CPU time, %d waits for a disk "
                 "or a lock, %d page faults (%d from disk)",
-                own * 1000, cpu * 1000, sleeps,
+                own * 1000, min(cpu, held) * 1000, sleeps,
                 after.ru_minflt - before.ru_minflt + after.ru_majflt - before.ru_majflt,
                 after.ru_majflt - before.ru_majflt,
             )  # fmt: skip

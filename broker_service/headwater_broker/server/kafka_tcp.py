@@ -1,7 +1,7 @@
 """One client connection of the data plane: frames in, replies out in the order of requests.
 
 Frames are received into one buffer and parsed in place; Produce and Fetch never leave it. The
-replies of one read go out in one write. A connection does bounded work per loop turn, holds a
+replies of one loop turn go out in one write. A connection does bounded work per turn, holds a
 bounded number of parked replies, and takes no request while its peer does not read.
 """
 
@@ -167,7 +167,8 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox.resume()
 
     def eof_received(self) -> bool:
-        """The peer closed its side: so do we."""
+        """The peer closed its side: so do we, once what this turn has answered is written."""
+        self._flush()
         return False
 
     # --- Peer

@@ -4,15 +4,19 @@ replies that one's requests make ready for others."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Protocol
 
 from headwater_broker.api.services import Purgatories
 
 TURN_S = 0.002
-"""What else the loop owes (control calls, heartbeats, timers) waits for this long, and for the
-request that is at work then: not for one request of every busy connection."""
+"""What else the loop owes (control calls, heartbeats, timers) waits for this long, for the request
+that is at work then, and for the writes that follow: not for one request of every busy
+connection."""
 QUIET_S = 0.0002
 """A turn that comes so long after the last one is quiet: there is nothing to join replies with."""
+
+logger = logging.getLogger(__name__)
 
 
 class Woken(Protocol):
@@ -20,6 +24,10 @@ class Woken(Protocol):
 
     def flush_ready(self) -> None:
         """Write what can go out."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close for `reason`."""
         ...
 
 
@@ -30,11 +38,11 @@ class Turn:
     what has arrived meanwhile.
     """
 
-    __slots__ = ("_began", "_ends", "_loop", "_unsent", "_woken", "is_quiet")
+    __slots__ = ("_ended", "_ends", "_loop", "_unsent", "_woken", "is_quiet")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._began = -QUIET_S
+        self._ended = -QUIET_S
         self._ends = 0.0
         self.is_quiet = False
         """The first connection of a quiet turn is at work."""
@@ -47,8 +55,7 @@ class Turn:
         if self._ends:
             self.is_quiet = False
             return now < self._ends
-        self.is_quiet = now - self._began >= QUIET_S
-        self._began = now
+        self.is_quiet = now - self._ended >= QUIET_S
         self._ends = now + TURN_S
         self._loop.call_soon(self._is_over)
         return True
@@ -56,11 +63,16 @@ class Turn:
     def _is_over(self) -> None:
         """Called first of all in the next turn."""
         self._ends = 0.0
+        self._ended = self._loop.time()
         unsent = self._unsent
         if unsent:
             self._unsent = []
             for connection in unsent:
-                connection.flush_ready()
+                try:
+                    connection.flush_ready()
+                except Exception as error:  # the others wait for theirs
+                    logger.exception("replies of a turn failed")
+                    connection.close(f"internal error: {error!r}")
 
     def flush_at_end(self, connection: Woken) -> None:
         """Write the replies of this connection once all that this turn has are at hand.

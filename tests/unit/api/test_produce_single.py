@@ -117,3 +117,22 @@ def test_it_is_the_way_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     outcomes(tmp_path / "kafka", 7)
     assert 0 < len(ways) < REQUESTS * 3 // 4
+
+
+@pytest.mark.parametrize("version", range(3, 7))
+def test_what_lies_behind_a_frame_decides_nothing(tmp_path: Path, version: int) -> None:
+    async def scenario() -> list[str]:
+        async with SoloBroker(tmp_path) as broker:
+            broker.create_topic("t")
+            body = encode(produce_request("t", b"short"), version)
+            found = []
+            for tail in (b"", bytes(60), b"\x04" * 60):
+                view = memoryview(bytearray(NOISE + body + tail))
+                with pytest.raises(IndexError) as refused:
+                    k00_produce.produce(
+                        peer_of(broker), view, len(NOISE), len(NOISE) + len(body), version, 77
+                    )
+                found.append(str(refused.value))
+            return found
+
+    assert len(set(asyncio.run(scenario()))) == 1

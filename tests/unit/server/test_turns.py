@@ -10,12 +10,13 @@ from typing import cast
 import pytest
 
 from headwater.client.connection import open_connection
+from headwater.wire.framing import encode_request
 from headwater_broker.api.replies import Part
 from headwater_broker.server import turns
 from headwater_broker.server.kafka_tcp import Connection
 from headwater_broker.server.outbox import Outbox
 from solo_broker import SoloBroker
-from unit.server.test_data_plane import batch, produce
+from unit.server.test_data_plane import batch, produce, produce_request
 from unit.server.test_parked import parked_fetch
 
 
@@ -65,40 +66,121 @@ def test_a_turn_is_quiet_for_its_first_connection_when_the_last_one_is_long_ago(
     assert quiet == [True, False, False, False, True, False]
 
 
-@pytest.mark.parametrize(("quiet_s", "order"), [(1e9, "hhhwww"), (0.0, "hwhhww")])
+class Writer:
+    """A connection whose replies may fail to be written."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.seen: list[str] = []
+        self._error = error
+
+    def flush_ready(self) -> None:
+        self.seen.append("flushed")
+        if self._error is not None:
+            raise self._error
+
+    def close(self, reason: str) -> None:
+        self.seen.append(reason)
+
+
+def test_replies_that_cannot_be_written_hold_back_no_others() -> None:
+    loop = Loop()
+    turn = turns.Turn(cast(asyncio.AbstractEventLoop, loop))
+    turn.has_time()
+    writers = [Writer(), Writer(OSError(24, "no descriptor")), Writer()]
+    for writer in writers:
+        turn.flush_at_end(writer)
+    assert not any(writer.seen for writer in writers)
+    loop.next_turn()
+    assert [len(writer.seen) for writer in writers] == [1, 2, 1]
+    assert "no descriptor" in writers[1].seen[1]
+    turn.has_time()
+    loop.next_turn()
+    assert writers[0].seen == ["flushed"]
+
+
+class Transport:
+    """Takes what a connection writes."""
+
+    def __init__(self, name: str, seen: list[str]) -> None:
+        self._name = name
+        self._seen = seen
+
+    def write(self, data: bytes) -> None:
+        self._seen.append(f"{self._name} writes")
+
+    def get_extra_info(self, name: str) -> None: ...
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def accepted(broker: SoloBroker, names: str, seen: list[str]) -> list[Connection]:
+    """Connections of the broker's listener, and what happens to them."""
+    connections = []
+    for name in names:
+        connection = Connection(broker.listener)
+        connection.connection_made(cast(asyncio.Transport, Transport(name, seen)))
+        connections.append(connection)
+    return connections
+
+
+def arrive(connection: Connection) -> None:
+    """A produce request."""
+    body = encode_request(produce_request("t", batch()), 7, 1, "me")
+    frame = len(body).to_bytes(4, "big") + body
+    connection.get_buffer(-1)[: len(frame)] = frame
+    connection.buffer_updated(len(frame))
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "order"),
+    [
+        (1e9, ["1 came", "2 came", "3 came", "1 writes", "2 writes", "3 writes"]),
+        (0.0, ["1 writes", "1 came", "2 came", "3 came", "2 writes", "3 writes"]),
+    ],
+)
 def test_replies_of_a_busy_turn_are_written_together_once_all_are_handled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, order: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, order: list[str]
 ) -> None:
-    """h: a connection's frames are handled, w: replies are written. In a quiet turn the first
-    connection does not wait for the others."""
-    monkeypatch.setattr(turns, "QUIET_S", quiet_s)
+    """In a quiet turn the first connection does not wait for the others."""
     seen: list[str] = []
-    handle, write = Connection._handle_frames, Outbox.push_bytes
-
-    def handled(self: Connection) -> int:
-        seen.append("h")
-        return handle(self)
-
-    def written(self: Outbox, data: bytes) -> None:
-        seen.append("w")
-        write(self, data)
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.create_topic("t")
-            connections = [await open_connection("127.0.0.1", broker.port) for _ in range(3)]
+            monkeypatch.setattr(turns, "QUIET_S", quiet_s)
+            connections = accepted(broker, "123", seen)
+            for name, connection in zip("123", connections, strict=True):
+                arrive(connection)
+                seen.append(f"{name} came")
+            await asyncio.sleep(0)
             for connection in connections:
-                await produce(connection, "t", batch())
-            monkeypatch.setattr(Connection, "_handle_frames", handled)
-            monkeypatch.setattr(Outbox, "push_bytes", written)
-            asked = [asyncio.ensure_future(produce(c, "t", batch())) for c in connections]
-            await asyncio.sleep(0)  # all are written before the loop looks for bytes again
-            await asyncio.wait_for(asyncio.gather(*asked), 30)
-            for connection in connections:
-                connection.close()
+                connection.connection_lost(None)
 
     asyncio.run(run())
-    assert "".join(seen) == order
+    assert seen == order
+
+
+def test_a_peer_that_closes_its_side_gets_what_its_turn_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport takes nothing after it."""
+    seen: list[str] = []
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path) as broker:
+            broker.create_topic("t")
+            monkeypatch.setattr(turns, "QUIET_S", 1e9)
+            (connection,) = accepted(broker, "1", seen)
+            arrive(connection)
+            assert not connection.eof_received()
+            seen.append("closed")
+            await asyncio.sleep(0)
+            connection.connection_lost(None)
+
+    asyncio.run(run())
+    assert seen == ["1 writes", "closed"]
 
 
 def test_every_connection_gets_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

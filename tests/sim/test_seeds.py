@@ -23,8 +23,8 @@ FOUND = {
 """Seeds that once failed, and of what."""
 
 ADMINISTERED = (4, 15)
-"""Seeds with an admin at work, who does everything in one or the other: to be chosen anew when the order
-of events changes."""
+"""Seeds with an admin at work, who does everything in one or the other. To be chosen anew when the
+order of events changes."""
 
 SAME = (3, 6, 20439)
 """6 has an admin. 20439: a clean stop closes connections, whose order once went by addresses."""

@@ -141,16 +141,17 @@ class TurnClock(selectors.DefaultSelector):
     def _note(self, held: float) -> None:
         before, after, waited = self._used, _used(_THREAD), self._waited
         self.look()
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        cpu = min(used, held)  # the sample before may be a little older than the turn
         sleeps = after.ru_nvcsw - before.ru_nvcsw
-        own = own_seconds(held, min(cpu, held), self._waited - waited, sleeps)
+        own = own_seconds(held, cpu, self._waited - waited, sleeps)
         self.turns.add(time.perf_counter(), own)
         if own > WARN_S:
             self.late_total += 1
             logger.warning(
                 "a turn of the event loop took %.1f ms: %.1f ms of CPU time, %d waits for a disk "
                 "or a lock, %d page faults (%d from disk)",
-                own * 1000, min(cpu, held) * 1000, sleeps,
+                own * 1000, cpu * 1000, sleeps,
                 after.ru_minflt - before.ru_minflt + after.ru_majflt - before.ru_majflt,
                 after.ru_majflt - before.ru_majflt,
             )  # fmt: skip

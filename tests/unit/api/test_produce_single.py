@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from headwater.ports.authorizer import AllowAll, Operation, Principal, ResourceType
-from headwater.records.builder import BatchBuilder
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.schema import encode
 from headwater_broker.api import k00_produce
@@ -18,11 +17,11 @@ from headwater_broker.api.replies import CloseConnectionError
 from solo_broker import SoloBroker
 from unit.api.test_plain_fetch import flat, peer_of
 from unit.server.test_data_plane import batch, produce_request
+from unit.server.test_out_of_order import sequenced
 
 VERSIONS = (7, 8)
 NOISE = b"\x01" * 40
 """What lies around a frame in the receive buffer."""
-AT_MS = 1_795_000_000_000
 REQUESTS = 600
 PER_CONNECTION = 10
 """What was refused is remembered per connection, and then the long way is gone."""
@@ -35,12 +34,6 @@ class NoWrites(AllowAll):
         self, principal: Principal, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         return not (operation is Operation.WRITE and name == "closed")
-
-
-def sequenced(sequence: int) -> bytes:
-    builder = BatchBuilder()
-    builder.append(AT_MS, None, b"x", ())
-    return bytes(builder.build(producer_id=7, producer_epoch=0, base_sequence=sequence))
 
 
 def requests() -> list[ProduceRequest]:

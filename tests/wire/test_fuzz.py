@@ -26,7 +26,12 @@ from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
 from headwater_broker.api import k00_produce
 from headwater_broker.api.fetch_frames import parse_fetch
-from headwater_broker.api.produce_frames import parse_flexible, parse_plain, parse_single
+from headwater_broker.api.produce_frames import (
+    parse_flexible,
+    parse_plain,
+    parse_single,
+    parse_single_flexible,
+)
 from headwater_broker.server.kafka_tcp import MALFORMED
 from solo_broker import SoloBroker
 
@@ -46,9 +51,10 @@ ANSWERED_WITHIN_S = 20.0
         (parse_plain, produce, range(3, 9)),
         (lambda view, at, end, _: parse_single(view, at, end), produce, range(7, 9)),
         (parse_flexible, produce, range(9, 14)),
+        (lambda view, at, end, _: parse_single_flexible(view, at, end), produce, range(9, 13)),
         (parse_fetch, fetch, range(4, 18)),
     ],
-    ids=["produce", "single produce", "flexible produce", "fetch"],
+    ids=["produce", "single produce", "flexible produce", "single flexible produce", "fetch"],
 )
 def test_the_parsers_in_place_refuse_or_parse(
     parse: Callable[..., object], make: Callable[[int], ProduceRequest], versions: range

@@ -17,12 +17,14 @@ from headwater_broker.api.meters import LATENCY_SAMPLE
 from headwater_broker.api.out_of_order import confirm, is_doubtful
 from headwater_broker.api.peer import Peer
 from headwater_broker.api.produce_frames import (
+    TOPIC_IDS_SINCE,
     ProduceFrame,
     SingleFrame,
     TopicEntries,
     parse_flexible,
     parse_plain,
     parse_single,
+    parse_single_flexible,
 )
 from headwater_broker.api.produce_replies import Row, encode_rows, encode_single
 from headwater_broker.api.registry import handles_raw
@@ -51,9 +53,12 @@ def produce(
     meter = services.meters.produce
     meter.requests += 1
     started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
-    single = parse_single(view, at, end) if ZSTD_SINCE <= version < FLEXIBLE else None
+    if version >= FLEXIBLE:
+        single = parse_single_flexible(view, at, end) if version < TOPIC_IDS_SINCE else None
+    else:
+        single = parse_single(view, at, end) if version >= ZSTD_SINCE else None
     if single is not None:
-        answer = _produce_single(peer, view, end, version, correlation_id, single)
+        answer = _produce_single(peer, view, version, correlation_id, single)
     else:
         parse = parse_flexible if version >= FLEXIBLE else parse_plain
         view = view[:end]
@@ -65,12 +70,11 @@ def produce(
 
 
 def _produce_single(
-    peer: Peer, view: memoryview, end: int, version: int, correlation_id: int, single: SingleFrame
+    peer: Peer, view: memoryview, version: int, correlation_id: int, single: SingleFrame
 ) -> Answer:
     """As `_produce_all`, which it leaves to whatever is not plain, at two thirds of the price."""
-    field, index, start, acks, timeout_ms = single
+    field, name, index, start, end, acks, timeout_ms = single
     services = peer.services
-    name = str(field[2:], "utf-8")
     partition = services.replicas.partitions.get((name, index))
     if (
         partition is None

@@ -16,8 +16,9 @@ TopicEntries = tuple[bytes, str | bytes, list[Entry]]
 """The key is the topic's name, or from version 13 on the 16 bytes of its id."""
 ProduceFrame = tuple[str | None, int, int, list[TopicEntries]]
 
-SingleFrame = tuple[bytes, int, int, int, int]
-"""The topic's field, the partition, the start of its records, acks, timeout_ms."""
+SingleFrame = tuple[bytes, str, int, int, int, int, int]
+"""The topic's field and its name, the partition, start and stop of its records, acks,
+timeout_ms."""
 
 ID_BYTES = 16
 TOPIC_IDS_SINCE = 13
@@ -27,6 +28,13 @@ _INT32 = struct.Struct(">i")
 _PLAIN_HEAD = struct.Struct(">hhiih")
 """Size of the transactional id (null: no bytes follow), acks, timeout, topics, size of a name."""
 _plain_head = _PLAIN_HEAD.unpack_from
+_FLEXIBLE_HEAD = struct.Struct(">BhiBB")
+"""As _PLAIN_HEAD, for names of at most 126 bytes: of most topics."""
+_flexible_head = _FLEXIBLE_HEAD.unpack_from
+_one_flexible_entry = struct.Struct(">Bi").unpack_from
+"""Partitions, index."""
+_NO_TAGS = b"\0\0\0"
+"""Of the partition, the topic, the request."""
 _one_entry = struct.Struct(">iii").unpack_from
 """Partitions, index, size of the records."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -47,7 +55,25 @@ def parse_single(view: memoryview, at: int, end: int) -> SingleFrame | None:
     start = stop + 12
     if count != 1 or size < 0 or start + size != end:
         return None
-    return bytes(view[at + 12 : stop]), index, start, acks, timeout_ms
+    field = bytes(view[at + 12 : stop])
+    return field, str(field[2:], "utf-8"), index, start, end, acks, timeout_ms
+
+
+def parse_single_flexible(view: memoryview, at: int, end: int) -> SingleFrame | None:
+    """As `parse_single`, for versions 9 to 12, and without tagged fields."""
+    if end - at < _FLEXIBLE_HEAD.size:
+        return None
+    transaction, acks, timeout_ms, count, name_size = _flexible_head(view, at)
+    stop = at + 8 + name_size
+    if transaction or count != 2 or not 0 < name_size < 0x80 or stop + 6 > end:
+        return None
+    count, index = _one_flexible_entry(view, stop)
+    size, start = read_uvarint(view, stop + 5)
+    records_end = start + size - 1
+    if count != 2 or not size or records_end + 3 != end or view[records_end:end] != _NO_TAGS:
+        return None
+    field = bytes(view[at + 8 : stop])
+    return field, str(field[1:], "utf-8"), index, start, records_end, acks, timeout_ms
 
 
 def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from headwater_broker.api.services import Purgatories
@@ -17,6 +18,14 @@ QUIET_S = 0.0002
 """A turn that comes so long after the last one is quiet: there is nothing to join replies with."""
 
 logger = logging.getLogger(__name__)
+
+
+class AtEnd(Protocol):
+    """A loop's way to call when a turn is over: its `at_turn_end`, or just `call_soon`."""
+
+    def __call__(self, callback: Callable[[], None], /) -> object:
+        """Call `callback` once."""
+        ...
 
 
 class Woken(Protocol):
@@ -38,10 +47,11 @@ class Turn:
     what has arrived meanwhile.
     """
 
-    __slots__ = ("_ended", "_ends", "_loop", "_unsent", "_woken", "is_quiet")
+    __slots__ = ("_at_end", "_ended", "_ends", "_loop", "_unsent", "_woken", "is_quiet")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._at_end: AtEnd = getattr(loop, "at_turn_end", loop.call_soon)
         self._ended = -QUIET_S
         self._ends = 0.0
         self.is_quiet = False
@@ -57,11 +67,11 @@ class Turn:
             return now < self._ends
         self.is_quiet = now - self._ended >= QUIET_S
         self._ends = now + TURN_S
-        self._loop.call_soon(self._is_over)
+        self._at_end(self._is_over)
         return True
 
     def _is_over(self) -> None:
-        """Called first of all in the next turn."""
+        """Called last of all in a turn, or first of all in the next one."""
         self._ends = 0.0
         self._ended = self._loop.time()
         unsent = self._unsent

@@ -19,7 +19,7 @@ from unit.api.test_plain_fetch import flat, peer_of
 from unit.server.test_data_plane import batch, produce_request
 from unit.server.test_out_of_order import sequenced
 
-VERSIONS = (7, 8)
+VERSIONS = (7, 8, 9, 12)
 NOISE = b"\x01" * 40
 """What lies around a frame in the receive buffer."""
 REQUESTS = 600
@@ -93,14 +93,18 @@ def outcomes(folder: Path, version: int) -> tuple[list[object], bytes]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_ways_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     short, short_log = outcomes(tmp_path / "kafka", version)
-    monkeypatch.setattr(k00_produce, "parse_single", lambda view, at, end: None)
+    for parse in ("parse_single", "parse_single_flexible"):
+        monkeypatch.setattr(k00_produce, parse, lambda view, at, end: None)
     whole, whole_log = outcomes(tmp_path / "kafka", version)
     assert short == whole
     assert short_log == whole_log
     assert len(short_log) > 20_000
 
 
-def test_it_is_the_way_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_is_the_way_that_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     ways: list[int] = []
     long_way = k00_produce._produce_all
     monkeypatch.setattr(
@@ -108,7 +112,7 @@ def test_it_is_the_way_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "_produce_all",
         lambda *a: ways.append(1) or long_way(*a),  # type: ignore[func-returns-value]
     )
-    outcomes(tmp_path / "kafka", 7)
+    outcomes(tmp_path / "kafka", version)
     assert 0 < len(ways) < REQUESTS * 3 // 4
 
 

@@ -7,7 +7,14 @@ import time
 
 import pytest
 
-from headwater_broker.node.lag import LagProbe, Maxima, MeasuredLoop, RunQueue, own_seconds
+from headwater_broker.node.lag import (
+    PROBE_S,
+    LagProbe,
+    Maxima,
+    MeasuredLoop,
+    RunQueue,
+    own_seconds,
+)
 
 HELD_S = 0.03
 
@@ -28,7 +35,7 @@ def test_a_long_turn_is_the_loops_own(caplog: pytest.LogCaptureFixture) -> None:
         before = probe.longest_turn_s
         await asyncio.sleep(0.02)
         asyncio.get_running_loop().call_soon(hold)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(PROBE_S * 2)
         probe.stop()
         assert probe.recent_turn_s == probe.longest_turn_s
         assert probe.worst_s > 0
@@ -48,8 +55,9 @@ def test_on_another_loop_only_timers_are_measured() -> None:
     async def scenario() -> LagProbe:
         probe = LagProbe(asyncio.get_running_loop())
         probe.start()
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(PROBE_S * 2)
         probe.stop()
+        assert probe.worst_s > 0
         return probe
 
     probe = asyncio.run(scenario())
@@ -89,3 +97,34 @@ def test_sleeping_in_a_turn_is_the_loops_own(monkeypatch: pytest.MonkeyPatch) ->
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         assert runner.run(scenario()) >= HELD_S * 0.9
+
+
+def test_what_is_called_at_the_end_of_a_turn_comes_last_and_costs_no_turn_of_its_own() -> None:
+    async def scenario() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MeasuredLoop)
+        turns: list[str] = []
+        told: asyncio.Future[None] = loop.create_future()
+
+        def end() -> None:
+            turns.append("end")
+            loop.call_soon(turns.append, "next")
+            loop.call_soon(told.set_result, None)
+
+        loop.at_turn_end(end)
+        loop.call_soon(turns.append, "next, too")
+        turns.append("this")
+        await asyncio.wait_for(told, 30)  # it would wait for a timer, were the end not looked at
+        started = loop.time()
+        selects: list[float] = []
+        select = loop.clock.select
+        loop.clock.select = lambda timeout: selects.append(timeout) or select(timeout)  # type: ignore
+        loop.at_turn_end(lambda: turns.append("idle"))
+        await asyncio.sleep(0.01)
+        loop.clock.select = select  # type: ignore[method-assign]
+        assert loop.time() - started >= 0.009
+        assert selects[0] > 0
+        return turns
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        assert runner.run(scenario()) == ["this", "end", "next, too", "next", "idle"]

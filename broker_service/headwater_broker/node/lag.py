@@ -145,8 +145,11 @@ class TurnClock(selectors.DefaultSelector):
         if self._at_end:
             callbacks, self._at_end = self._at_end, []
             for callback in callbacks:
-                callback()
-            if self.ready:  # the loop has computed `timeout` without them
+                try:
+                    callback()
+                except Exception:  # it would end the loop; of a handle the loop says the same
+                    logger.exception("the end of a turn failed")
+            if self.ready or self._at_end:  # the loop has computed `timeout` without them
                 timeout = 0
         ended = time.perf_counter()
         held = ended - self._since

@@ -128,3 +128,24 @@ def test_what_is_called_at_the_end_of_a_turn_comes_last_and_costs_no_turn_of_its
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         assert runner.run(scenario()) == ["this", "end", "next, too", "next", "idle"]
+
+
+def test_an_end_that_fails_or_begins_another_turn_leaves_nobody_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise ValueError("planted")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MeasuredLoop)
+        told: asyncio.Future[None] = loop.create_future()
+        loop.at_turn_end(fail)
+        loop.at_turn_end(lambda: loop.at_turn_end(lambda: told.set_result(None)))
+        timer = loop.call_later(30, told.cancel)  # the loop would sleep until then
+        await told
+        timer.cancel()
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(scenario())
+    assert "the end of a turn failed" in caplog.text

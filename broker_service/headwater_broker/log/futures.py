@@ -263,6 +263,7 @@ class FutureLogs:
         assert parsed is not None
         away = f"{old.path}.{parsed[1]}{DELETE_SUFFIX}"
         place = f"{future.path.rpartition('/')[0]}/{key[0]}-{key[1]}"
+        old.truncations += 1  # a job under way that writes into the folder would make it anew
         try:
             parts.files.rename(old.path, away)
         except OSError as e:

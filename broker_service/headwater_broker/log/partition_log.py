@@ -405,8 +405,12 @@ class PartitionLog(LogState):
         upkeep.close(self)
 
     def delete(self) -> None:
-        """Release files; the manager has renamed the folder away."""
-        self.is_closed = True
+        """Release files; the manager renames the folder away. Its name may be another log's by the
+        time that jobs off the loop have their turn: they rename nothing and write nothing there."""
+        with self.leaving_lock:
+            self.is_closed = True
+            self.truncations += 1
+            self.leaving.clear()
 
 
 __all__ = ["AppendOrigin", "AppendResult", "LogSlice", "PartitionLog"]

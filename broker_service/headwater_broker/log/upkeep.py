@@ -129,7 +129,8 @@ def roll(log: LogState, now_ms: int) -> Segment:
             if log.truncations == truncations:
                 files.write_atomic(path, snapshot)
             if log.truncations != truncations:
-                files.remove(path)  # it may tell of what was cut, also while it was written
+                # It tells of what was cut, or of a log that is gone, also while it was written.
+                files.remove(path)
             log.finished_flushes.append((truncations, end))
         except OSError as e:
             if not log.is_closed:

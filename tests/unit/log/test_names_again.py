@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +16,7 @@ from unit.log.harness import Box, batch
 
 Job = Callable[[], None]
 ALL = 1 << 30
+NEXT_ID = UUID(int=8)
 
 
 def with_late_jobs(log: PartitionLog) -> list[Job]:
@@ -48,6 +50,26 @@ def test_a_name_that_retention_gives_up_may_be_used_before_it_is_free() -> None:
     assert not [n for n in box.files.names(log.path) if n.endswith(".deleted")]
     log = box.restart()
     assert (log.log_end_offset, log.read(1, ALL, ALL).first_offset) == (2, 1)
+
+
+def test_a_log_made_again_keeps_its_files_when_retention_of_the_old_one_is_late() -> None:
+    """Purged by its retention, then deleted, then made again: the job renames by path."""
+    box = Box()
+    log = box.log(segment_bytes="200", retention_ms="1000")
+    jobs = with_late_jobs(log)
+    fill(log, 6)
+    assert log.retain(box.clock.now_ms()) == 3
+    box.manager.delete(log)
+    log = box.log(topic_id=NEXT_ID)
+    fill(log, 1)
+    for job in jobs:
+        job()
+    for _ in range(2):
+        box.clock.advance(60_001)
+        box.manager.remove_due_files()
+    log = box.restart()
+    assert (log.topic_id, log.log_end_offset) == (NEXT_ID, 1)
+    assert log.read(0, 1, ALL).size_bytes
 
 
 def test_a_rename_that_fails_off_the_loop_is_the_disk_s() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import UUID
 
+import pytest
+
+from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.segment import SNAPSHOT_SUFFIX
@@ -77,3 +81,34 @@ def test_one_that_is_written_after_a_truncation_tells_of_nothing_cut() -> None:
     log.fsync_now()
     assert rolled not in on_disk(box)
     assert box.crash().producers.entries[7].last_sequence == rolled - 3
+
+
+def test_one_of_a_deleted_log_is_not_left_in_the_folder_of_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topic is deleted and made again while the disk is at work for the old one."""
+    box = Box()
+    old = box.log(segment_bytes="600")
+    jobs: list[Callable[[], None]] = []
+    old.context = replace(old.context, offload=jobs.append)
+    while len(old.bases) < 2:
+        write(old, 1)
+    rolled = old.bases[1]
+    fsync = MemoryFile.fsync
+
+    def meanwhile(file: MemoryFile) -> None:
+        fsync(file)
+        if not old.is_closed:
+            box.manager.delete(old)
+            log = box.log(topic_id=UUID(int=8))
+            for sequence in range(rolled + 1):
+                log.append_as_leader(batch(producer_id=8, epoch=0, sequence=sequence), 0, 2000)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFile, "fsync", meanwhile)
+        for job in jobs:
+            job()
+    assert rolled not in on_disk(box)
+    new = box.manager.logs["t", 0]
+    new.fsync_now()
+    assert set(box.crash().producers.entries) == {8}

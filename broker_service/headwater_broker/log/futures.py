@@ -177,6 +177,8 @@ class FutureLogs:
     def __init__(self, parts: FutureParts) -> None:
         self.logs: dict[Key, PartitionLog] = {}
         """Never change it from outside."""
+        self.told: dict[Key, UUID] = {}
+        """Data folders that the controller is told of before the copies there are in place."""
         self._parts = parts
         self._preferred: dict[Key, str] = {}
 
@@ -190,6 +192,15 @@ class FutureLogs:
         if not directory.is_online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"data folder {path} is offline")
         return directory
+
+    def folder_of(self, log: PartitionLog) -> UUID:
+        """Where the controller shall believe a log to be: it may be told so of a copy that is about
+        to be in place, and would take the log's own folder for the latest news of it."""
+        key = (log.topic, log.partition)
+        future = self.logs.get(key)
+        if future is None or self.told.get(key) != future.directory_id:
+            return log.directory_id
+        return future.directory_id
 
     # -- logs to come
 

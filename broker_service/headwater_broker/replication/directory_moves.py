@@ -56,8 +56,7 @@ class DirectoryMoves:
         self._off_loop = off_loop
         self._assign = assign
         self._copies: dict[Key, DirectoryCopy] = {}
-        self._told: dict[Key, UUID] = {}
-        """The folder of a copy that the controller knows of."""
+        self._told = logs.futures.told
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._in_order = asyncio.Lock()
@@ -165,6 +164,8 @@ class DirectoryMoves:
             return True
         if self._told.get(key) != copy.future.directory_id:
             return await self._tell(key, hosted, copy.future.directory_id)
+        if self._replicas.in_order.locked():
+            return False  # a leader epoch is perhaps being written to the folder that is left
         self._swap(key, hosted, copy)
         return True
 
@@ -178,6 +179,20 @@ class DirectoryMoves:
         return self._logs.futures.logs.get(key) is copy.future and not copy.log.is_closed
 
     async def _tell(self, key: Key, hosted: Partition, directory_id: UUID) -> bool:
+        before = self._told.get(key)
+        self._told[key] = directory_id  # what LeaderAndIsr is answered with from now on
+        is_known = await self._is_taken(key, hosted, directory_id)
+        if self._replicas.partitions.get(key) is not hosted:  # it was told of a topic that is gone
+            is_known, before = False, None
+        if is_known:
+            return True
+        if before is None:
+            del self._told[key]
+        else:
+            self._told[key] = before
+        return False
+
+    async def _is_taken(self, key: Key, hosted: Partition, directory_id: UUID) -> bool:
         try:
             code = await self._assign(
                 hosted.topic_id, hosted.partition, directory_id, ASSIGN_TIMEOUT_MS
@@ -188,7 +203,6 @@ class DirectoryMoves:
         if code is not ErrorCode.NONE:
             _log.warning("%s-%d: the controller refuses its folder: %s", *key, code.name)
             return False
-        self._told[key] = directory_id
         return True
 
     def _swap(self, key: Key, hosted: Partition, copy: DirectoryCopy) -> None:

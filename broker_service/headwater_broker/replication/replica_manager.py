@@ -68,7 +68,7 @@ class ReplicaManager:
         """Called after LeaderAndIsr or StopReplica was applied, per partition whose leader epoch,
         leadership or hosting changed (coordinators load and unload shards here).
         """
-        self._logs = logs
+        self._logs, self._folder_of = logs, logs.futures.folder_of
         self._limits = limits
         self._ports = ports
         self._overrides: dict[str, dict[str, str]] = {}
@@ -80,7 +80,8 @@ class ReplicaManager:
             broker_id, ports.clock, limits.quota_windows, limits.log_dirs_quota_windows
         )
         self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker, self.quotas.follower)
-        self._in_order = asyncio.Lock()
+        self.in_order = asyncio.Lock()
+        """Held while a control request is taken."""
         self._order = ControllerOrder()
         self._taking = OrderedSet[asyncio.Task[LeaderAndIsrReply]]()
 
@@ -129,7 +130,7 @@ class ReplicaManager:
         return await asyncio.shield(task)
 
     async def _take(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        async with self._in_order:
+        async with self.in_order:
             return await run_in_turns(self._steps(request), self._ports.off_loop)
 
     def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
@@ -164,7 +165,7 @@ class ReplicaManager:
 
     async def take_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
         """`stop_replica`, after the control requests that came before."""
-        async with self._in_order:
+        async with self.in_order:
             reply = self.stop_replica(request)
         if any(row.delete for row in request.partitions):
             await self._ports.durable()  # nobody asks again for what was confirmed
@@ -296,7 +297,7 @@ class ReplicaManager:
             topic_id=state.topic_id,
             partition=state.partition,
             error_code=error,
-            directory_id=NO_DIRECTORY if partition is None else partition.log.directory_id,
+            directory_id=NO_DIRECTORY if partition is None else self._folder_of(partition.log),
         )
 
     def _apply(

@@ -23,6 +23,7 @@ from headwater_broker.replication.directory_moves import DirectoryMoves
 from headwater_broker.replication.limits import ReplicationLimits
 from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.quota import UNLIMITED, ReplicationQuotas
+from headwater_broker.replication.steps import begin_epoch, run_now
 from headwater_broker.replication.windows import Windows
 from unit.log.compacting import end_transaction, records_batch
 from unit.log.harness import TOPIC_ID, Box, batch
@@ -41,13 +42,16 @@ class Mover:
         self.told: list[UUID] = []
         self.answer = ErrorCode.NONE
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.in_order = asyncio.Lock()
         self.between: Callable[[], None] = lambda: None
         """Called while the disk is at work, as other turns of the loop are."""
         self.host()
         self.quotas = ReplicationQuotas(1, box.clock, Windows(), Windows())
         self.moves = DirectoryMoves(
             box.manager,
-            SimpleNamespace(partitions=self.partitions, quotas=self.quotas),  # type: ignore[arg-type]
+            SimpleNamespace(  # type: ignore[arg-type]
+                partitions=self.partitions, quotas=self.quotas, in_order=self.in_order
+            ),
             box.clock,
             off_loop=self._off_loop,
             assign=self._assign,
@@ -350,6 +354,46 @@ def test_a_copy_that_ends_after_it_was_told_is_taken_back() -> None:
         await mover.run()
         assert mover.told == [identity(manager, "/b"), identity(manager, "/a")]
         assert mover.log.path == "/a/t-0"
+
+    run(story())
+
+
+@pytest.mark.parametrize("answer", [ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH])
+def test_no_other_folder_is_told_than_the_one_that_the_controller_was_told_of(
+    answer: ErrorCode,
+) -> None:
+    async def story() -> None:
+        mover = written(5)
+        mover.answer = answer
+        futures, told = mover.box.manager.futures, identity(mover.box.manager, "/b")
+        meanwhile: list[bool] = []
+        mover.between = lambda: meanwhile.append(futures.folder_of(mover.log) == told)
+        await mover.move("/b")
+        assert meanwhile[-1] and not meanwhile[0]
+        assert (futures.folder_of(mover.log) == told) is (answer is ErrorCode.NONE)
+        assert mover.log.directory_id == futures.folder_of(mover.log)
+
+    run(story())
+
+
+def test_a_move_does_not_end_while_an_epoch_is_written_into_the_folder_that_it_leaves() -> None:
+    """The write would make the folder anew: a log could not be moved back there."""
+
+    async def story() -> None:
+        mover = written(5)
+        log = mover.log
+        steps = begin_epoch(log, 7)
+        async with mover.in_order:
+            write = next(steps)
+            await mover.move("/b")
+            assert mover.log is log
+            assert write is not None
+            write()
+            run_now(steps)
+        await mover.run()
+        assert mover.log.path == "/b/t-0"
+        assert mover.log.epochs.latest == 7
+        assert "t-0" not in mover.box.files.names("/a")
 
     run(story())
 

@@ -413,7 +413,6 @@ class ReplicaManager:
         self.by_id.pop((partition.topic_id, partition.partition), None)
         if not any(topic_id == partition.topic_id for topic_id, _ in self.by_id):
             self.topic_ids.pop(partition.topic_id.bytes, None)
-            self._overrides.pop(partition.topic, None)
 
     def _stop_one(self, row: StopReplicaPartition, changed: list[Partition]) -> PartitionError:
         partition = self.by_id.get((row.topic_id, row.partition))
@@ -440,6 +439,9 @@ class ReplicaManager:
     def _stop_hosted(self, partition: Partition, *, delete: bool) -> None:
         if delete:
             self._forget(partition, DELETED)
+            # By now the name may be a newer topic's, which has overrides of its own.
+            if not any(topic == partition.topic for topic, _ in self.partitions):
+                self._overrides.pop(partition.topic, None)
         else:
             self._fetchers.unfollow(partition)
             partition.stop(STOPPED)

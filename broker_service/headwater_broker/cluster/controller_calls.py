@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -89,6 +90,7 @@ class ControllerCalls:
         self._local = local
         self._clock = clock
         self._target: _Target | None = None
+        self._assignments = count(1)
         self._unwatch = store.watch(znodes.CONTROLLER, self._forget)
         self._store_is_away = False
         store.on_session(self._session_changed)
@@ -122,6 +124,7 @@ class ControllerCalls:
             topic_id=topic_id,
             partition=partition,
             directory_id=directory_id,
+            sequence=next(self._assignments),
         )
         reply = await self._call(request, AssignReplicasToDirsReply, timeout_ms)
         return ErrorCode(reply.error_code)

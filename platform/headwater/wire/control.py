@@ -278,6 +278,9 @@ class AssignReplicasToDirsRequest(Control):
     topic_id: UUID = wire("uuid")
     partition: int = wire("int32")
     directory_id: UUID = wire("uuid")
+    sequence: int = wire("int64", default=NOT_NUMBERED, tag=0, tagged="0+")
+    """Rises with each request of a broker, but for one that is repeated as it is: one that was
+    given up may come after what the broker did later."""
 
 
 @wire_schema

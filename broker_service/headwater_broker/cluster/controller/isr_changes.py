@@ -7,10 +7,12 @@ from functools import partial
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import (
+    NOT_NUMBERED,
     AlterPartitionItem,
     AlterPartitionReply,
     AlterPartitionResult,
     AssignReplicasToDirsReply,
+    AssignReplicasToDirsRequest,
     PartitionError,
 )
 from headwater_broker.cluster.controller import elections, reassignments
@@ -21,7 +23,7 @@ from headwater_broker.cluster.controller.events import (
     LeaderAndIsrAnswered,
     Reply,
 )
-from headwater_broker.cluster.controller.state import ControllerState, Partition
+from headwater_broker.cluster.controller.state import Broker, ControllerState, Partition
 from headwater_broker.cluster.controller.transitions import ReplicaPhase
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
@@ -156,6 +158,8 @@ def on_assign_replica_to_dir(
     code = ErrorCode.NONE
     if broker is None or broker.epoch != request.broker_epoch or broker.registration is None:
         code = ErrorCode.STALE_BROKER_EPOCH
+    elif not _is_latest(broker, request):
+        code = ErrorCode.INVALID_UPDATE_VERSION
     elif partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif request.directory_id not in broker.registration.directory_ids:
@@ -164,6 +168,15 @@ def on_assign_replica_to_dir(
         partition.directories[request.broker_id] = request.directory_id
         changes.touch(partition)
     changes.reply(Reply(event.token, AssignReplicasToDirsReply(error_code=code)))
+
+
+def _is_latest(broker: Broker, request: AssignReplicasToDirsRequest) -> bool:
+    """False for one that the broker gave up, and that comes after what it did later."""
+    if request.sequence == NOT_NUMBERED:
+        return True
+    is_latest = request.sequence >= broker.assignments
+    broker.assignments = max(broker.assignments, request.sequence)
+    return is_latest
 
 
 def _learn_directory(

@@ -58,6 +58,8 @@ class Broker:
     registration: BrokerRegistration | None
     min_insync_replicas: int
     """By its own settings."""
+    assignments: int = 0
+    """The number of the latest AssignReplicasToDirs in this life."""
 
     def live(self) -> LiveBroker:
         """As told to the other brokers."""

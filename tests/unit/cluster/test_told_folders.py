@@ -1,0 +1,84 @@
+"""A broker tells where a replica is about to live: what it gave up counts no more when late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from headwater.errors import ErrorCode
+from headwater.wire.control import (
+    NOT_NUMBERED,
+    AssignReplicasToDirsReply,
+    AssignReplicasToDirsRequest,
+)
+from headwater_broker.cluster.controller.events import (
+    AssignReplicaToDir,
+    BrokersFound,
+    Registered,
+)
+from unit.cluster.brokers_in_memory import Cluster, until
+from unit.cluster.machine_world import World
+from unit.cluster.test_store_requests import play
+
+OTHER = UUID(int=4711)
+
+
+def test_one_that_was_given_up_changes_nothing_when_it_comes_late(world: World) -> None:
+    world.create("t", (1, 2))
+    first = world.directories[1]
+    partition = world.partition("t")
+
+    def comes_with_two_disks() -> None:
+        world.last_broker_epoch += 1
+        registration = replace(world.registered[1].registration, directory_ids=(first, OTHER))
+        world.registered[1] = Registered(world.last_broker_epoch, registration)
+        world.handle(BrokersFound(dict(world.registered)))
+
+    def assign(directory: UUID, number: int, broker_epoch: int | None = None) -> int:
+        request = AssignReplicasToDirsRequest(
+            broker_id=1,
+            broker_epoch=world.registered[1].epoch if broker_epoch is None else broker_epoch,
+            topic_id=partition.topic_id,
+            partition=0,
+            directory_id=directory,
+            sequence=number,
+        )
+        return int(world.ask(lambda token: AssignReplicaToDir(token, request)).error_code)
+
+    comes_with_two_disks()
+    assert assign(OTHER, 5) == ErrorCode.NONE
+    assert assign(first, 4) == ErrorCode.INVALID_UPDATE_VERSION
+    assert partition.directories[1] == OTHER
+    assert assign(OTHER, 5) == ErrorCode.NONE, "repeated: its answer was lost"
+    assert assign(first, NOT_NUMBERED) == ErrorCode.NONE, "of an older release"
+    assert partition.directories[1] == first
+    assert assign(OTHER, 4) == ErrorCode.INVALID_UPDATE_VERSION
+    assert assign(OTHER, 9, broker_epoch=1) == ErrorCode.STALE_BROKER_EPOCH
+    comes_with_two_disks()
+    assert assign(OTHER, 1) == ErrorCode.NONE, "a restarted broker begins anew"
+    assert partition.directories[1] == OTHER
+
+
+def test_a_broker_numbers_what_it_tells() -> None:
+    async def story(cluster: Cluster) -> None:
+        [broker] = cluster.brokers.values()
+        await until(lambda: broker.controller.is_active)
+        told: list[int] = []
+
+        async def note(request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsReply:
+            told.append(request.sequence)
+            # Not answered as a controller would: repeated, with the same number.
+            code = ErrorCode.NOT_CONTROLLER if len(told) == 1 else ErrorCode.NONE
+            return AssignReplicasToDirsReply(error_code=code)
+
+        local: Any = SimpleNamespace(handlers=lambda: {AssignReplicasToDirsRequest: note})
+        broker.calls._local = local
+        for _ in range(2):
+            code = await broker.calls.assign_directory(UUID(int=1), 0, OTHER, 20_000)
+            assert code is ErrorCode.NONE
+        assert NOT_NUMBERED not in told
+        assert told[0] == told[1] < told[2]
+
+    play(story, brokers=1)

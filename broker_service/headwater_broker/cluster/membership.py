@@ -61,6 +61,15 @@ async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str |
         return found
 
 
+def check_cluster_id(data: bytes, own: str) -> None:
+    """Raises ZnodeError when `/cluster/id` holds another cluster's: a new session may be with a
+    store that took the place of ours."""
+    found = znodes.decode_cluster_id(data)
+    if found != own:
+        text = f"the metadata store is of cluster {found} by now, this broker of {own}"
+        raise znodes.ZnodeError(f"{znodes.CLUSTER_ID}: {text}")
+
+
 class Membership:
     """Keeps this broker registered. `broker_epoch` is NOT_REGISTERED (-1) while it is not."""
 
@@ -131,7 +140,7 @@ class Membership:
                 logger.exception("registration lost to another broker; trying again")
                 self._lost.set()
                 await asyncio.sleep(self._wait_s)
-            except StoreError as e:  # what belongs in the store is not there
+            except (StoreError, znodes.ZnodeError) as e:  # what belongs in the store is not there
                 logger.error("registering again failed, trying again until it is mended: %r", e)
                 self._lost.set()
                 await asyncio.sleep(REFUSED_DELAY_S)
@@ -171,6 +180,7 @@ class Membership:
         try:
             registration = self._describe()  # anew at each try: of the session that creates it
             cluster = await self._store.get(znodes.CLUSTER_ID)
+            check_cluster_id(cluster.data, registration.cluster_id)
             check = Check(znodes.CLUSTER_ID, cluster.version)
             await self._store.multi([check, Create(path, registration.encode(), ephemeral=True)])
         except (NodeExistsError, ConnectionLostError):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headwater.errors import UsageError
-from headwater.ports.metadata_store import Create, Delete, SessionExpiredError
+from headwater.ports.metadata_store import Create, Delete, SessionExpiredError, Set
 from headwater.testing.memory_store import MemoryTree
 from headwater.wire.control import BrokerEndpoint
 from headwater_broker.cluster import membership as membership_module
@@ -79,6 +79,32 @@ def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
         await until(lambda: caplog.text.count("until it is mended") > 1)
         assert membership.broker_epoch == -1
         await store.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))])
+        await until(lambda: membership.broker_epoch > first)
+        await membership.stop()
+
+    asyncio.run(story())
+
+
+def test_a_store_of_another_cluster_is_not_joined(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its controller would have the broker stop all that it hosts."""
+    monkeypatch.setattr(membership_module, "REFUSED_DELAY_S", 0.01)
+
+    async def story() -> None:
+        store = MemoryTree().connect()
+        own = await ensure_cluster(store, CountingEntropy(), None)
+        membership = Membership(
+            store, FakeClock(), lambda: described("h", own), session_timeout_ms=1000
+        )
+        first = await membership.start()
+        await store.multi([Set(znodes.CLUSTER_ID, znodes.encode_cluster_id("theirs"))])
+        store.expire()
+        text = f"is of cluster theirs by now, this broker of {own}"
+        await until(lambda: caplog.text.count(text) > 1)
+        assert membership.broker_epoch == -1
+        assert await store.children(znodes.BROKERS) == []
+        await store.multi([Set(znodes.CLUSTER_ID, znodes.encode_cluster_id(own))])
         await until(lambda: membership.broker_epoch > first)
         await membership.stop()
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.metadata_store import Create, Delete
+from headwater.ports.metadata_store import Create, Delete, NoNodeError
 from headwater.testing.memory_control import MemoryControlNetwork
 from headwater.testing.memory_store import MemoryTree
 from headwater_broker.cluster import znodes
@@ -16,6 +16,7 @@ from headwater_broker.cluster.controller import term as terms
 from headwater_broker.cluster.controller.events import BalanceTick, CreateTopics, Event, NewTopic
 from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller.term import TermOfOffice
+from headwater_broker.cluster.membership import ensure_cluster
 from unit.cluster.brokers_in_memory import Cluster, CountingEntropy, FakeClock, until
 from unit.cluster.machine_world import World
 from unit.cluster.test_controller_shell import create, leader, rejoin
@@ -31,7 +32,7 @@ def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
         before = cluster.tree.connect()
         await before.multi([Create(znodes.CONTROLLER, CLAIM, ephemeral=True)])
         broker = await cluster.add(1)
-        assert await office.stand(broker.store, 1, broker.address, FakeClock()) is None
+        assert await office.stand(broker.store, 1, broker.address, FakeClock(), "c") is None
         await asyncio.sleep(0.3)
         assert not broker.controller.is_active and broker.controller.controller_epoch == -1
         assert (await broker.store.get(znodes.CONTROLLER)).data == CLAIM
@@ -43,6 +44,19 @@ def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
     play(story, brokers=0)
 
 
+def test_nobody_leads_the_brokers_of_another_cluster() -> None:
+    async def story() -> None:
+        store = MemoryTree().connect()
+        await ensure_cluster(store, CountingEntropy(), "theirs")
+        with pytest.raises(znodes.ZnodeError, match=r"is of cluster theirs .* of ours"):
+            await office.stand(store, 1, "a:1", FakeClock(), "ours")
+        with pytest.raises(NoNodeError):
+            await store.get(znodes.CONTROLLER)
+        assert await office.stand(store, 1, "a:1", FakeClock(), "theirs") is not None
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_claim_whose_reply_was_lost_counts(lost: bool) -> None:
     async def story() -> None:
@@ -50,10 +64,10 @@ def test_a_claim_whose_reply_was_lost_counts(lost: bool) -> None:
         store = tree.connect()
         if lost:
             store.lose_next_reply()
-        term = await office.stand(store, 1, "a:1", FakeClock())
+        term = await office.stand(store, 1, "a:1", FakeClock(), "c")
         assert term is not None and term.controller_epoch == 1
         assert await office.is_held_by_us(store)
-        assert await office.stand(tree.connect(), 2, "b:1", FakeClock()) is None
+        assert await office.stand(tree.connect(), 2, "b:1", FakeClock(), "c") is None
 
     asyncio.run(story())
 
@@ -189,7 +203,7 @@ def test_leaders_are_balanced_five_seconds_into_the_term_and_then_by_the_interva
     async def story() -> None:
         store = MemoryTree().connect()
         clock = StoppedClock()
-        won = await office.stand(store, 1, "a:1", clock)
+        won = await office.stand(store, 1, "a:1", clock, "c")
         assert won is not None
         config = ControllerConfig(leader_imbalance_check_interval_ms=60_000)
         calls = MemoryControlNetwork().calls()

@@ -19,6 +19,7 @@ from headwater.ports.metadata_store import (
     StoreError,
 )
 from headwater_broker.cluster import znodes
+from headwater_broker.cluster.membership import check_cluster_id
 
 NO_VERSION = -1
 NO_SESSION = 0
@@ -34,9 +35,10 @@ class Term:
 
 
 async def stand(
-    store: MetadataStore, broker_id: int, control_address: str, clock: Clock
+    store: MetadataStore, broker_id: int, control_address: str, clock: Clock, cluster_id: str
 ) -> Term | None:
-    """Try to become controller; None when somebody else is. Raises StoreError, ZnodeError.
+    """Try to become controller; None when somebody else is. Raises StoreError, ZnodeError: also
+    when the store is another cluster's.
 
     The epoch is the cluster's logical clock of controllers: it rises with every election, and
     brokers refuse requests with a lower one.
@@ -50,6 +52,7 @@ async def stand(
             return None
         # A term of this very session that ended badly: give it up first.
         await resign(store)
+    await _check_cluster(store, cluster_id)
     epoch, version = await _read_epoch(store)
     claim = znodes.ControllerClaim(broker_id, clock.now_ms(), control_address)
     data = str(epoch + 1).encode()
@@ -98,6 +101,15 @@ async def _holder(store: MetadataStore) -> int | None:
         return (await store.get(znodes.CONTROLLER)).ephemeral_owner
     except NoNodeError:
         return None
+
+
+async def _check_cluster(store: MetadataStore, cluster_id: str) -> None:
+    """A store without an id has no brokers to lead either: none registers there."""
+    try:
+        node = await store.get(znodes.CLUSTER_ID)
+    except NoNodeError:
+        return
+    check_cluster_id(node.data, cluster_id)
 
 
 async def _read_epoch(store: MetadataStore) -> tuple[int, int]:

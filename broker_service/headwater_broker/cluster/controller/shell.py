@@ -169,7 +169,11 @@ class ControllerService:
     async def _stand(self) -> office.Term | None:
         identity = self._identity
         return await office.stand(
-            self._store, identity.broker_id, identity.control_address, self._clock
+            self._store,
+            identity.broker_id,
+            identity.control_address,
+            self._clock,
+            identity.cluster_id,
         )
 
     async def _lead(self, won: office.Term) -> None:

@@ -6,10 +6,15 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import PartitionError, StopReplicaReply
+from headwater_broker.cluster.controller.channels import Pending
+from headwater_broker.cluster.controller.config_changes import SET
 from headwater_broker.cluster.controller.events import (
+    AlterConfigs,
     BrokersFound,
+    ConfigEdit,
     DeleteTopics,
     Registered,
+    ResourceKind,
     StopReplicaAnswered,
     Tick,
 )
@@ -53,3 +58,40 @@ def test_an_answer_of_a_former_life_does_not_stop_the_asking(world: World) -> No
     world.away = set()
     world.handle(Tick())
     assert world.machine.state.removals == {}
+
+
+def test_what_else_a_broker_is_to_be_told_is_told_beside_a_deletion_tried_again(
+    world: World,
+) -> None:
+    """Configs of brokers and who is live go with the metadata: without a partition among them they
+    were dropped, as if the deletion were all there is."""
+    topic_id = world.create("t", (1, 2)).topic_id
+    world.away = {2}
+    world.ask(lambda token: DeleteTopics(token, (("t", UUID(int=0)),)))
+    [removal] = world.machine.state.removals.values()
+    removal.on_failed_disks.clear()  # as if the answer had been a former life's
+    world.away = set()
+    edit = ConfigEdit(ResourceKind.BROKER, "", False, (("log.retention.ms", SET, "5000"),))
+    world.machine.handle(AlterConfigs(1, (edit,), False))
+    world.machine.handle(Tick())
+    ready = world.machine.take()
+    pending: dict[int, Pending] = {}
+    for update in ready.updates:
+        pending[update.broker_id] = Pending()
+        pending[update.broker_id].add(update)
+    assert [stop.topic_id for stop in pending[2].stops.values()] == [topic_id]
+    assert all(waiting.has_metadata for waiting in pending.values())
+    assert all(waiting.broker_configs for waiting in pending.values())
+
+
+def test_a_deletion_tried_again_is_no_news_for_metadata(world: World) -> None:
+    world.create("t", (1, 2))
+    world.away = {2}
+    world.ask(lambda token: DeleteTopics(token, (("t", UUID(int=0)),)))
+    [removal] = world.machine.state.removals.values()
+    removal.on_failed_disks.clear()
+    world.machine.handle(Tick())
+    [update] = world.machine.take().updates
+    waiting = Pending()
+    waiting.add(update)
+    assert waiting.stops and not waiting.has_metadata

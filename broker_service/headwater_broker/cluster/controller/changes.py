@@ -315,6 +315,7 @@ class Changes:
                 updates.append(
                     BrokerUpdate(
                         broker_id=broker_id,
+                        is_news=news or broker_id in told,
                         replicas=tuple(told.get(broker_id, ())),
                         replica_topics=tuple(told_topics.get(broker_id, {}).values()),
                         metadata=metadata,

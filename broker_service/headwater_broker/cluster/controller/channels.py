@@ -87,9 +87,7 @@ class Pending:
             self.metadata.clear()
             self.topics.clear()
             self.full_replicas = self.full_metadata = True
-        self.has_metadata = self.has_metadata or bool(
-            update.full or update.metadata or update.topics or not update.stops
-        )
+        self.has_metadata = self.has_metadata or update.is_news
         if update.broker_configs is not None:
             self.broker_configs = update.broker_configs
         if update.client_quotas is not None:

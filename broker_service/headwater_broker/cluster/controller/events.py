@@ -334,6 +334,8 @@ class BrokerUpdate:
 
     broker_id: int
     full: bool = False
+    is_news: bool = True
+    """Its metadata are to be told, also when they are no more than who is live."""
     replicas: tuple[PartitionState, ...] = ()
     replica_topics: tuple[TopicState, ...] = ()
     metadata: tuple[PartitionState, ...] = ()

@@ -226,7 +226,7 @@ def resolve(
             PORT_DEFAULT if base_port is None else base_port,
         )
     else:
-        if brokers is not None and brokers < known.brokers:
+        if brokers is not None and brokers < known.brokers and not _never_ran(directory, known):
             raise UsageError(
                 f"{directory} holds a cluster of {known.brokers} brokers, --brokers {brokers} "
                 "would leave replicas behind: reassign their partitions first"
@@ -246,12 +246,18 @@ def _ensemble(spec: ClusterSpec, known: ClusterFile | None, given: str | None) -
     """The external ensemble to use. Raises UsageError when the cluster's metadata is elsewhere."""
     if given is None:
         return spec.external_zookeeper
-    if known is not None and not known.external_zookeeper:
+    if known is not None and not known.external_zookeeper and not _never_ran(spec.directory, known):
         raise UsageError(
             f"{spec.directory} holds a cluster whose topics are in its embedded ZooKeeper: leave "
             "--zookeeper out, or choose another --dir"
         )
     return given
+
+
+def _never_ran(directory: Path, known: ClusterFile) -> bool:
+    """True when the file tells only of starts that failed: nothing is stored, here or elsewhere."""
+    stored = any(directory.glob("broker-*")) or (directory / "zookeeper").exists()
+    return not stored and not known.external_zookeeper
 
 
 def check_folders(spec: ClusterSpec) -> None:

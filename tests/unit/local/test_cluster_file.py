@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,7 @@ def test_a_known_folder_keeps_its_id_size_and_ports(tmp_path: Path) -> None:
 
 def test_a_known_folder_can_grow_but_not_shrink(tmp_path: Path) -> None:
     saved(tmp_path, brokers=2)
+    (tmp_path / "broker-1").mkdir()
     assert resolve(tmp_path, 4, None, SystemEntropy()).brokers == 4
     with pytest.raises(UsageError, match="reassign"):
         resolve(tmp_path, 1, None, SystemEntropy())
@@ -208,5 +210,22 @@ def test_settings_and_the_ensemble_are_kept_for_the_next_time(tmp_path: Path) ->
 
 def test_topics_of_an_embedded_zookeeper_are_not_left_behind(tmp_path: Path) -> None:
     cluster_file.save(tmp_path, of_spec(resolve(tmp_path, 1, 9092, SystemEntropy())))
+    (tmp_path / "zookeeper").mkdir()
     with pytest.raises(UsageError, match="embedded ZooKeeper"):
         resolve(tmp_path, None, None, SystemEntropy(), zookeeper="h:2181")
+
+
+def test_a_start_that_failed_binds_nobody(tmp_path: Path) -> None:
+    # A port was in use, or there was no Java: the file is written, no data is.
+    saved(tmp_path, brokers=3)
+    (tmp_path / "logs").mkdir()
+    assert resolve(tmp_path, 1, None, SystemEntropy()).brokers == 1
+    outside = resolve(tmp_path, None, None, SystemEntropy(), zookeeper="h:2181")
+    assert outside.external_zookeeper == "h:2181"
+
+
+def test_an_ensemble_elsewhere_keeps_replicas_of_lost_folders(tmp_path: Path) -> None:
+    there = replace(saved(tmp_path, brokers=2), external_zookeeper="h:2181")
+    cluster_file.save(tmp_path, there)
+    with pytest.raises(UsageError, match="reassign"):
+        resolve(tmp_path, 1, None, SystemEntropy())

@@ -91,7 +91,10 @@ def _told(location: TableLocation, doing: str) -> Iterator[None]:
     try:
         yield
     except TableNotFoundError as error:
-        raise TableAccessError(f"there is no log table at {location.uri} ({error})") from error
+        raise TableAccessError(
+            f"there is no log table at {location.uri}: nothing was tiered yet "
+            "(`headwater tier run` does it), or it was removed"
+        ) from error
     except _STORAGE_ERRORS as error:
         raise TableAccessError(f"{doing} {location.uri} failed: {error}") from error
 

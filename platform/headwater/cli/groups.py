@@ -101,7 +101,7 @@ def delete(
     if deleted:
         click.echo(f"deleted {', '.join(deleted)}")
     for name, error in failed.items():
-        click.echo(f"{name}: not deleted: {error}", err=True)
+        click.echo(f"{name}: not deleted: {error}{_hint(error)}", err=True)
     return EXIT_FAILED if failed else 0
 
 
@@ -125,10 +125,17 @@ def delete_offsets(
         echo_json([_row(tp, error=_code(error)) for tp, error in outcomes.items()])
     else:
         done = [f"{tp.topic}-{tp.partition}" for tp in outcomes if tp not in failed]
-        click.echo(f"group {group}: forgot the offsets of {', '.join(done) or 'nothing'}")
+        if done or not failed:
+            click.echo(f"group {group}: forgot the offsets of {', '.join(done) or 'nothing'}")
         for tp, error in failed.items():
-            click.echo(f"{tp.topic}-{tp.partition}: {error}", err=True)
+            click.echo(f"{tp.topic}-{tp.partition}: {error}{_hint(error)}", err=True)
     return EXIT_FAILED if failed else 0
+
+
+def _hint(error: KafkaError) -> str:
+    """What to do about a group that has members; nothing for other errors."""
+    busy = error.code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+    return ": stop its consumers first" if busy else ""
 
 
 @groups.command("reset-offsets")

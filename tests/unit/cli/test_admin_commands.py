@@ -234,7 +234,11 @@ def test_groups_are_listed_described_moved_and_forgotten(c: ServedCluster) -> No
         busy = run(c, "groups", "reset-offsets", "readers", "--topic", "read", "--to-earliest",
                    "--execute", code=1)  # fmt: skip
         assert "stop its consumers" in busy.stderr
-        run(c, "groups", "delete", "readers", code=1)
+        kept = run(c, "groups", "delete", "readers", code=1).stderr
+        assert kept.rstrip().endswith("NON_EMPTY_GROUP: group readers: stop its consumers first")
+        kept = run(c, "groups", "delete-offsets", "readers", "--topic", "read", code=1)
+        assert "GROUP_SUBSCRIBED_TO_TOPIC" in kept.stderr and not kept.stdout
+        assert kept.stderr.rstrip().endswith(": stop its consumers first")
     assert "readers" in [g["group_id"] for g in told(c, "groups", "list", "--state", "empty")]
 
     def reset(*way: str) -> int:

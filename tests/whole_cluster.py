@@ -182,7 +182,7 @@ class WholeBroker:
         for topic in change.configs:
             known = self.view.topics.get(topic)
             if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
-                self.replicas.update_topic_configs(topic, known.configs)
+                self.replicas.update_topic_configs(known.topic_id, known.configs)
 
     async def _tick(self) -> None:
         while True:

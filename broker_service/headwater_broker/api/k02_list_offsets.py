@@ -120,7 +120,7 @@ def _lookup(question: _Question, topic: str, asked: ListOffsetsPartition) -> Tim
     if special == EARLIEST_LOCAL:
         return log.earliest_local()
     if special == LATEST_TIERED:
-        end = services.tiered_end(topic, asked.partition_index)
+        end = services.tiered_end(partition.topic_id, asked.partition_index)
         return UNKNOWN if not end else TimestampAndOffset(end - 1, -1, -1)
     if special < MAX_TIMESTAMP:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {special}")

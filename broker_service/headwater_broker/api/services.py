@@ -75,8 +75,8 @@ class Services:
     config_now: Callable[[], ApiConfig]
     disk_space: Callable[[str], tuple[int, int]]
     """Folder -> (all bytes, usable bytes) of its file system. Raises OSError."""
-    tiered_end: Callable[[str, int], int | None]
-    """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+    tiered_end: Callable[[UUID, int], int | None]
+    """(topic id, partition) -> the end of what the table holds, when known (from Delta)."""
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)

@@ -119,9 +119,9 @@ class ClusterView:
         before = self.topics
         topics: dict[str, TopicView] = {} if request.full else dict(before)
         configs = {t.topic for t in request.topics if _apply_topic(topics, t, before)}
+        told: Iterable[str] = before if request.full else {t.topic for t in request.topics}
         deleted = {t.topic for t in request.topics if t.deleted and t.topic not in topics}
-        if request.full:
-            deleted |= before.keys() - topics.keys()
+        deleted |= {name for name in told if _has_gone(before.get(name), topics.get(name))}
         grown: dict[str, dict[int, PartitionState]] = {}
         for state in request.partitions:
             known = topics.get(state.topic)
@@ -151,6 +151,11 @@ class ClusterView:
         for name in touched & topics.keys():
             by_id[topics[name].topic_id] = topics[name]
         self.topics, self.topic_by_id = topics, by_id
+
+
+def _has_gone(was: TopicView | None, now: TopicView | None) -> bool:
+    """Also when another topic has its name already: what was kept of the old one is none of it."""
+    return was is not None and (now is None or now.topic_id != was.topic_id)
 
 
 def _by_name(rows: Iterable[BrokerConfigs]) -> dict[str, dict[str, str]]:

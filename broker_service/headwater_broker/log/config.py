@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater.config.keys import topic_values
+from headwater.config.keys import check_topic_overrides, topic_values
+from headwater.errors import UsageError
 
 NO_LIMIT = -1
 LIKE_TOTAL = -2
 """local.retention.*: as retention.* (KIP-405)."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +127,18 @@ class LogConfigs:
         self._plain: LogConfig | None = None
 
     def of(self, overrides: Mapping[str, str]) -> LogConfig:
-        """A topic's settings. Raises UsageError."""
-        if overrides:
-            return LogConfig.from_overrides(overrides, self._broker)
+        """A topic's settings. A newer controller may let through what this broker does not know:
+        that does not count here, or the topic could not be hosted."""
+        usable: dict[str, str] = {}
+        for name, text in overrides.items():
+            try:
+                check_topic_overrides({name: text})
+            except UsageError as e:
+                logger.error("an override of a topic does not count on this broker: %s", e)
+            else:
+                usable[name] = text
+        if usable:
+            return LogConfig.from_overrides(usable, self._broker)
         if self._plain is None:
             self._plain = LogConfig.from_overrides({}, self._broker)
         return self._plain

@@ -126,7 +126,7 @@ class LogManager:
         return min((d.clean_epoch for d in self._directories if d.is_online), default=-1)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """A topic's settings over this broker's defaults. Raises UsageError."""
+        """A topic's settings over this broker's defaults."""
         return self._configs.of(overrides)
 
     def by_folder(self) -> list[tuple[str, bool, list[PartitionLog]]]:

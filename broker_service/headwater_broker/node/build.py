@@ -87,7 +87,6 @@ class Node:
         self.remote_log = outside.remote_log
         self.tiered = TieredEnds(
             self.remote_log,
-            lambda: self.view,
             lambda: self.replicas,
             lambda topic, topic_id: self.services.tiered_topic(topic, topic_id),
         )
@@ -137,7 +136,7 @@ class Node:
         for topic in change.configs:
             known = self.view.topics.get(topic)
             if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
-                self.replicas.update_topic_configs(topic, known.configs)
+                self.replicas.update_topic_configs(known.topic_id, known.configs)
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.config.layers import BrokerSettings
@@ -54,7 +55,7 @@ class Parts:
     leads: Callable[[str, int, int], Awaitable[bool]]
     producer_ids: Any = None
     remote_log: RemoteLog | None = None
-    tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
+    tiered_end: Callable[[UUID, int], int | None] = lambda topic_id, partition: None
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
     off_loop: OffLoop = at_once

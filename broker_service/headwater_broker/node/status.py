@@ -68,7 +68,7 @@ class StatusDocument:
         hosted = _encode(services.replicas.describe_fetching())
 
         def row(partition: Partition) -> dict[str, Any]:
-            end = services.tiered_end(partition.topic, partition.partition)
+            end = services.tiered_end(partition.topic_id, partition.partition)
             return {**describe_partition(partition), "tiered_end_offset": end}
 
         shown, left_out = shown_groups(services.groups.coordinated())

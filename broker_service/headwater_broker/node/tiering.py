@@ -8,7 +8,6 @@ from collections.abc import Callable
 from uuid import UUID
 
 from headwater.ports.remote_log import RemoteLog, RemoteLogError, TieredRange, TieredTopic
-from headwater_broker.cluster.view import ClusterView
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.replica_manager import ReplicaManager
@@ -29,22 +28,19 @@ class TieredEnds:
     def __init__(
         self,
         remote_log: RemoteLog,
-        view: Callable[[], ClusterView],
         replicas: Callable[[], ReplicaManager],
         where: Callable[[str, UUID], TieredTopic],
     ) -> None:
         self._remote_log = remote_log
-        self._view = view
         self._replicas = replicas
         self._where = where
         self._ranges: dict[tuple[UUID, int], TieredRange] = {}
         self._failing: set[UUID] = set()
         self._learning: dict[UUID, asyncio.Task[None]] = {}
 
-    def end(self, topic: str, partition: int) -> int | None:
+    def end(self, topic_id: UUID, partition: int) -> int | None:
         """The offset after the last tiered one; None while it is not known."""
-        known = self._view().topics.get(topic)
-        found = None if known is None else self._ranges.get((known.topic_id, partition))
+        found = self._ranges.get((topic_id, partition))
         return None if found is None else found.end_offset
 
     def end_of(self, log: PartitionLog) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
@@ -43,8 +44,8 @@ class ReplicationPorts:
     """A topic's overrides over this broker's defaults."""
     on_peer_gone: Callable[[int], None]
     """(broker id): its connection ended and its port refuses: its process is dead."""
-    tiered_end: Callable[[str, int], int | None] = lambda topic, partition: None
-    """(topic, partition) -> the end of what the table holds, when known (from Delta)."""
+    tiered_end: Callable[[UUID, int], int | None] = lambda topic_id, partition: None
+    """(topic id, partition) -> the end of what the table holds, when known (from Delta)."""
     off_loop: Callable[[Callable[[], None]], Awaitable[None]] = at_once
     """Run a job that creates or replaces files where it does not hold the loop up."""
     durable: Callable[[], Awaitable[None]] = already

@@ -71,7 +71,7 @@ class ReplicaManager:
         self._logs, self._folder_of = logs, logs.futures.folder_of
         self._limits = limits
         self._ports = ports
-        self._overrides: dict[str, dict[str, str]] = {}
+        self._overrides: dict[UUID, dict[str, str]] = {}
         self._live: dict[int, LiveBroker] = {}
         self._isr_changes = IsrChanges(
             broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition
@@ -191,24 +191,23 @@ class ReplicaManager:
             return ReplicaStateReply(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
         return replica_state(partition, request.offset)
 
-    def update_topic_configs(self, topic: str, overrides: Mapping[str, str]) -> None:
+    def update_topic_configs(self, topic_id: UUID, overrides: Mapping[str, str]) -> None:
         """A topic's configuration overrides changed (all of them, as they now are)."""
-        if self._overrides.get(topic, {}) == overrides:
+        if self._overrides.get(topic_id, {}) == overrides:
             return  # as with most new topics: they have none
-        self._overrides[topic] = dict(overrides)
+        self._overrides[topic_id] = dict(overrides)
         config = self._ports.log_config(overrides)
         for partition in self.partitions.values():
-            if partition.topic == topic:
+            if partition.topic_id == topic_id:
                 _reconfigure(partition, config)
 
     def update_log_configs(self) -> None:
         """The broker's own settings changed, and with them what topics default to."""
-        configs: dict[str, LogConfig] = {}
+        configs: dict[UUID, LogConfig] = {}
         for partition in self.partitions.values():
-            config = configs.get(partition.topic)
+            config = configs.get(partition.topic_id)
             if config is None:
-                config = self._ports.log_config(self._overrides.get(partition.topic, {}))
-                configs[partition.topic] = config
+                config = configs[partition.topic_id] = self._config_of(partition.topic_id)
             if config != partition.log.config:
                 _reconfigure(partition, config)
 
@@ -279,7 +278,10 @@ class ReplicaManager:
 
     def _take_configs(self, topic: TopicState) -> None:
         overrides = {row.name: row.value for row in topic.configs if row.value is not None}
-        self.update_topic_configs(topic.topic, overrides)
+        self.update_topic_configs(topic.topic_id, overrides)
+
+    def _config_of(self, topic_id: UUID) -> LogConfig:
+        return self._ports.log_config(self._overrides.get(topic_id, {}))
 
     def _apply_safely(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
@@ -331,7 +333,7 @@ class ReplicaManager:
 
     def _lead(self, partition: Partition, state: PartitionState) -> Steps[None]:
         self._fetchers.unfollow(partition)
-        tiered = self._ports.tiered_end(partition.topic, partition.partition)
+        tiered = self._ports.tiered_end(partition.topic_id, partition.partition)
         if tiered is not None and partition.log.log_end_offset < tiered:
             # Offsets that are in the table are never given out again.
             partition.restart_at(tiered, partition.log.log_start_offset)
@@ -369,14 +371,14 @@ class ReplicaManager:
                 f"{state.topic}-{state.partition}: told to lead epoch {state.leader_epoch}, "
                 "but no log directory of this broker holds that replica",
             )
-        config = self._ports.log_config(self._overrides.get(state.topic, {}))
+        config = self._config_of(state.topic_id)
         log = self._logs.find_or_plan(
             state.topic, state.topic_id, state.partition, config, is_new=state.is_new
         )
         if isinstance(log, Creation):
             yield log.run
             log = self._logs.adopt(log)
-            log.update_config(self._ports.log_config(self._overrides.get(state.topic, {})))
+            log.update_config(self._config_of(state.topic_id))
         if state.leader_epoch < log.latest_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
@@ -413,6 +415,7 @@ class ReplicaManager:
         self.by_id.pop((partition.topic_id, partition.partition), None)
         if not any(topic_id == partition.topic_id for topic_id, _ in self.by_id):
             self.topic_ids.pop(partition.topic_id.bytes, None)
+            self._overrides.pop(partition.topic_id, None)
 
     def _stop_one(self, row: StopReplicaPartition, changed: list[Partition]) -> PartitionError:
         partition = self.by_id.get((row.topic_id, row.partition))
@@ -439,9 +442,6 @@ class ReplicaManager:
     def _stop_hosted(self, partition: Partition, *, delete: bool) -> None:
         if delete:
             self._forget(partition, DELETED)
-            # By now the name may be a newer topic's, which has overrides of its own.
-            if not any(topic == partition.topic for topic, _ in self.partitions):
-                self._overrides.pop(partition.topic, None)
         else:
             self._fetchers.unfollow(partition)
             partition.stop(STOPPED)

@@ -113,6 +113,23 @@ def test_only_the_topic_that_was_deleted_goes(view: ClusterView) -> None:
     assert view.topics == {}
 
 
+def test_a_topic_whose_name_another_one_has_at_once_is_deleted_all_the_same(
+    view: ClusterView,
+) -> None:
+    """Groups would have gone on in the new topic at the offsets that they had in the old one."""
+    changes: list[ViewChange] = []
+    view.on_change.append(changes.append)
+    both = (topic(OLD, deleted=True), topic(NEW))
+    view.apply(update(row(0, 1, NEW), topics=both, brokers=brokers(1, 2)))
+    view.apply(update(row(0, 2, NEW), topics=(topic(NEW, a="1"),), brokers=brokers(1, 2)))
+    view.apply(update(topics=(topic(OLD, deleted=True),), brokers=brokers(1, 2)))
+    view.apply(update(row(0, 1), full=True, topics=(topic(),), brokers=brokers(1, 2)))
+    view.apply(update(row(0, 1), full=True, topics=(topic(),), brokers=brokers(1, 2)))
+    nothing: frozenset[str] = frozenset()
+    assert [change.deleted for change in changes] == [{"t"}, nothing, nothing, {"t"}, nothing]
+    assert leaders(view) == {0: 1}
+
+
 def test_only_changed_configs_are_told(view: ClusterView) -> None:
     changes: list[ViewChange] = []
     view.on_change.append(changes.append)

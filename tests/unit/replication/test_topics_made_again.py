@@ -89,7 +89,7 @@ def test_a_topic_made_again_keeps_its_own_overrides(tmp_path: Path, partitions: 
             controller.delete(OLD, partitions)
             broker.replicas.update_log_configs()  # as when a default of the brokers changes
             assert new.log.config.segment_bytes == SEGMENT_BYTES[NEW]
-            broker.replicas.update_topic_configs("t", {})
+            broker.replicas.update_topic_configs(NEW, {})
             assert new.log.config.segment_bytes == DEFAULT_BYTES
 
     asyncio.run(story())

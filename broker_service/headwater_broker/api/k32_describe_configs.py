@@ -60,7 +60,7 @@ def _describe(
         if view is None:
             return _failed(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
         rows = _topic_rows(ctx, request, view.configs)
-    elif name in ("", str(ctx.broker.broker_id)):
+    elif not name or (name.isascii() and name.isdigit() and int(name) == ctx.broker.broker_id):
         rows = _broker_rows(ctx, request, is_default=not name)
     else:
         text = f"this is broker {ctx.broker.broker_id}: ask broker {name!r} for its configs"

@@ -11,7 +11,7 @@ import pytest
 from headwater.client.connection import Connection, open_connection
 from headwater.config.layers import BrokerSettings
 from headwater.errors import ErrorCode
-from headwater.ports.metadata_store import Create, Set
+from headwater.ports.metadata_store import Create, Delete, Set
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
 from headwater.wire.apis.k19_create_topics import (
@@ -166,6 +166,29 @@ def test_configs_written_by_hand_are_taken() -> None:
     play(story, brokers=1)
 
 
+def test_configs_whose_node_is_removed_by_hand_can_be_set_again() -> None:
+    """The next change ended the controller's term."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await change(one, BROKER, "1", ("num.partitions", SET, "7"))
+        epoch = one.controller.controller_epoch
+        note = b'{"version":2,"entity_path":"brokers/1"}'
+        await one.store.multi(
+            [
+                Delete(znodes.broker_config_path("1")),
+                Create(f"{znodes.CONFIG_CHANGES}/config_change_1", note),
+            ]
+        )
+        await until(lambda: one.view.broker_configs == {"1": {}})
+        done = await change(one, BROKER, "1", ("num.partitions", SET, "8"))
+        assert done == (ErrorCode.NONE, "")
+        assert one.view.broker_configs == {"1": {"num.partitions": "8"}}
+        assert one.controller.controller_epoch == epoch
+
+    play(story, brokers=1)
+
+
 def test_topic_configs_written_by_hand_are_taken_and_their_notes_go() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -270,7 +293,7 @@ def test_what_is_told_of_a_dynamic_config(tmp_path: Path) -> None:
         assert (before.value, before.config_source, before.read_only) == ("2", FILE, False)
         assert await describe(c, BROKER, "") == {}
         broker.configure(all_brokers={key: "3", "num.partitions": "6"}, broker_1={key: "4"})
-        own = (await describe(c, BROKER, "1", key))[key]
+        own = (await describe(c, BROKER, "01", key))[key]
         assert (own.value, own.config_source) == ("4", OWN)
         synonyms = [(s.value, s.source) for s in own.synonyms]
         assert synonyms == [("4", OWN), ("3", CLUSTER_WIDE), ("2", FILE), ("1", DEFAULT)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater.ports.metadata_store import Create, Set
+from headwater.ports.metadata_store import Create, Delete, Set
 from headwater.wire.apis.k48_describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -200,6 +200,28 @@ def test_quotas_written_by_hand_are_taken_over() -> None:
             ]
         )
         await until(lambda: one.view.client_quotas == {})
+
+    play(story, 1)
+
+
+def test_quotas_whose_node_is_removed_by_hand_are_gone() -> None:
+    """They counted until the next controller, and to set them again ended the term."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        assert await alter(one, entry({CLIENT: "app"}, producer_byte_rate=5.0)) == [DONE]
+        epoch = one.controller.controller_epoch
+        note = b'{"version":2,"entity_path":"clients/app"}'
+        await one.store.multi(
+            [
+                Delete("/config/clients/app"),
+                Create("/config/changes/config_change_0000000001", note),
+            ]
+        )
+        await until(lambda: one.view.client_quotas == {})
+        assert await alter(one, entry({CLIENT: "app"}, producer_byte_rate=6.0)) == [DONE]
+        assert ask(one, (CLIENT, ANY, None)) == [({CLIENT: "app"}, {"producer_byte_rate": 6.0})]
+        assert one.controller.controller_epoch == epoch
 
     play(story, 1)
 

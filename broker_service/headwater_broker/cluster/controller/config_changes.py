@@ -148,7 +148,10 @@ def on_broker_config_found(
 ) -> None:
     """Somebody wrote `/config/brokers/N`: the broker uses what it can and logs the rest."""
     state.broker_configs[event.name] = dict(event.configs)
-    state.stored_broker_configs.add(event.name)
+    if event.has_node:
+        state.stored_broker_configs.add(event.name)
+    else:
+        state.stored_broker_configs.discard(event.name)
     elections.check_eligible(state, changes, state.partitions())
     changes.tell_broker_configs()
 

@@ -85,14 +85,16 @@ class BrokerConfigFound:
 
     name: str
     configs: Mapping[str, str]
+    has_node: bool
+    """False: the node was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotasFound:
-    """The quotas of one entity were edited by hand."""
+    """The quotas of one entity were edited by hand; None: their node was removed."""
 
     path: str
-    configs: Mapping[str, str]
+    configs: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,9 +39,13 @@ def on_alter_client_quotas(
 def on_client_quotas_found(
     state: ControllerState, changes: Changes, event: ClientQuotasFound
 ) -> None:
-    """Somebody wrote an entity's node: brokers use what they can."""
-    state.client_quotas[event.path] = dict(event.configs)
-    state.stored_quota_nodes.update(_above(event.path), (event.path,))
+    """Somebody wrote an entity's node: brokers use what they can; or removed it."""
+    if event.configs is None:
+        state.client_quotas.pop(event.path, None)
+        state.stored_quota_nodes.discard(event.path)
+    else:
+        state.client_quotas[event.path] = dict(event.configs)
+        state.stored_quota_nodes.update(_above(event.path), (event.path,))
     changes.tell_client_quotas()
 
 

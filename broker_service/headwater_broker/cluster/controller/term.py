@@ -343,8 +343,7 @@ class TermOfOffice:
                 await self._reload_broker_config(machine, broker)
             elif entity_of(entity) is not None:
                 quotas = await quota_nodes.read_quotas(self._store, entity)
-                if quotas is not None:
-                    machine.handle(ClientQuotasFound(entity, quotas))
+                machine.handle(ClientQuotasFound(entity, quotas))
 
     async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
         """An edit is taken whole, or taken back, so that the next controller reads what counts."""
@@ -362,12 +361,14 @@ class TermOfOffice:
             machine.handle(ConfigFound(topic, configs, has_config=node is not None))
 
     async def _reload_broker_config(self, machine: ControllerMachine, broker: str) -> None:
+        path = znodes.broker_config_path(broker)
+        node = await snapshot.read_node(self._store, path)
         try:
-            configs = await snapshot.read_broker_configs(self._store, broker)
+            configs = znodes.decode_overrides(path, node.data) if node else {}
         except HeadwaterError as e:
             logger.error("configs of broker %r, written by hand, are ignored: %s", broker, e)
             return
-        machine.handle(BrokerConfigFound(broker, configs))
+        machine.handle(BrokerConfigFound(broker, configs, has_node=node is not None))
 
     async def _refresh_log_dir_events(self, machine: ControllerMachine) -> None:
         for name in await self._store.children(znodes.LOG_DIR_EVENTS):

@@ -121,7 +121,7 @@ def execute(
         if moving and not additional:
             names = ", ".join(map(name_of, moving))
             raise HeadwaterError(f"moves are under way ({names}): wait, or give --additional")
-        slowed = throttles(plan, before, folders, rate=throttle, folders_rate=folders_rate)
+        slowed = throttles(plan, before, folders, moving, rate=throttle, folders_rate=folders_rate)
         try:
             apply_throttles(admin, slowed)
         except KafkaError:
@@ -162,7 +162,7 @@ def verify(
     as_json: bool,
 ) -> int:
     """Say how far each move of a plan is. Exit code 1 when one has failed. When no move of the
-    plan is under way any more, throttles are removed."""
+    plan is under way any more, throttles are removed, but for those of other moves."""
     plan, folders = _read_moves(plan_file)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         found = status_of(admin, plan)
@@ -215,7 +215,7 @@ def cancel(
     as_json: bool,
 ) -> int:
     """Stop the moves of a plan that are under way; replicas go back to where they were, also those
-    on their way to another data folder. Throttles are removed when no other move is under way."""
+    on their way to another data folder. Throttles are removed, but for those of other moves."""
     plan, folders = _read_moves(plan_file)
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
         moving = [tp for tp in admin.list_partition_reassignments() if tp in plan]

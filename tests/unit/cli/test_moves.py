@@ -17,6 +17,7 @@ from whole_cluster import ServedCluster
 
 __all__ = ["c"]
 SLOW = "1048576"
+LEADER_RATE = "leader.replication.throttled.rate"
 THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
@@ -112,9 +113,46 @@ def test_throttles_stay_while_another_move_is_under_way(c: ServedCluster, tmp_pa
         run(c, "reassign", "execute", plan_of(tmp_path, name, 2, 0), "--throttle", SLOW,
             "--additional")  # fmt: skip
     run(c, "reassign", "cancel", plan_of(tmp_path, "one", 2, 0))
-    assert throttled(c, "one") == throttled(c, "two") == ["0:0,0:1", "0:2"]
+    assert throttled(c, "one") == ["", ""], "nobody would have removed them later"
+    assert throttled(c, "two") == ["0:0,0:1", "0:2"]
+    assert LEADER_RATE in told(c, "configs", "describe", "broker", "0")
     run(c, "reassign", "cancel", plan_of(tmp_path, "two", 2, 0))
     assert throttled(c, "two") == ["", ""]
+    assert LEADER_RATE not in told(c, "configs", "describe", "broker", "0")
+
+
+def test_a_second_plan_for_a_topic_slows_the_first_ones_moves_too(
+    c: ServedCluster, tmp_path: Path
+) -> None:
+    c.cluster.cut_off.add(2)
+    run(c, "topics", "create", "both", "--replica-assignment", "0:1,1:0")
+    for index in (0, 1):
+        plan = plan_of(tmp_path, "both", 2, 0, partition=index)
+        run(c, "reassign", "execute", plan, "--throttle", SLOW, "--additional")
+    assert throttled(c, "both") == ["0:0,0:1,1:1,1:0", "0:2,1:2"]
+    run(c, "reassign", "execute", plan, "--throttle", "77", "--additional")
+    assert throttled(c, "both") == ["0:0,0:1,1:0,1:1", "0:2,1:2"], "another rate, the same replicas"
+    run(c, "reassign", "cancel", plan)
+    assert throttled(c, "both") == ["0:0,0:1,1:0,1:1", "0:2,1:2"], "partition 0 still moves"
+
+
+def test_a_broker_that_is_down_does_not_come_back_throttled(
+    c: ServedCluster, tmp_path: Path
+) -> None:
+    """Neither one that was to get a replica, nor one that was to lose it."""
+    run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
+    plan = plan_of(tmp_path, "slow", 0, 2)
+    c.cluster.cut_off.add(2)
+    run(c, "reassign", "execute", plan, "--throttle", SLOW)
+    for broker in (1, 2):
+        assert LEADER_RATE in told(c, "configs", "describe", "broker", str(broker))
+        c.stop(broker)
+    c.until(lambda: c.cluster.brokers[0].view.brokers.keys() == {0}, "their death is known")
+    run(c, "reassign", "cancel", plan)
+    for broker in (1, 2):
+        c.start(broker)
+        c.until(lambda b=broker: b in c.cluster.brokers[0].view.brokers, "it is back")
+        assert LEADER_RATE not in told(c, "configs", "describe", "broker", str(broker))
 
 
 def test_who_waits_for_a_move_is_told_that_it_was_cancelled(

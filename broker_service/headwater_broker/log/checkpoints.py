@@ -35,7 +35,7 @@ class CheckpointError(HeadwaterError):
 
 def check_version(found: str, newest: int, path: str) -> None:
     """Raises UsageError when a newer Headwater wrote the file: dropping it would lose something."""
-    if found.isdigit() and int(found) > newest:
+    if found.isdecimal() and int(found) > newest:
         raise UsageError(
             f"{path} has format version {found}, this broker reads up to {newest}: "
             "start the newer Headwater that wrote it"
@@ -136,7 +136,7 @@ def _encode(lines: Iterable[str]) -> bytes:
 def _decode(data: bytes, path: str) -> list[str]:
     lines = data.decode("utf-8", "replace").splitlines()
     check_version(lines[0] if lines else "", VERSION, path)
-    if len(lines) < 2 or lines[0] != str(VERSION) or not lines[1].isdigit():
+    if len(lines) < 2 or lines[0] != str(VERSION) or not lines[1].isdecimal():
         raise CheckpointError(f"checkpoint: not of version {VERSION}: {data[:80]!r}")
     if int(lines[1]) != len(lines) - 2:
         raise CheckpointError(f"checkpoint: {lines[1]} entries promised, {len(lines) - 2} found")

@@ -22,7 +22,8 @@ from headwater.records.batch import (
     read_header,
 )
 from headwater.records.control import control_type
-from headwater.records.record import decode_batch
+from headwater.records.record import Record, decode_batch
+from headwater_broker.log.aborted import ENTRY as ABORTED_ENTRY
 from headwater_broker.log.aborted import decode_aborted
 from headwater_broker.log.checkpoints import (
     LEADER_EPOCHS,
@@ -95,6 +96,8 @@ def rows_of(path: Path, *, with_records: bool = False) -> Iterator[Row]:
             yield from _small_file(path)
     except HeadwaterError as e:
         yield {"damage": str(e)}
+    except OSError as e:  # a running broker may have removed it by now: the others are shown
+        yield {"damage": f"not readable: {e.strerror or repr(e)}"}
 
 
 def _line(row: Row) -> str:
@@ -102,7 +105,7 @@ def _line(row: Row) -> str:
 
 
 def _batches(path: Path, *, with_records: bool) -> Iterator[Row]:
-    size, position = path.stat().st_size, 0
+    size, position, last = path.stat().st_size, 0, -1
     with path.open("rb") as file:
         while position < size:
             file.seek(position)
@@ -115,14 +118,26 @@ def _batches(path: Path, *, with_records: bool) -> Iterator[Row]:
                 yield {"position": position, "damage": f"batch of {header.size_bytes} cut off"}
                 return
             data = memoryview(head + file.read(header.size_bytes - HEADER_BYTES))
-            yield from _batch(position, header, data, with_records=with_records)
+            fault = _fault(header, data)
+            if not fault:
+                if header.base_offset <= last:  # the CRC does not cover it
+                    fault = f"offsets do not rise: {last} was before it"
+                last = header.last_offset
+            yield _batch(position, header, fault)
+            if with_records and not fault:
+                yield from _records(position, header, data)
             position += header.size_bytes
 
 
-def _batch(
-    position: int, header: BatchHeader, data: memoryview, *, with_records: bool
-) -> Iterator[Row]:
-    row: Row = {
+def _fault(header: BatchHeader, data: memoryview) -> str:
+    if header.magic != MAGIC_V2:
+        return f"magic {header.magic}"
+    is_whole = compute_crc(data, 0, header.size_bytes) == header.crc
+    return "" if is_whole else "the CRC does not match"
+
+
+def _batch(position: int, header: BatchHeader, fault: str) -> Row:
+    return {
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
         "count": header.record_count,
@@ -137,22 +152,25 @@ def _batch(
         "size": header.size_bytes,
         "magic": header.magic,
         "compression": header.compression,
+        **({"damage": fault} if fault else {}),
     }
-    if header.magic != MAGIC_V2:
-        row["damage"] = f"magic {header.magic}"
-    elif compute_crc(data, 0, header.size_bytes) != header.crc:
-        row["damage"] = "the CRC does not match"
-    yield row
-    if not with_records or "damage" in row:
-        return
-    for record in decode_batch(data, 0, header):
-        shown: Row = {"offset": record.offset, "timestamp": record.timestamp}
-        if header.is_control:
-            shown["marker"] = control_type(record.key).name
-        else:
-            shown["key"], shown["value"] = _text(record.key), _text(record.value)
-            shown["headers"] = [[name, _text(value)] for name, value in record.headers]
-        yield shown
+
+
+def _records(position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
+    try:
+        yield from [_record(header, record) for record in decode_batch(data, 0, header)]
+    except HeadwaterError as e:  # batches behind it are whole all the same
+        yield {"position": position, "damage": str(e)}
+
+
+def _record(header: BatchHeader, record: Record) -> Row:
+    shown: Row = {"offset": record.offset, "timestamp": record.timestamp}
+    if header.is_control:
+        shown["marker"] = control_type(record.key).name
+    else:
+        shown["key"], shown["value"] = _text(record.key), _text(record.value)
+        shown["headers"] = [[name, _text(value)] for name, value in record.headers]
+    return shown
 
 
 def _text(data: bytes | None) -> str | None:
@@ -166,6 +184,7 @@ def _small_file(path: Path) -> Iterator[Row]:
         yield from _index(data, int(meant.stem), is_time=meant.suffix == ".timeindex")
     elif meant.suffix == ".txnindex":
         yield from (entry._asdict() for entry in decode_aborted(data))
+        yield from _torn(data, ABORTED_ENTRY.size)
     elif meant.suffix == ".snapshot":
         for entry in decode_snapshot(data):
             yield {
@@ -188,13 +207,13 @@ def _small_file(path: Path) -> Iterator[Row]:
             "tellsGaps": decode_tells_gaps(data),
         }
     else:  # META_PROPERTIES: no other is let in
-        yield dict(decode_properties(data))
+        yield dict(decode_properties(data)) or {"damage": "it holds no properties"}
 
 
 def _index(data: bytes, base: int, *, is_time: bool) -> Iterator[Row]:
     entry = TIME_ENTRY if is_time else OFFSET_ENTRY
-    whole = len(data) // entry.size * entry.size
-    last = (-1, -1)
+    whole, last = len(data) // entry.size * entry.size, (-1, -1)
+    # What the broker takes for sane: in a time index it is the timestamps that rise.
     for pair in entry.iter_unpack(data[:whole]):
         first, second = pair
         row: Row = (
@@ -202,9 +221,13 @@ def _index(data: bytes, base: int, *, is_time: bool) -> Iterator[Row]:
             if is_time
             else {"offset": base + first, "position": second}
         )
-        if pair <= last:
+        if first <= last[0] or second <= (-1 if is_time else last[1]):
             row["damage"] = "entries do not rise"
         last = pair
         yield row
-    if whole != len(data):
-        yield {"damage": f"{len(data) - whole} bytes after the last whole entry"}
+    yield from _torn(data, entry.size)
+
+
+def _torn(data: bytes, entry_bytes: int) -> Iterator[Row]:
+    if left := len(data) % entry_bytes:
+        yield {"damage": f"{left} bytes after the last whole entry"}

@@ -270,9 +270,11 @@ def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
 
 
 def _ends(admin: Admin, rows: list[TopicPartition]) -> Offsets:
-    """Where the partitions end; those of deleted topics are left out."""
-    known = set(admin.list_topics(include_internal=True))
-    return _offsets(admin, [tp for tp in rows if tp.topic in known], LATEST)
+    """Where the partitions end. Left out are those that do not exist any more, and those without a
+    leader: to wait for one would hold back what is known of all others."""
+    topics = admin.describe_topics().values()
+    led = {(t.name, p.partition) for t in topics for p in t.partitions if p.leader >= 0}
+    return _offsets(admin, [tp for tp in rows if tp in led], LATEST)
 
 
 def _print(document: dict[str, Any]) -> None:

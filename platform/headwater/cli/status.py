@@ -98,7 +98,9 @@ class _Watcher:
         broker_id, control_address = row
         addresses = self.cluster.bootstrap_servers.split(",")
         address = addresses[broker_id] if broker_id < len(addresses) else control_address
-        client = self._clients.setdefault(control_address, ControlClient(control_address))
+        client = self._clients.get(control_address)
+        if client is None:
+            client = self._clients[control_address] = ControlClient(control_address)
         try:
             reply = client.status()
             document = json.loads(reply.document)

@@ -11,9 +11,9 @@ PIPED_WIDTH = 140
 
 
 def console() -> Console:
-    """Stdout."""
-    found = Console()
-    return found if found.is_terminal else Console(width=PIPED_WIDTH)
+    """Stdout. Texts are shown as they are: a group may be named `app[1]`, or `a:key:b`."""
+    found = Console(markup=False, emoji=False)
+    return found if found.is_terminal else Console(width=PIPED_WIDTH, markup=False, emoji=False)
 
 
 def table(title: str | None, headings: str) -> Table:

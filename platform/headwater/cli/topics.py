@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from headwater.cli.assignments import parse_settings
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
@@ -141,7 +142,7 @@ def describe(
         known = ", ".join(f"--{name.replace('_', '-')}" for name in (*filters, "with_overrides"))
         raise UsageError(f"give one of {known}")
     with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        found = admin.describe_topics(names or None)
+        found = admin.describe_topics(names or None, patient=False)
         rows = sorted(found.values(), key=lambda topic: topic.name)
         configs = {topic.name: admin.describe_configs("topic", topic.name) for topic in rows}
         adding = adding_replicas(admin, rows)
@@ -277,12 +278,12 @@ def _table(topic: TopicDescription, overrides: Mapping[str, str | None], adding:
     return shown
 
 
-def _remark(partition: PartitionDescription, adding: int) -> str:
+def _remark(partition: PartitionDescription, adding: int) -> Text:
     if partition.leader < 0:
-        return "[red]offline[/red]"
+        return Text("offline", "red")
     if FILTERS["under_replicated"](partition, adding, 0):
-        return "[yellow]under-replicated[/yellow]"
-    return ""
+        return Text("under-replicated", "yellow")
+    return Text("")
 
 
 def _ids(ids: tuple[int, ...]) -> str:

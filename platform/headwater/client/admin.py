@@ -128,10 +128,14 @@ class Admin:
         found = self._call(self._topics.describe(None))
         return sorted(t.name for t in found if include_internal or not t.is_internal)
 
-    def describe_topics(self, topics: Iterable[str] | None = None) -> dict[str, TopicDescription]:
-        """Partitions, leaders, replicas, ISR. Raises UnknownTopicOrPartitionError."""
+    def describe_topics(
+        self, topics: Iterable[str] | None = None, *, patient: bool = True
+    ) -> dict[str, TopicDescription]:
+        """Partitions, leaders, replicas, ISR. Raises UnknownTopicOrPartitionError; unless
+        `patient` at once, though a topic made just now may not have reached the broker asked."""
         names = None if topics is None else list(topics)
-        return {t.name: t for t in self._call(self._topics.describe(names))}
+        found = self._call(self._topics.describe(names, patient=patient))
+        return {t.name: t for t in found}
 
     def create_partitions(
         self,

@@ -155,7 +155,9 @@ class TopicCalls:
             outcomes |= dict.fromkeys(set(topics) - outcomes.keys(), error)
         return outcomes
 
-    async def describe(self, names: list[str] | None) -> list[TopicDescription]:
+    async def describe(
+        self, names: list[str] | None, *, patient: bool = True
+    ) -> list[TopicDescription]:
         """Metadata of these topics, or of all."""
 
         async def attempt() -> list[TopicDescription]:
@@ -169,7 +171,9 @@ class TopicCalls:
 
         if names is None:
             self._cluster.cache.topics.clear()
-        return await self._cluster.retrying("describe topics", attempt)
+        unknown = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+        fatal: frozenset[ErrorCode] = frozenset() if patient else unknown
+        return await self._cluster.retrying("describe topics", attempt, fatal=fatal)
 
     async def create_partitions(
         self,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.cli import status
 from headwater.cli.status import bar, render
 from headwater.cli.status_view import (
     Answer,
@@ -17,6 +19,7 @@ from headwater.cli.status_view import (
     rates,
 )
 from headwater.local.cluster_file import ClusterFile
+from headwater.ports.control import ControlUnavailableError
 
 
 def row(led: bool, *, end: int = 100, watermark: int = 90, **more: Any) -> dict[str, Any]:
@@ -183,3 +186,31 @@ def test_kills_and_memory_are_told_once_by_the_earliest_sight() -> None:
     told = as_document(shown, rates(None, shown))
     assert told["events"][0]["at_ms"] == 1900
     assert told["brokers"][0]["rss_bytes"] == 60_000_000
+
+
+def test_a_broker_is_watched_over_one_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look opened another one."""
+    opened: list[str] = []
+
+    class Channel:
+        def __init__(self, address: str) -> None:
+            opened.append(address)
+
+        def status(self) -> Any:
+            raise ControlUnavailableError("UNAVAILABLE")
+
+        def close(self) -> None:
+            opened.remove(CONTROL)
+
+    monkeypatch.setattr(status, "ControlClient", Channel)
+    cluster = ClusterFile("c", 1, 9092, bootstrap_servers="h:9092", control_addresses=(CONTROL,))
+    watcher = status._Watcher(tmp_path, cluster)
+    for _ in range(3):
+        assert watcher.view().brokers[0].problem == "does not answer"
+    watcher.close()
+    assert opened == []
+
+
+CONTROL = "h:9192"

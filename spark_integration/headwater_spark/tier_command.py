@@ -19,6 +19,7 @@ from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_jso
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
+from headwater_spark.brokers import Brokers
 from headwater_spark.spark_session import session
 from headwater_spark.tier_job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
@@ -78,6 +79,7 @@ def run(
     """
     servers = bootstrap_servers(bootstrap_server, directory)
     clock = SystemClock()
+    _check_there(servers, topics)
     with _spark_log() as log, _session(master, log) as spark:
         tiers = [
             TopicTier(
@@ -101,6 +103,15 @@ def run(
         for topic_tier in tiers:
             drain(topic_tier, tell)
         return 0
+
+
+def _check_there(servers: str, topics: Sequence[str]) -> None:
+    """Raises UsageError for a topic that is not: before Spark starts, which takes its time."""
+    brokers = Brokers(servers)
+    try:
+        brokers.topics(topics)
+    finally:
+        brokers.close()
 
 
 @contextmanager

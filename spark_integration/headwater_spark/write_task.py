@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headwater.client.raw import WITHOUT_ID, RawClient
 from headwater.clock import Clock
 from headwater.columnar.schema import HEADERS
-from headwater.errors import UsageError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import NO_SEQUENCE
 from headwater_spark.options import SinkOptions
 from headwater_spark.raw_clients import raw_client
@@ -131,7 +131,16 @@ class TaskWriter:
 
     def _partition_count(self, topic: str) -> int:
         if topic not in self._partitions:
-            self._partitions[topic] = len(self._meta.metadata([topic])[topic].partitions)
+            try:
+                found = self._meta.metadata([topic])[topic]
+            except KafkaError as e:
+                if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UsageError(
+                        f"topic {topic} does not exist at {self._options.bootstrap_servers}: make "
+                        f"it first, with `headwater topics create {topic}`"
+                    ) from e
+                raise
+            self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]
 
     def _encode(

@@ -152,6 +152,15 @@ def test_bad_input_is_told_clearly(
         reader.options(**{"subscribe": "x", **options}).load().count()
 
 
+def test_a_sink_without_its_topic_says_how_to_make_it(
+    spark: Any, shared_cluster: LocalCluster
+) -> None:
+    writer = spark.createDataFrame([("v",)], "value STRING").write.format("headwater")
+    writer.option("bootstrap.servers", shared_cluster.bootstrap).option("topic", "no-such-topic")
+    with pytest.raises(PySparkException, match="headwater topics create no-such-topic"):
+        writer.mode("append").save()
+
+
 def test_a_stream_pins_its_start_and_goes_on_exactly(topic: Topic, tmp_path: Path) -> None:
     topic.produce(0, 30)
 

@@ -42,14 +42,27 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         found.append(log)
         return NoSpark()
 
+    class There:
+        """A cluster that has the topic "t"."""
+
+        def __init__(self, servers: str) -> None:
+            self.servers = servers
+
+        def topics(self, names: tuple[str, ...]) -> None:
+            if names != ("t",):
+                raise UsageError(f"{names[0]} does not exist at {self.servers}")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(tier_command, "Brokers", There)
     monkeypatch.setattr(tier_command, "session", session)
     monkeypatch.setattr(tier_command, "TopicTier", Tier)
     monkeypatch.setattr(tier_command, "drain", lambda *_: None)
     return found
 
 
-def run() -> Any:
-    return CliRunner().invoke(tier_command.run, ["t", "--bootstrap-server", "h:1"])
+def run(topic: str = "t") -> Any:
+    return CliRunner().invoke(tier_command.run, [topic, "--bootstrap-server", "h:1"])
 
 
 def test_sparks_lines_go_into_a_file_that_is_gone_when_all_went_well(logs: list[Path]) -> None:
@@ -65,3 +78,9 @@ def test_what_went_wrong_names_the_file(logs: list[Path], monkeypatch: pytest.Mo
     assert f"what Spark said is in {logs[0]}" in result.output
     assert "NativeCodeLoader" in logs[0].read_text()
     logs[0].unlink()
+
+
+def test_a_wrong_name_is_told_before_spark_starts(logs: list[Path]) -> None:
+    result = run("nosuch")
+    assert str(result.exception) == "nosuch does not exist at h:1"
+    assert not logs

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.client.connection import Connection, open_connection
+from headwater.testing.clocks import ManualClock
 from headwater.wire.apis.k00_produce import ProduceResponse
 from headwater.wire.apis.k01_fetch import FetchResponse, ReplicaState
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
@@ -23,7 +25,10 @@ from headwater.wire.apis.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from headwater.wire.framing import encode_request
+from headwater_broker.log.results import AppendResult
+from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.windows import Windows
+from headwater_broker.server.kafka_tcp import Connection as ServedConnection
 from solo_broker import BROKER_EPOCH, SoloBroker
 from unit.server.test_data_plane import batch, fetch, fetch_request, produce_request, serve
 
@@ -78,21 +83,30 @@ def test_a_reply_that_waits_for_replicas_tells_it_too(tmp_path: Path) -> None:
     serve(tmp_path, scenario, **TWO)
 
 
-def test_what_is_in_the_buffer_waits_too_and_acks_0_mutes_without_a_reply(tmp_path: Path) -> None:
+def test_what_is_in_the_buffer_waits_too_and_acks_0_mutes_without_a_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+    append = Partition.append
+
+    def note(partition: Partition, *args: Any) -> AppendResult:
+        times.append(asyncio.get_running_loop().time())
+        return append(partition, *args)
+
+    monkeypatch.setattr(Partition, "append", note)
+
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t")
         broker.limit_clients(**{EVERYBODY: {PRODUCE: "10000"}})
-        partition = broker.replicas.partitions["t", 0]
         frames = [
             encode_request(produce_request("t", batch(1, 11_000), 0), 9, n, "app") for n in (1, 2)
         ]
         data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
         _, writer = await asyncio.open_connection("127.0.0.1", broker.port)
         writer.write(data)
-        await asyncio.sleep(0.05)
-        assert partition.log.log_end_offset == 1
-        await asyncio.sleep(0.2)
-        assert partition.log.log_end_offset == 2
+        while len(times) < 2:
+            await asyncio.sleep(0.01)
+        assert times[1] - times[0] >= 0.099
         writer.close()
 
     serve(tmp_path, scenario, **TWO)
@@ -236,25 +250,45 @@ async def connect(port: int, host: str = "127.0.0.1") -> tuple[bytes, float]:
     return answer, took.s
 
 
+def stop_clock(broker: SoloBroker) -> None:
+    """All connections come at once, however slow the machine is."""
+    clock = ManualClock()
+    clock.advance(int(time.monotonic() * 1000) + 1)
+    broker.listener._rates._clock = clock
+
+
 def test_connections_of_an_address_that_come_too_fast_are_closed_later(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
+        stop_clock(broker)
         broker.limit_clients(**{"ips_127.0.0.9": {"connection_creation_rate": "2"}})
         for _ in range(2):
             answer, took = await connect(broker.port, "127.0.0.9")
-            assert answer and took < 0.3
+            assert answer
         answer, took = await connect(broker.port, "127.0.0.9")
-        assert not answer and 0.4 <= took < 1.5
+        assert not answer and took >= 0.4
         assert (await connect(broker.port, "127.0.0.8"))[0]
 
     serve(tmp_path, scenario, **TWO)
 
 
-def test_connections_of_the_broker_that_come_too_fast_are_served_later(tmp_path: Path) -> None:
+def test_connections_of_the_broker_that_come_too_fast_are_served_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
-        took = [(await connect(broker.port))[1] for _ in range(4)]
-        assert max(took[:3]) < 0.2 <= took[3] < 1
+        stop_clock(broker)
+        muted: list[int] = []
+        mute = ServedConnection.mute
+
+        def note(connection: ServedConnection, delay_ms: int) -> None:
+            muted.append(delay_ms)
+            mute(connection, delay_ms)
+
+        monkeypatch.setattr(ServedConnection, "mute", note)
+        found = [await connect(broker.port) for _ in range(4)]
+        assert all(answer for answer, _ in found)
+        assert found[3][1] >= 0.2 <= muted[0] / 1000 and not muted[1:]
         broker.configure(all_brokers={"max.connection.creation.rate": "1000"})
-        answer, s = await connect(broker.port)
-        assert answer and s < 0.2
+        answer, _ = await connect(broker.port)
+        assert answer and not muted[1:]
 
     serve(tmp_path, scenario, max_connection_creation_rate="4", **TWO)

@@ -188,12 +188,17 @@ class Listener:
         host, throttled = connection.client_host, self.services.quotas.throttled
         if delay_ms := self._rates.host_delay_ms(host):
             throttled[CONNECTION_RATE] += 1
-            connection.mute(delay_ms)
+            self._mute_new(connection, delay_ms)
             reason = f"connections of {host} come faster than its {CONNECTION_RATE} allows"
             self.loop.call_later(delay_ms / 1000, connection.close, reason)
         elif delay_ms := self._rates.delay_ms():
             throttled["max.connection.creation.rate"] += 1
-            connection.mute(delay_ms)
+            self._mute_new(connection, delay_ms)
+
+    def _mute_new(self, connection: Connection, delay_ms: int) -> None:
+        """Not within `connection_made`: the first releases of Python 3.11 begin to read after it
+        all the same. This comes before anything is read."""
+        self.loop.call_soon(connection.mute, delay_ms)
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""

@@ -236,6 +236,35 @@ def test_time_on_the_loop_is_charged_to_requests_of_every_kind(tmp_path: Path) -
     serve(tmp_path, scenario)
 
 
+def test_a_new_connection_is_muted_after_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2 begins to read after `connection_made`, whatever was paused in it."""
+    made: list[ServedConnection] = []
+    muted: list[ServedConnection] = []
+    make, mute = ServedConnection.connection_made, ServedConnection.mute
+
+    def note_made(connection: ServedConnection, transport: asyncio.BaseTransport) -> None:
+        make(connection, transport)
+        made.append(connection)
+
+    def note_mute(connection: ServedConnection, delay_ms: int) -> None:
+        assert connection in made and not connection._filled
+        muted.append(connection)
+        mute(connection, delay_ms)
+
+    monkeypatch.setattr(ServedConnection, "connection_made", note_made)
+    monkeypatch.setattr(ServedConnection, "mute", note_mute)
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        stop_clock(broker)
+        for _ in range(4):
+            assert (await connect(broker.port))[0]
+        assert len(muted) == 1
+
+    serve(tmp_path, scenario, max_connection_creation_rate="4", **TWO)
+
+
 async def connect(port: int, host: str = "127.0.0.1") -> tuple[bytes, float]:
     """What a new connection is answered, and after how long."""
     with Timed() as took:

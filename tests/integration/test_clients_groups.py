@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 
 PARTITIONS = 4
 ROWS = 200
-WAIT_S = 120.0
+WAIT_S = 40.0
 _names = itertools.count()
 
 

@@ -30,12 +30,18 @@ def fill(log: PartitionLog, until: int) -> None:
         log.append_as_leader(batch(), 0, 2000)
 
 
-def test_a_name_that_retention_gives_up_may_be_used_before_it_is_free() -> None:
-    box = Box()
+def purged(box: Box) -> tuple[PartitionLog, list[Job]]:
+    """A log that retention has emptied, whose jobs are still to be done."""
     log = box.log(segment_bytes="200", retention_ms="1000")
     jobs = with_late_jobs(log)
     fill(log, 6)
     assert log.retain(box.clock.now_ms()) == 3
+    return log, jobs
+
+
+def test_a_name_that_retention_gives_up_may_be_used_before_it_is_free() -> None:
+    box = Box()
+    log, jobs = purged(box)
     log.truncate_fully_and_start_at(0)
     assert (log.size_bytes, log.read(0, ALL, ALL).size_bytes) == (0, 0)
     for n in range(2):
@@ -55,10 +61,7 @@ def test_a_name_that_retention_gives_up_may_be_used_before_it_is_free() -> None:
 def test_a_log_made_again_keeps_its_files_when_retention_of_the_old_one_is_late() -> None:
     """Purged by its retention, then deleted, then made again: the job renames by path."""
     box = Box()
-    log = box.log(segment_bytes="200", retention_ms="1000")
-    jobs = with_late_jobs(log)
-    fill(log, 6)
-    assert log.retain(box.clock.now_ms()) == 3
+    log, jobs = purged(box)
     box.manager.delete(log)
     log = box.log(topic_id=NEXT_ID)
     fill(log, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -13,6 +11,7 @@ from headwater_broker.log.config import LogConfig
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.segment import SNAPSHOT_SUFFIX
 from unit.log.harness import Box, batch
+from unit.log.test_names_again import Job, with_late_jobs
 
 
 def on_disk(box: Box) -> list[int]:
@@ -45,6 +44,15 @@ def stopped_often(box: Box) -> PartitionLog:
     return log
 
 
+def rolled_just_now(box: Box) -> tuple[PartitionLog, list[Job]]:
+    """A log of two segments, and what the roll has left to the disk's threads."""
+    log = box.log(segment_bytes="600")
+    jobs = with_late_jobs(log)
+    while len(log.bases) < 2:
+        write(log, 1)
+    return log, jobs
+
+
 def test_a_start_keeps_those_of_segments_and_the_newest() -> None:
     box = Box()
     log = stopped_often(box)
@@ -67,11 +75,7 @@ def test_retention_removes_all_below_the_new_start() -> None:
 def test_one_that_is_written_after_a_truncation_tells_of_nothing_cut() -> None:
     """Found at the next start it would call a batch a duplicate that never was in this log."""
     box = Box()
-    log = box.log(segment_bytes="600")
-    jobs: list[Callable[[], None]] = []
-    log.context = replace(log.context, offload=jobs.append)
-    while len(log.bases) < 2:
-        write(log, 1)
+    log, jobs = rolled_just_now(box)
     rolled = log.bases[1]
     log.truncate_to(rolled - 2)
     for sequence in range(2):
@@ -88,11 +92,7 @@ def test_one_of_a_deleted_log_is_not_left_in_the_folder_of_the_next_one(
 ) -> None:
     """The topic is deleted and made again while the disk is at work for the old one."""
     box = Box()
-    old = box.log(segment_bytes="600")
-    jobs: list[Callable[[], None]] = []
-    old.context = replace(old.context, offload=jobs.append)
-    while len(old.bases) < 2:
-        write(old, 1)
+    old, jobs = rolled_just_now(box)
     rolled = old.bases[1]
     fsync = MemoryFile.fsync
 

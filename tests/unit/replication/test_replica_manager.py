@@ -22,6 +22,7 @@ from headwater.wire.control import (
     StopReplicaPartition,
     StopReplicaReply,
     StopReplicaRequest,
+    TopicState,
 )
 from headwater_broker.replication.steps import Steps, run_now
 from solo_broker import BROKER_EPOCH, SoloBroker
@@ -46,7 +47,11 @@ def state(topic_id: UUID = A, partition: int = 0, **more: Any) -> PartitionState
 
 
 def tell(
-    broker: SoloBroker, *states: PartitionState, controller_epoch: int = 5, full: bool = False
+    broker: SoloBroker,
+    *states: PartitionState,
+    controller_epoch: int = 5,
+    full: bool = False,
+    topics: tuple[TopicState, ...] = (),
 ) -> LeaderAndIsrReply:
     return broker.replicas.apply_leader_and_isr(
         LeaderAndIsrRequest(
@@ -55,6 +60,7 @@ def tell(
             broker_epoch=BROKER_EPOCH,
             full=full,
             partitions=states,
+            topics=topics,
         )
     )
 
@@ -70,20 +76,24 @@ def stop(
     delete: bool,
     leader_epoch: int = -1,
     controller_epoch: int = 5,
+    partitions: int = 1,
 ) -> StopReplicaReply:
-    row = StopReplicaPartition(
-        topic=NAMES[topic_id],
-        topic_id=topic_id,
-        partition=0,
-        leader_epoch=leader_epoch,
-        delete=delete,
+    rows = tuple(
+        StopReplicaPartition(
+            topic=NAMES[topic_id],
+            topic_id=topic_id,
+            partition=index,
+            leader_epoch=leader_epoch,
+            delete=delete,
+        )
+        for index in range(partitions)
     )
     return broker.replicas.stop_replica(
         StopReplicaRequest(
             controller_id=1,
             controller_epoch=controller_epoch,
             broker_epoch=BROKER_EPOCH,
-            partitions=(row,),
+            partitions=rows,
         )
     )
 

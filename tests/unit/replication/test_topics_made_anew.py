@@ -4,32 +4,55 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
+
+import pytest
 
 from headwater.errors import ErrorCode
 from headwater.ports.remote_log import TieredRange, TieredTopic
 from headwater.testing.memory_remote_log import MemoryRemoteLog
 from headwater.wire.control import (
     ConfigEntry,
-    LeaderAndIsrRequest,
+    LeaderAndIsrReply,
     PartitionState,
     TopicState,
 )
 from headwater_broker.node.tiering import TieredEnds
-from solo_broker import BROKER_EPOCH, SoloBroker
-from unit.replication.test_replica_manager import A, B, codes, play, state, tell
+from solo_broker import SoloBroker
+from unit.replication.test_replica_manager import A, B, codes, play, state, stop, tell
 
 
-def made_anew(*partitions: PartitionState, **overrides: str) -> LeaderAndIsrRequest:
-    """Topic `a` has another id, and these overrides."""
-    rows = tuple(ConfigEntry(name=k.replace("_", "."), value=v) for k, v in overrides.items())
-    return LeaderAndIsrRequest(
-        controller_id=1,
-        controller_epoch=5,
-        broker_epoch=BROKER_EPOCH,
-        full=False,
-        partitions=tuple(replace(row, topic="a", topic_id=B) for row in partitions),
-        topics=(TopicState(topic="a", topic_id=B, configs=rows, deleted=False),),
-    )
+def make(
+    broker: SoloBroker, topic_id: UUID, *partitions: PartitionState, **overrides: str
+) -> LeaderAndIsrReply:
+    """A topic called `a` of this id, with these overrides."""
+    configs = tuple(ConfigEntry(name=k.replace("_", "."), value=v) for k, v in overrides.items())
+    rows = (replace(row, topic="a", topic_id=topic_id) for row in partitions)
+    topic = TopicState(topic="a", topic_id=topic_id, configs=configs, deleted=False)
+    return tell(broker, *rows, topics=(topic,))
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_topic_made_again_keeps_its_own_overrides(tmp_path: Path, partitions: int) -> None:
+    """LeaderAndIsr of the new topic comes before StopReplica of the old one: both waited together,
+    or the broker registered anew meanwhile."""
+    old_states = [state(partition=index) for index in range(partitions)]
+
+    async def story(broker: SoloBroker) -> None:
+        made = make(broker, A, *old_states, segment_bytes="1000000")
+        assert set(codes(made)) == {ErrorCode.NONE}
+        assert codes(make(broker, B, state(), segment_bytes="2000000")) == [ErrorCode.NONE]
+        new = broker.replicas.lookup("a", 0)
+        assert new.topic_id == B
+        assert new.log.config.segment_bytes == 2_000_000
+        gone = stop(broker, A, delete=True, partitions=partitions)
+        assert set(codes(gone)) == {ErrorCode.NONE}
+        broker.replicas.update_log_configs()  # as when a default of the brokers changes
+        assert new.log.config.segment_bytes == 2_000_000
+        broker.replicas.update_topic_configs(B, {})
+        assert new.log.config.segment_bytes == 1 << 30
+
+    play(tmp_path, story)
 
 
 def test_a_topic_made_anew_does_not_begin_where_the_table_of_the_older_one_ends(
@@ -47,7 +70,7 @@ def test_a_topic_made_anew_does_not_begin_where_the_table_of_the_older_one_ends(
         ends._ranges[A, 0] = TieredRange(0, 100)
         tell(broker, state(leader_epoch=2))
         assert broker.replicas.lookup("a", 0).log.log_end_offset == 100
-        broker.replicas.apply_leader_and_isr(made_anew(state()))
+        make(broker, B, state())
         log = broker.replicas.lookup("a", 0).log
         assert (log.topic_id, log.log_start_offset, log.log_end_offset) == (B, 0, 0)
 
@@ -58,8 +81,10 @@ def test_an_override_that_only_a_newer_controller_knows_keeps_no_topic_away(
     tmp_path: Path,
 ) -> None:
     async def story(broker: SoloBroker) -> None:
-        request = made_anew(state(), retention_ms="5", of_a_later_version="on", segment_ms="soon")
-        assert codes(broker.replicas.apply_leader_and_isr(request)) == [ErrorCode.NONE]
+        made = make(
+            broker, B, state(), retention_ms="5", of_a_later_version="on", segment_ms="soon"
+        )
+        assert codes(made) == [ErrorCode.NONE]
         config = broker.replicas.lookup("a", 0).log.config
         assert (config.retention_ms, config.segment_ms) == (5, 7 * 24 * 3600 * 1000)
 

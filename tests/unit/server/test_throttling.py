@@ -106,7 +106,8 @@ def test_what_is_in_the_buffer_waits_too_and_acks_0_mutes_without_a_reply(
         writer.write(data)
         while len(times) < 2:
             await asyncio.sleep(0.01)
-        assert times[1] - times[0] >= 0.099
+        assert 0.099 <= times[1] - times[0] < 0.25
+        assert broker.replicas.partitions["t", 0].log.log_end_offset == 2
         writer.close()
 
     serve(tmp_path, scenario, **TWO)
@@ -292,9 +293,9 @@ def test_connections_of_an_address_that_come_too_fast_are_closed_later(tmp_path:
         broker.limit_clients(**{"ips_127.0.0.9": {"connection_creation_rate": "2"}})
         for _ in range(2):
             answer, took = await connect(broker.port, "127.0.0.9")
-            assert answer
+            assert answer and took < 0.3
         answer, took = await connect(broker.port, "127.0.0.9")
-        assert not answer and took >= 0.4
+        assert not answer and 0.4 <= took < 1.5
         assert (await connect(broker.port, "127.0.0.8"))[0]
 
     serve(tmp_path, scenario, **TWO)
@@ -315,9 +316,11 @@ def test_connections_of_the_broker_that_come_too_fast_are_served_later(
         monkeypatch.setattr(ServedConnection, "mute", note)
         found = [await connect(broker.port) for _ in range(4)]
         assert all(answer for answer, _ in found)
-        assert found[3][1] >= 0.2 <= muted[0] / 1000 and not muted[1:]
+        took = [s for _, s in found]
+        assert max(took[:3]) < 0.2 <= took[3] < 1
+        assert muted[0] >= 200 and not muted[1:]
         broker.configure(all_brokers={"max.connection.creation.rate": "1000"})
-        answer, _ = await connect(broker.port)
-        assert answer and not muted[1:]
+        answer, s = await connect(broker.port)
+        assert answer and s < 0.2 and not muted[1:]
 
     serve(tmp_path, scenario, max_connection_creation_rate="4", **TWO)

@@ -265,7 +265,7 @@ class AdminExecutor:
                 row = OngoingPartitionReassignment(
                     partition_index=partition.index,
                     replicas=partition.replicas,
-                    adding_replicas=partition.adding,
+                    adding_replicas=partition.joining,
                     removing_replicas=partition.removing,
                 )
                 by_topic.setdefault(partition.topic, []).append(row)

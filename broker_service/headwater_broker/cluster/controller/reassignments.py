@@ -1,9 +1,14 @@
 """Moving replicas to other brokers (KIP-455).
 
 Phase one: the replica list becomes target + old, and the new ones fetch. Phase two, once all of the
-target's new members are in the ISR: the list becomes the target, a leader that leaves is replaced,
-the data of those that leave is deleted. Assignment and partition record change in one write, so a
-crash at any point leaves one of the two phases.
+target is in the ISR: the list becomes the target, a leader that leaves is replaced, the data of
+those that leave is deleted. Assignment and partition record change in one write, so a crash at any
+point leaves one of the two phases.
+
+A replica in sync may be the only one that holds what was committed, also when a move added it that
+is replaced or cancelled since: the leader may have lost power a moment ago. So it goes in phase two
+only; until then it is both "adding" (a cancel takes it away) and "removing" (the target is without
+it).
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ def _start(
     bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target or len(set(target)) != len(target):
         return bad, f"{partition.name}: the replica list {list(target)} is empty or has duplicates"
-    original = tuple(b for b in partition.replicas if b not in partition.adding)
+    original = partition.original
     # Who is down may come back, and the move waits for it or is cancelled: as in KRaft.
     unknown = [b for b in target if b not in original and not state.was_registered(b)]
     if unknown:
@@ -56,10 +61,7 @@ def _start(
         return ErrorCode.INVALID_REPLICATION_FACTOR, text
     if target == partition.replicas and not partition.adding and not partition.removing:
         return OK
-    if partition.isr and not any(b in (*target, *original) for b in partition.isr):
-        text = f"{partition.name}: nobody in the ISR {list(partition.isr)} would stay a replica"
-        return bad, f"{text}: keep one of them in the list"
-    _set_replicas(state, changes, partition, target, original)
+    _set_replicas(state, changes, partition, target)
     advance(state, changes, partition)
     return OK
 
@@ -69,13 +71,16 @@ def _set_replicas(
     changes: Changes,
     partition: Partition,
     target: tuple[int, ...],
-    original: tuple[int, ...],
 ) -> None:
-    """Phase one. A running reassignment is replaced: what only it added goes."""
+    """Phase one. A running reassignment is replaced: what only it added goes, at the end if it
+    holds what is committed."""
     before = partition.replicas
-    leaving = tuple(b for b in original if b not in target)
+    original = partition.original
+    whole = (*partition.isr, *partition.elr)
+    held = tuple(b for b in partition.adding if b in whole and b not in target)
+    leaving = (*(b for b in original if b not in target), *held)
     partition.replicas = (*target, *leaving)
-    partition.adding = tuple(b for b in target if b not in original)
+    partition.adding = (*(b for b in target if b not in original), *held)
     partition.removing = leaving
     for broker_id in before:
         if broker_id not in partition.replicas:
@@ -98,14 +103,15 @@ def _set_replicas(
 
 
 def advance(state: ControllerState, changes: Changes, partition: Partition) -> bool:
-    """Phase two, when every new member is in sync and somebody of the target can lead."""
+    """Phase two, when all of the target is in sync and somebody of it can lead (B2-192; KRaft asks
+    for the old members of the target too, since else the ISR could shrink to one of them)."""
     if not (partition.adding or partition.removing):
         return False
-    if not set(partition.adding) <= set(partition.isr):
+    target = partition.target
+    if not set(target) <= set(partition.isr):
         return False
     if partition.phase is not PartitionPhase.ONLINE:
         return False
-    target = partition.target
     able = elections.may_lead(state, partition)
     choice = selectors.reassigned(target, partition.leader, partition.isr, able)
     if choice.leader is None:
@@ -124,14 +130,21 @@ def advance(state: ControllerState, changes: Changes, partition: Partition) -> b
 
 
 def cancel(state: ControllerState, changes: Changes, partition: Partition) -> Outcome:
-    """Back to the replicas from before; those that were being added go."""
+    """Back to the replicas from before; those that were being added go.
+
+    When too few of the ISR would remain for min.insync.replicas, going back is a move of its own:
+    those in sync go once the replicas from before are.
+    """
     if not (partition.adding or partition.removing):
         text = f"{partition.name}: no reassignment is in progress"
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, text
-    original = tuple(b for b in partition.replicas if b not in partition.adding)
-    if not any(b in original for b in partition.isr):
-        text = f"{partition.name}: no original replica is in the ISR {list(partition.isr)}"
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, text
+    original = partition.original
+    remaining = sum(b in original for b in partition.isr)
+    least = max(1, min(state.min_insync_replicas(partition), len(original)))
+    if remaining < min(least, len(partition.isr)):
+        _set_replicas(state, changes, partition, original)
+        advance(state, changes, partition)
+        return OK
     added = partition.adding
     partition.replicas = original
     partition.adding = ()

@@ -119,6 +119,16 @@ class Partition:
         """The replicas once a running reassignment is done."""
         return tuple(b for b in self.replicas if b not in self.removing)
 
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas from before a running reassignment, which a cancel brings back."""
+        return tuple(b for b in self.replicas if b not in self.adding)
+
+    @property
+    def joining(self) -> tuple[int, ...]:
+        """Those of `adding` that shall stay; the others a replaced or cancelled move had added."""
+        return tuple(b for b in self.adding if b not in self.removing)
+
     def move(self, to: PartitionPhase) -> None:
         """Change phase by the table."""
         self.phase = partition_move(self.name, self.phase, to)

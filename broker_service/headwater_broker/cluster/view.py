@@ -63,6 +63,8 @@ class ClusterView:
         """Client quotas by entity path (`headwater.config.quotas`)."""
         self.is_complete = False
         self.on_change: list[Callable[[ViewChange], None]] = []
+        self.on_brokers: list[Callable[[], None]] = []
+        """Called when `brokers` may name others than before."""
         self._broker_epoch = broker_epoch
         self._order = ControllerOrder()
 
@@ -85,6 +87,11 @@ class ClusterView:
         """
         if broker_id in self.brokers:
             self.brokers = {b: live for b, live in self.brokers.items() if b != broker_id}
+            self._tell_brokers()
+
+    def _tell_brokers(self) -> None:
+        for notify in self.on_brokers:
+            notify()
 
     async def handle(self, request: UpdateMetadataRequest) -> UpdateMetadataReply:
         """The control handler of UpdateMetadata."""
@@ -111,6 +118,7 @@ class ClusterView:
             self.client_quotas = _by_name(request.client_quotas)
         change = self._apply_topics(request)
         self.is_complete = self.is_complete or request.full
+        self._tell_brokers()
         for notify in self.on_change:
             notify(change)
         return ErrorCode.NONE

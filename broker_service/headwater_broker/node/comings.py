@@ -60,7 +60,7 @@ class Comings:
         self._seen: Mapping[int, SeenBroker] = {}
 
     def observe(self, brokers: Mapping[int, SeenBroker], now_ms: int) -> None:
-        """Call often; costs one comparison while the view is the same."""
+        """Call whenever the view may name others than before."""
         before, self._seen = self._seen, brokers
         if before is brokers:
             return

@@ -35,8 +35,6 @@ RATES_EVERY_S = 1.0
 COLLECT_EVERY_S = 10.0
 DISK_FAILURES_EVERY_S = 1.0
 """How soon the controller is told again of a failed folder, when it could not be."""
-BROKERS_SEEN_EVERY_S = 0.1
-"""How exactly the status page knows when a broker went."""
 WATCHDOG_MIN_S = 10.0
 """The loop may stand still as long as a session lasts, but at least so long."""
 
@@ -178,9 +176,9 @@ class Life:
         node.services.moves.tick()
         self._start_log_ticks()
         every("garbage", COLLECT_EVERY_S, node.outside.process.tick)
-        node.status.look()  # a broker that dies within the first interval is missed otherwise
+        node.status.look()
+        node.services.view.on_brokers.append(node.status.look)
         every("rates", RATES_EVERY_S, node.status.sample)
-        every("brokers seen", BROKERS_SEEN_EVERY_S, node.status.look)
         every("disk failures", DISK_FAILURES_EVERY_S, node.tell_disk_failures)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()

@@ -142,7 +142,10 @@ def test_only_changed_configs_are_told(view: ClusterView) -> None:
 def test_a_broker_known_to_be_dead_is_named_no_more_until_the_controller_says_so(
     view: ClusterView,
 ) -> None:
+    told: list[list[int]] = []
+    view.on_brokers.append(lambda: told.append(sorted(view.brokers)))
     view.hide_broker(2)
     assert sorted(view.brokers) == [1]
     view.apply(update(brokers=brokers(1, 2)))
     assert sorted(view.brokers) == [1, 2]
+    assert told == [[1], [1, 2]], "the status page notes when"

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from headwater.clock import Clock
@@ -65,6 +66,9 @@ WATCHED = (
 )
 HEALED = (znodes.CONTROLLER, znodes.BROKERS, znodes.TOPICS, znodes.DELETE_REQUESTS)
 """Read again by the timer too, in case a watch was lost."""
+HEAL_TICKS = 5
+"""In every fifth tick only: to read them costs more than all else that an idle broker does. That
+the office is still held is asked in each."""
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +199,7 @@ class TermOfOffice:
                 answer.set_exception(_over())
 
     def _complain(self, text: str) -> None:
-        """Once per term: the timer reads the same again every second."""
+        """Once per term: the timer reads the same again and again."""
         if text not in self._complaints:
             self._complaints.add(text)
             logger.error("%s", text)
@@ -205,9 +209,11 @@ class TermOfOffice:
         self._wake.set()
 
     async def _tick(self) -> None:
-        while True:
+        for tick in count(1):
             await asyncio.sleep(TICK_S)
-            self._stale.update(HEALED)
+            # What a hand has spoilt may be mended any moment, and no watch tells of it.
+            is_due = tick % HEAL_TICKS == 0 or self._complaints
+            self._stale.update(HEALED if is_due else (znodes.CONTROLLER,))
             self.post(Tick())
             if self._clock.monotonic() >= self._next_balance:
                 interval_ms = self._config.leader_imbalance_check_interval_ms

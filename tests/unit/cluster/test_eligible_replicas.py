@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.ports.metadata_store import Set
+from headwater.ports.metadata_store import Create, Set
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import selectors
 from headwater_broker.cluster.controller.events import (
@@ -228,6 +228,36 @@ def test_an_unclean_leader_leaves_nobody_eligible(world: World) -> None:
         world.down(broker_id)
     world.up(3)
     assert shown(world.partition("loose")) == (3, (3,), ())
+
+
+@pytest.mark.parametrize(
+    ("of_all", "own", "leader"),
+    [
+        ("false", None, -1),
+        ("TRUE ", "false", -1),
+        ("false", "true", 2),
+        ("perhaps", None, 2),
+    ],
+)
+def test_a_stored_unclean_election_counts_before_any_election(
+    of_all: str, own: str | None, leader: int
+) -> None:
+    """The first controller after all brokers were down knows its own file, which allows it: what
+    was forbidden since then is in the store."""
+    world = World(unclean=True)
+    for broker_id in (1, 2):
+        world.up(broker_id)
+    world.create("t", (1, 2))
+    world.down(2)
+    stored = {"": of_all} if own is None else {"": of_all, "1": own}
+    for name, value in stored.items():
+        data = znodes.encode_overrides({"unclean.leader.election.enable": value})
+        world._run(world.store.multi([Create(znodes.broker_config_path(name), data)]))
+    world.down(1)
+    world.fail_over()
+    world.up(2)
+    assert world.partition("t").leader == leader
+    world.close()
 
 
 def test_the_selector_asks_the_in_sync_first() -> None:

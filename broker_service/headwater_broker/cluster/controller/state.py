@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from headwater.config.keys import TOPIC_KEYS
+from headwater.config.layers import CLUSTER_WIDE
 from headwater.wire.control import (
     BrokerConfigs,
     ConfigEntry,
@@ -27,6 +28,7 @@ from headwater_broker.cluster.znodes import BrokerLife, BrokerRegistration, Part
 
 NO_LEADER = -1
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 TIERING_KEY = "remote.storage.enable"
 NO_VERSION = -1
 
@@ -319,11 +321,19 @@ class ControllerState:
         return known.partitions.get(index) if known else None
 
     def is_unclean_allowed(self, topic: str) -> bool:
-        """The topic's own `unclean.leader.election.enable`, else the cluster's."""
-        value = self.topics[topic].configs.get("unclean.leader.election.enable")
-        if value is None:
-            return self.config.unclean_leader_election_enable
-        return value.lower() == "true"
+        """The topic's own `unclean.leader.election.enable`, else the cluster's: what is stored for
+        this broker or for all counts from the term's first decision on, which may be made before
+        the broker's own settings have it."""
+        rows = (
+            self.topics[topic].configs,
+            self.broker_configs.get(str(self.controller_id), {}),
+            self.broker_configs.get(CLUSTER_WIDE, {}),
+        )
+        for row in rows:
+            value = row.get(UNCLEAN_ELECTION, "").strip().lower()
+            if value in ("true", "false"):
+                return value == "true"
+        return self.config.unclean_leader_election_enable
 
     def min_insync_replicas(self, partition: Partition) -> int:
         """The least `min.insync.replicas` that a leader of this partition may go by now: brokers

@@ -18,6 +18,7 @@ from headwater.local.zookeeper import is_listening, zookeeper_spec
 from headwater.ports.metadata_store import (
     BadVersionError,
     Check,
+    ConnectionLostError,
     Create,
     Delete,
     MetadataStore,
@@ -229,6 +230,20 @@ def test_watches_are_persistent_and_see_what_others_do(ensemble: Ensemble) -> No
         assert heard == []
 
     story(ensemble, tell, sessions=2)
+
+
+def test_what_is_larger_than_a_request_may_be_is_never_written(ensemble: Ensemble) -> None:
+    """ZooKeeper closes the connection, as often as it is sent."""
+
+    async def tell(store: MetadataStore) -> None:
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError):
+                await store.multi([Create("/large", bytes(1024 * 1024))])
+        with pytest.raises(NoNodeError):
+            await store.get("/large")
+        await store.multi([Create("/large", bytes(1_000_000))])
+
+    story(ensemble, tell)
 
 
 def test_a_large_multi(ensemble: Ensemble) -> None:

@@ -38,6 +38,15 @@ class _Entry:
     """How many sequential children were ever made."""
 
 
+REQUEST_BYTES_MAX = 1024 * 1024 - 1
+"""As ZooKeeper's `jute.maxbuffer`, which is for the whole request."""
+
+
+def _size(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, Create | Set) else b""
+    return len(operation.path) + len(data)
+
+
 def _parent(path: str) -> str:
     return path.rsplit("/", 1)[0]
 
@@ -274,6 +283,8 @@ class MemoryStore(StoreClient):
         """All or nothing; raises the error of the operation that failed."""
         await self._reach()
         self.multis += 1
+        if sum(_size(operation) for operation in operations) > REQUEST_BYTES_MAX:
+            raise ConnectionLostError("the request is too large")
         results = self._tree.apply(operations, self.session_id)
         if self._replies_to_lose:
             self._replies_to_lose -= 1

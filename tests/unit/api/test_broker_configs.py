@@ -16,6 +16,7 @@ from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
 from headwater.wire.apis.k19_create_topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -112,6 +113,33 @@ def test_what_is_refused_changes_nothing(
         found, text = await change(one, BROKER, name, operation)
         assert found is code and words in text, text
         assert one.view.broker_configs == {}
+
+    play(story, brokers=1)
+
+
+def test_configs_larger_than_a_node_are_refused_and_cost_no_term() -> None:
+    """ZooKeeper closes the connection over them: the controller sent them again, for ever."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1,))
+        epoch = one.controller.controller_epoch
+        half, key = " " * 300_000, "segment.ms"
+        for large in (half * 4, half * 2):
+            for kind, name, of in ((TOPIC, "t", ""), (BROKER, "", "log."), (BROKER, "1", "log.")):
+                code, text = await change(one, kind, name, (f"{of}retention.ms", SET, f"5{large}"))
+                assert code is ErrorCode.INVALID_CONFIG and "ZooKeeper" in text, text
+        done = (ErrorCode.NONE, "")
+        assert await change(one, TOPIC, "t", ("retention.ms", SET, f"5{half}")) == done
+        code, text = await change(one, TOPIC, "t", (key, SET, f"5{half}"))
+        assert code is ErrorCode.INVALID_CONFIG and "together" in text, text
+        assert await change(one, TOPIC, "t", (key, SET, "5")) == done
+        row = CreatableTopicConfig(name=key, value=f"5{half}{half}")
+        topic = CreatableTopic(name="u", num_partitions=1, replication_factor=1, configs=(row,))
+        body = encode(CreateTopicsRequest(topics=(topic,), timeout_ms=5000), 7)
+        reply = decode(CreateTopicsResponse, 7, await one.calls.forward(19, 7, body))
+        assert reply.topics[0].error_code == ErrorCode.INVALID_CONFIG
+        assert one.controller.controller_epoch == epoch
 
     play(story, brokers=1)
 

@@ -134,6 +134,8 @@ def test_a_trial_changes_nothing_and_an_entity_asked_twice_is_refused() -> None:
         ({"group": "a"}, "producer_byte_rate", 1.0, "not one of user, client-id, ip"),
         ({USER: ""}, "producer_byte_rate", 1.0, "the user is empty"),
         ({}, "producer_byte_rate", 1.0, "needs an entity"),
+        ({USER: "b" * 2_000_000}, "producer_byte_rate", 1.0, "bytes in ZooKeeper"),
+        ({USER: "b" * 300_000, CLIENT: "/" * 50_000}, "producer_byte_rate", 1.0, "in ZooKeeper"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(

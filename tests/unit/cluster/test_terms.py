@@ -11,7 +11,7 @@ from headwater.ports.metadata_store import Create, Delete, NoNodeError
 from headwater.testing.memory_control import MemoryControlNetwork
 from headwater.testing.memory_store import MemoryTree
 from headwater_broker.cluster import znodes
-from headwater_broker.cluster.controller import office
+from headwater_broker.cluster.controller import office, writes
 from headwater_broker.cluster.controller import term as terms
 from headwater_broker.cluster.controller.events import BalanceTick, CreateTopics, Event, NewTopic
 from headwater_broker.cluster.controller.state import ControllerConfig
@@ -111,6 +111,29 @@ def test_a_second_term_of_the_same_process_starts_clean() -> None:
         assert not first._channels and not first._answering
         assert await create(one, "u", (1,)) is ErrorCode.NONE
         assert leader(one, "u") == 1
+
+    play(story, brokers=1)
+
+
+def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store closes the connection over it, each time that it is sent."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        first = one.controller.term
+        assert first is not None
+        large = (NewTopic(name="large", num_partitions=9, replication_factor=1),)
+        with monkeypatch.context() as smaller:
+            smaller.setattr(writes, "REQUEST_BYTES_MAX", 2000)
+            with pytest.raises(KafkaError) as refused:
+                await first.ask(lambda token: CreateTopics(token, large, False))
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        await until(lambda: one.controller.is_active and one.controller.term is not first)
+        assert "a write of" in caplog.text
+        assert await create(one, "t", (1,)) is ErrorCode.NONE
+        assert "large" not in one.view.topics
 
     play(story, brokers=1)
 

@@ -22,6 +22,7 @@ from headwater_broker.cluster.controller.events import (
     ResourceKind,
     TopicResult,
 )
+from headwater_broker.cluster.controller.groups import check_size
 from headwater_broker.cluster.controller.state import (
     MIN_INSYNC_REPLICAS,
     TIERING_KEY,
@@ -63,6 +64,7 @@ def _alter_topic(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     configs = edited(topic.configs, edit, topic_key)
     check_change(topic.configs, configs)
+    check_config_size(znodes.topic_config_path(topic.name), configs)
     if is_real and configs != topic.configs:
         is_eligibility_other = _has_other_minimum(topic.configs, configs)
         _take(changes, topic, configs)
@@ -82,6 +84,7 @@ def _alter_broker(
     for name, text in configs.items():
         if now.get(name) != text:
             _check_broker_config(name, text)
+    check_config_size(znodes.broker_config_path(broker), configs)
     if is_real and configs != now:
         state.broker_configs[broker] = configs
         changes.write_broker_configs(broker)
@@ -169,6 +172,12 @@ def check_configs(configs: Mapping[str, str]) -> None:
         check_topic_together(configs)
     except UsageError as e:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+
+
+def check_config_size(path: str, configs: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG)."""
+    node = Set(path, znodes.encode_overrides(configs))
+    check_size((node,), "all configs of it together", ErrorCode.INVALID_CONFIG)
 
 
 def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.metadata_store import Create, Operation, Set
 
 MULTI_BYTES_MAX = 400_000
 """Well below ZooKeeper's limit."""
+REQUEST_BYTES_MAX = 1_000_000
+"""Nothing larger is ever sent."""
 OPERATION_BYTES = 40
 
 Group = tuple[Operation, ...]
@@ -20,6 +23,14 @@ Group = tuple[Operation, ...]
 def size_of(group: Iterable[Operation]) -> int:
     """About what it takes on the wire, in bytes."""
     return sum(OPERATION_BYTES + len(op.path) + len(_data(op)) for op in group)
+
+
+def check_size(group: Group, what: str, code: ErrorCode) -> None:
+    """Whether what a client asks for can be stored. Raises KafkaError of this code."""
+    size = size_of(group)
+    if size > MULTI_BYTES_MAX:
+        text = f"{what} would take {size} bytes in ZooKeeper, {MULTI_BYTES_MAX} are allowed"
+        raise KafkaError(code, text)
 
 
 def _data(operation: Operation) -> bytes:

@@ -16,6 +16,7 @@ from headwater_broker.cluster.controller.events import (
     Reply,
     TopicResult,
 )
+from headwater_broker.cluster.controller.groups import check_size
 from headwater_broker.cluster.controller.state import ControllerState
 
 
@@ -65,6 +66,8 @@ def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str
                 quotas[key] = quota_text(entity, key, value)
     except UsageError as e:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(e)) from e
+    node = Set(f"/config/{path}", znodes.encode_overrides(quotas))
+    check_size((node,), "the quotas of an entity with this name", ErrorCode.INVALID_REQUEST)
     return path, quotas
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.placement import assign, assign_by_rack
+from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import elections
 from headwater_broker.cluster.controller.changes import Changes
-from headwater_broker.cluster.controller.config_changes import check_configs
+from headwater_broker.cluster.controller.config_changes import check_config_size, check_configs
 from headwater_broker.cluster.controller.events import (
     CreatePartitions,
     CreateTopics,
@@ -106,6 +107,7 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
         null = sorted(k for k, v in spec.configs.items() if v is None)
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"null values for {null}")
     check_configs(configs)
+    check_config_size(znodes.topic_config_path(spec.name), configs)
     placed = _placement(state, spec, entropy)
     topic_id = entropy.uuid()
     partitions = {

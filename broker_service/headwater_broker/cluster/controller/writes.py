@@ -24,7 +24,11 @@ from headwater.ports.metadata_store import (
     Operation,
     Set,
 )
-from headwater_broker.cluster.controller.groups import MULTI_BYTES_MAX, size_of
+from headwater_broker.cluster.controller.groups import (
+    MULTI_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    size_of,
+)
 
 MULTI_OPERATIONS_MAX = 1000
 RETRY_DELAY_S = 0.05
@@ -36,10 +40,14 @@ class DeposedError(HeadwaterError):
     """The store is not as this controller left it: it must resign and load anew."""
 
 
+class TooLargeError(HeadwaterError):
+    """The store would close the connection over it each time: what was decided is given up."""
+
+
 async def write_groups(
     store: MetadataStore, fence: Check, groups: Sequence[tuple[Operation, ...]]
 ) -> None:
-    """Write the groups in order. Raises DeposedError, SessionExpiredError."""
+    """Write the groups in order. Raises DeposedError, SessionExpiredError, TooLargeError."""
     for chunk in _chunks(groups):
         await _write_chunk(store, fence, chunk)
 
@@ -86,6 +94,9 @@ def _chunks(groups: Sequence[tuple[Operation, ...]]) -> Iterator[list[Operation]
 
 
 async def _write_chunk(store: MetadataStore, fence: Check, chunk: list[Operation]) -> None:
+    if (size := size_of(chunk)) > REQUEST_BYTES_MAX:
+        largest = max(chunk, key=lambda operation: size_of((operation,)))
+        raise TooLargeError(f"a write of {size} bytes is refused; most of it is {largest.path}")
     while True:
         try:
             await store.multi([fence, *chunk])

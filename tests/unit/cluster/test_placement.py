@@ -14,6 +14,8 @@ from headwater.placement import (
     assign,
     assign_by_rack,
 )
+from headwater_broker.cluster.controller.events import CreatePartitions, Growth
+from unit.cluster.machine_world import World
 
 
 def test_ten_partitions_on_five_brokers() -> None:
@@ -90,3 +92,13 @@ def test_replicas_sit_in_as_many_racks_as_there_are(
         assert len(set(replicas)) == factor
         used = {racks[b] for b in replicas}
         assert len(used) == min(factor, len(set(racks.values())))
+
+
+def test_growth_goes_round_the_ids_in_order_however_the_brokers_came() -> None:
+    world = World()
+    for broker_id in (3, 1, 2):
+        world.up(broker_id)
+    world.create("t", (2,))
+    world.ask(lambda token: CreatePartitions(token, (Growth("t", 4, None),), False))
+    assert [world.partition("t", i).replicas for i in range(4)] == [(2,), (3,), (1,), (2,)]
+    world.close()

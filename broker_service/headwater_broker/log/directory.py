@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from headwater.entropy import Entropy
@@ -213,6 +214,27 @@ class DataDirectory:
             except OSError as e:
                 logger.error("data folder %s: no clean-shutdown mark: %s", self.path, e)
         self._lock = None
+
+
+@contextmanager
+def starting(directory: DataDirectory, failed: Callable[[str, OSError], None]) -> Iterator[None]:
+    """A disk that fails while the logs on it are opened costs this folder alone.
+
+    Lack of descriptors costs the start: the folder would stay online, and the logs that could not
+    be opened would be made anew, empty and still in their ISRs. Raises UsageError.
+    """
+    try:
+        yield
+    except OSError as e:
+        if e.errno in OUT_OF_DESCRIPTORS:
+            raise UsageError(
+                f"{directory.path}: not all logs can be opened: {e}; raise the limit of open files "
+                "(ulimit -n)"
+            ) from e
+        failed(directory.path + "/", e)
+    except KafkaError:  # as logs tell it, which have told the manager
+        if directory.is_online:
+            raise
 
 
 def emptiest(online: list[DataDirectory], logs: Iterable[str]) -> DataDirectory:

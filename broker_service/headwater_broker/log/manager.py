@@ -40,6 +40,7 @@ from headwater_broker.log.directory import (
     emptiest,
     is_disk_fault,
     parse_folder_name,
+    starting,
 )
 from headwater_broker.log.disposal import Disposals
 from headwater_broker.log.futures import (
@@ -148,19 +149,16 @@ class LogManager:
         """Open every log on disk, recovering what an unclean stop left. Call once, at start.
 
         Topics are opened with `topic_config(topic)` until the controller announces a config.
+        Raises UsageError when there are too few descriptors for all of them.
         """
         futures = self._settle_futures()
         for directory in self._online():
-            try:
+            with starting(directory, self._failed):
                 self._load_directory(directory, topic_config or (lambda topic: {}))
-            except OSError as e:
-                self._failed(directory.path + "/", e)
         for directory in self._online():
-            try:
+            with starting(directory, self._failed):
                 self._load_futures(directory, futures.get(directory.path, []))
                 directory.forget_clean_stop()
-            except OSError as e:
-                self._failed(directory.path + "/", e)
         return list(self.logs.values())
 
     def _online(self) -> list[DataDirectory]:
@@ -169,10 +167,8 @@ class LogManager:
     def _settle_futures(self) -> dict[str, list[str]]:
         names: dict[str, list[str]] = {}
         for directory in self._online():
-            try:
+            with starting(directory, self._failed):
                 names[directory.path] = directory.folder_names()
-            except OSError as e:
-                self._failed(directory.path + "/", e)
         return settle_futures(
             self._files, names, all_online=not self.offline_directories,
             set_aside=self._set_aside, failed=self._failed,

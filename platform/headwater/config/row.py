@@ -13,6 +13,8 @@ Value = int | float | bool | str | tuple[str, ...] | None
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 EVERY = "*"
+SHOWN_CHARS_MAX = 200
+"""Of a value that is refused. Replies of old versions carry texts of 32,767 bytes only."""
 
 
 class Kind(Enum):
@@ -112,4 +114,6 @@ class ConfigKey:
 
     def _refusal(self, text: str, remedy: str) -> UsageError:
         unit = f" (unit: {self.unit})" if self.unit else ""
-        return UsageError(f"config {self.name}: value {text!r} is not valid; {remedy}{unit}")
+        more = "..." if len(text) > SHOWN_CHARS_MAX else ""
+        value = f"{text[:SHOWN_CHARS_MAX]!r}{more}"
+        return UsageError(f"config {self.name}: value {value} is not valid; {remedy}{unit}")

@@ -5,9 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
+import pytest
+
+from headwater.config.keys import topic_key
 from headwater.errors import ErrorCode
-from headwater_broker.cluster.controller.events import CreateTopics, DeleteTopics, NewTopic
+from headwater_broker.cluster.controller.config_changes import APPEND, SUBTRACT, edited
+from headwater_broker.cluster.controller.events import (
+    ConfigEdit,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    ResourceKind,
+)
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 from unit.cluster.machine_world import World
 
@@ -60,3 +71,33 @@ def test_a_request_of_many_topics_costs_in_proportion() -> None:
     few, many = cost(100), cost(400)
     assert many[0] < 5 * few[0], "made"
     assert many[1] < 5 * few[1], "deleted"
+
+
+class CountedList(str):
+    """A config's value whose items are `CountedName`."""
+
+    __slots__ = ()
+
+    def split(self, *_: Any) -> list[str]:  # type: ignore[override]
+        return [_CountedItem(item) for item in str.split(self, ",")]
+
+
+class _CountedItem(CountedName):
+    __slots__ = ()
+
+    def strip(self, *_: Any) -> str:  # type: ignore[override]
+        return self
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_a_long_list_is_edited_in_proportion(operation: int) -> None:
+    """Of a move's throttled replicas: a minute for a list of half of what is allowed."""
+    key = "leader.replication.throttled.replicas"
+
+    def cost(count: int) -> int:
+        now = CountedList(",".join(f"{i}:1" for i in range(count)))
+        more = CountedList(",".join(f"{i}:2" for i in range(count)))
+        edit = ConfigEdit(ResourceKind.TOPIC, "t", False, ((key, operation, more),))
+        return calls_of(lambda: edited({key: now}, edit, topic_key))
+
+    assert cost(400) < 5 * cost(100)

@@ -13,6 +13,7 @@ from headwater.config.keys import (
     TOPIC_KEYS,
     broker_values,
     check_topic_together,
+    topic_key,
     topic_values,
 )
 from headwater.config.load import parse_properties
@@ -150,3 +151,10 @@ def test_properties_files() -> None:
     for bad in ("nothing", "=x", "a=1\na=2"):
         with pytest.raises(UsageError):
             parse_properties(bad)
+
+
+def test_of_a_long_value_that_is_refused_the_beginning_is_told() -> None:
+    """The reply of an old version could not carry all of it."""
+    with pytest.raises(UsageError) as refused:
+        topic_key("retention.ms").parse("x" * 32_767)
+    assert "'xxx" in str(refused.value) and len(str(refused.value)) < 400

@@ -63,8 +63,8 @@ def _alter_topic(
         text = f"The topic '{edit.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
     configs = edited(topic.configs, edit, topic_key)
-    check_change(topic.configs, configs)
     check_config_size(znodes.topic_config_path(topic.name), configs)
+    check_change(topic.configs, configs)
     if is_real and configs != topic.configs:
         is_eligibility_other = _has_other_minimum(topic.configs, configs)
         _take(changes, topic, configs)
@@ -81,10 +81,10 @@ def _alter_broker(
     broker = _broker_of(state, edit.name)
     now = state.broker_configs.get(broker, {})
     configs = edited(now, edit, broker_key)
+    check_config_size(znodes.broker_config_path(broker), configs)
     for name, text in configs.items():
         if now.get(name) != text:
             _check_broker_config(name, text)
-    check_config_size(znodes.broker_config_path(broker), configs)
     if is_real and configs != now:
         state.broker_configs[broker] = configs
         changes.write_broker_configs(broker)
@@ -175,7 +175,10 @@ def check_configs(configs: Mapping[str, str]) -> None:
 
 
 def check_config_size(path: str, configs: Mapping[str, str]) -> None:
-    """Raises KafkaError(INVALID_CONFIG)."""
+    """Before the values are looked at: lists of millions would hold the controller's loop.
+
+    Raises KafkaError(INVALID_CONFIG).
+    """
     node = Set(path, znodes.encode_overrides(configs))
     check_size((node,), "all configs of it together", ErrorCode.INVALID_CONFIG)
 
@@ -224,9 +227,11 @@ def _edit_list(now: str | None, row: ConfigKey, operation: int, value: str) -> s
     items = _items(now if now is not None else row.render(row.default))
     given = _items(value)
     if operation == APPEND:
-        return ",".join([*items, *(v for v in given if v not in items)])
+        known = frozenset(items)
+        return ",".join([*items, *(v for v in given if v not in known)])
     if operation == SUBTRACT:
-        return ",".join(v for v in items if v not in given)
+        known = frozenset(given)
+        return ",".join(v for v in items if v not in known)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {row.name}: unknown operation {operation}")
 
 

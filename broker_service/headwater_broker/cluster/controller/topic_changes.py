@@ -106,8 +106,8 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
     if len(configs) != len(spec.configs):
         null = sorted(k for k, v in spec.configs.items() if v is None)
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"null values for {null}")
-    check_configs(configs)
     check_config_size(znodes.topic_config_path(spec.name), configs)
+    check_configs(configs)
     placed = _placement(state, spec, entropy)
     topic_id = entropy.uuid()
     partitions = {

@@ -13,6 +13,7 @@ from headwater.testing.memory_store import MemoryTree
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import office, writes
 from headwater_broker.cluster.controller import term as terms
+from headwater_broker.cluster.controller.channels import BrokerChannel
 from headwater_broker.cluster.controller.events import BalanceTick, CreateTopics, Event, NewTopic
 from headwater_broker.cluster.controller.state import ControllerConfig
 from headwater_broker.cluster.controller.term import TermOfOffice
@@ -134,6 +135,23 @@ def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
         assert "a write of" in caplog.text
         assert await create(one, "t", (1,)) is ErrorCode.NONE
         assert "large" not in one.view.topics
+
+    play(story, brokers=1)
+
+
+def test_what_is_durable_is_answered_when_the_term_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked again, and the next controller said that the topic exists already."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        never = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as deaf:
+            deaf.setattr(BrokerChannel, "delivered", lambda _channel: never)
+            asking = asyncio.create_task(create(one, "t", (1,)))
+            await until(lambda: leader(one, "t") == 1)
+            assert not asking.done()
+            await one.store.multi([Delete(znodes.CONTROLLER)])
+            assert await asking is ErrorCode.NONE
 
     play(story, brokers=1)
 

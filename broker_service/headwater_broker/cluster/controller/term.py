@@ -105,6 +105,8 @@ class TermOfOffice:
         self._channels: dict[int, BrokerChannel] = {}
         self._live: tuple[LiveBroker, ...] = ()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._durable: dict[int, Reply] = {}
+        """Decided and written; only the brokers have not heard yet."""
         self._filed: dict[int, str] = {}
         self._next_token = 0
         self._answering = OrderedSet[asyncio.Task[None]]()
@@ -194,6 +196,9 @@ class TermOfOffice:
             await channel.close()
         self._channels.clear()
         self._has_ended = True
+        # Asked again, the next controller would call what this one made a contradiction.
+        for reply in list(self._durable.values()):
+            self._answer(reply)
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(_over())
@@ -250,6 +255,7 @@ class TermOfOffice:
         told = [u.broker_id for u in ready.updates]
         for reply in ready.replies:
             if reply.after_delivery and told:
+                self._durable[reply.token] = reply
                 self._later(self._answer_when_told(reply, told), self._answering)
             else:
                 self._answer(reply)
@@ -273,6 +279,7 @@ class TermOfOffice:
         task.add_done_callback(keep.discard)
 
     def _answer(self, reply: Reply) -> None:
+        self._durable.pop(reply.token, None)
         filed_at = self._filed.pop(reply.token, None)
         if filed_at is not None:
             for code, text in reply.value.values():

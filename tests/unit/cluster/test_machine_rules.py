@@ -312,3 +312,26 @@ def test_a_name_is_free_at_once_after_deletion(world: World) -> None:
     world.up(2)
     assert world.machine.state.removals == {}
     assert world.partition("t").topic_id == second
+
+
+def test_a_trial_says_what_would_be_and_changes_nothing(world: World) -> None:
+    world.create("t", (1, 2), retention_ms="5")
+    before = len(world.updates)
+
+    def tried(value: str) -> ErrorCode:
+        change = (("retention.ms", 0, value), ("unclean.leader.election.enable", 0, "true"))
+        edit = ConfigEdit(ResourceKind.TOPIC, "t", False, change)
+        [result] = world.ask(lambda token: AlterConfigs(token, (edit,), True))
+        return ErrorCode(result.error)
+
+    assert (tried("6"), tried("soon")) == (NONE, ErrorCode.INVALID_CONFIG)
+    grown = (Growth("t", 3, None), Growth("u", 3, None))
+    rows = world.ask(lambda token: CreatePartitions(token, grown, True))
+    assert [row.error for row in rows] == [NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    topics = (NewTopic(name="u", num_partitions=2), NewTopic(name="t", num_partitions=2))
+    rows = world.ask(lambda token: CreateTopics(token, topics, True))
+    assert [row.error for row in rows] == [NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert len(world.updates) == before
+    world.fail_over()
+    [topic] = world.machine.state.topics.values()
+    assert (topic.configs, len(topic.partitions)) == ({"retention.ms": "5"}, 1)

@@ -38,6 +38,20 @@ def test_what_is_on_a_disk_that_is_away_is_deleted_when_its_broker_is_back(world
     assert world.machine.state.removals == {}
 
 
+def test_who_died_before_it_answered_is_asked_when_it_is_back_and_not_before(world: World) -> None:
+    topic_id = world.create("t", (2,)).topic_id
+    world.machine.handle(DeleteTopics(4711, (("t", UUID(int=0)),)))
+    lost = world.machine.take()
+    assert [u.broker_id for u in lost.updates if u.stops] == [2]
+    for group in lost.writes:
+        world._run(world.store.multi(group))
+    world.down(2)
+    world.handle(Tick())
+    assert world.machine.state.removals[topic_id].waiting() == {0: (2,)}
+    world.up(2)
+    assert world.machine.state.removals == {}
+
+
 def test_an_answer_of_a_former_life_does_not_stop_the_asking(world: World) -> None:
     topic_id = world.create("t", (1, 2)).topic_id
     world.away = {2}

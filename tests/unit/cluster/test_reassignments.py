@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import ErrorCode
+from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller.events import (
     CreatePartitions,
     ElectLeaders,
@@ -234,3 +235,21 @@ def test_a_topic_grows_while_its_partitions_move(world: World) -> None:
     assert len(world.partition("t", 2).replicas) == 2, "as partition 0 will have"
     world.fail_over()
     assert [world.partition("t", i).leader for i in range(2)] == [1, 2]
+
+
+def test_a_move_to_a_broker_that_is_down_is_cancelled_and_begun_and_cancelled_again(
+    world: World,
+) -> None:
+    """The note of what that broker has to delete goes with the new beginning, and comes back."""
+    topic_id = world.create("t", (1, 2)).topic_id
+    world.down(3)
+    for target in ((3, 2), None, (3, 2), None):
+        [(code, _)] = world.ask(
+            lambda token, target=target: Reassign(token, {("t", 0): target})
+        ).values()
+        assert code is NONE
+        notes = world._run(world.store.children(znodes.DELETIONS))
+        assert len(notes) == (target is None)
+    assert world.machine.state.removals[topic_id].waiting() == {0: (3,)}
+    world.up(3)
+    assert not world._run(world.store.children(znodes.DELETIONS))

@@ -35,9 +35,12 @@ class TransactionIndex(LazyFile):
 
     @property
     def entries(self) -> list[AbortedTransaction]:
-        """All entries. A torn last one is dropped."""
+        """All entries. A torn last one is dropped, also from the file: others may follow."""
         if self._entries is None:
-            self._entries = decode_aborted(self._files.read(self.path), self.path)
+            data = self._files.read(self.path)
+            self._entries = decode_aborted(data, self.path)
+            if len(data) % ENTRY.size:
+                self._open().truncate(len(self._entries) * ENTRY.size)
         return self._entries
 
     def add(self, aborted: AbortedTransaction) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, KafkaError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet
 from headwater_broker.log.cleanable import Cleanable, SegmentSpan, cleanable
 from headwater_broker.log.cleaning import (
@@ -219,7 +219,9 @@ class LogCleaner:
             self._disk_failed(log, e)
             return
         except (CleanError, KafkaError) as e:
-            if log.truncations == under.truncations:
+            if isinstance(e, KafkaError) and e.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._disk_failed(log, e)  # of a log that is still open: no descriptor was left
+            elif log.truncations == under.truncations:
                 self._give_up(log, str(e))
             return
         self._failures.pop(log, None)
@@ -259,7 +261,9 @@ class LogCleaner:
         for new in segments:
             if under.log.is_closed:
                 return False  # its folder was renamed or is closed: leftovers go with it
-            if _is_as_it_was(under, new) and not self._is_moving(under.log):
+            # An older segment that stays as it was may have what a tombstone hides.
+            is_due = is_whole or not new.drops_tombstones
+            if is_due and _is_as_it_was(under, new) and not self._is_moving(under.log):
                 replace(under.log, new, self._clock.now_ms())
             else:
                 is_whole = False
@@ -288,7 +292,7 @@ class LogCleaner:
         if count >= FAILURES_MAX:
             self._give_up(log, reason)
 
-    def _disk_failed(self, log: PartitionLog, error: OSError) -> None:
+    def _disk_failed(self, log: PartitionLog, error: OSError | KafkaError) -> None:
         if log.is_closed:
             return
         self.meter.failures += 1
@@ -332,12 +336,13 @@ def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
     old = log.segments[at : at + len(new.replaces)]
     files = log.context.files
     try:
-        opened = [file for segment in old for file in (segment.file, *segment.release())]
-        renamed = put_in_place(files, log.path, new)
         written_ms = max(segment.last_write_ms for segment in old)
         segment = swapped_in(files, log.path, new, now_ms, written_ms)
+        opened = [file for o in old for file in (o.file, *o.release())]
+        renamed = put_in_place(files, log.path, new)
     except OSError as e:
         raise log.storage_error(e) from e
+    segment.relocate(log.path)
     log.snapshots.forget(new.replaces[1:])
     log.replace_segments([*log.segments[:at], segment, *log.segments[at + len(old) :]])
     log.context.dispose(Disposal(tuple(renamed), tuple(opened), log.config.file_delete_delay_ms))

@@ -72,6 +72,8 @@ class CleanedSegment:
     max_timestamp: int
     max_timestamp_offset: int
     has_txn_index: bool
+    drops_tombstones: bool
+    """What they hid in older segments must be gone before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,7 @@ class _Work:
             has_txn_index=False, now_ms=job.now_ms, mark=CLEANED_SUFFIX,
         )  # fmt: skip
         new.create_indexes()
-        changed = len(group) > 1
+        changed, tombstones = len(group) > 1, work.tombstones_dropped
         for header, batch, is_last in self._with_last(group):
             outcome = work.take(header, batch, is_last=is_last)
             changed = changed or outcome.batch is not batch
@@ -212,6 +214,7 @@ class _Work:
             max_timestamp=new.max_timestamp,
             max_timestamp_offset=new.max_timestamp_offset,
             has_txn_index=bool(new.txn_index.entries),
+            drops_tombstones=work.tombstones_dropped > tombstones,
         )
 
     def _append(self, new: Segment, batch: memoryview | bytearray) -> None:

@@ -136,6 +136,7 @@ class Pass:
         self._now_ms = now_ms
         self._horizon_ms = now_ms + delete_retention_ms
         self.records_dropped = 0
+        self.tombstones_dropped = 0
 
     def take(self, header: BatchHeader, batch: memoryview, *, is_last: bool) -> Outcome:
         """Judge the next batch; `is_last`: of its new segment, so its offsets must stay known."""
@@ -171,6 +172,8 @@ class Pass:
         found = spans(payload, header)
         horizon = header.delete_horizon_ms
         keeps_deletes = horizon is None or self._now_ms < horizon
+        if not keeps_deletes:
+            self.tombstones_dropped += sum(not span.has_value for span in found)
         kept = [
             span
             for span in found

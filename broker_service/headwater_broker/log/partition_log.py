@@ -295,13 +295,15 @@ class PartitionLog(LogState):
     # -- transactions
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where read_committed ends: min(HW, first unstable offset)."""
+        """Where read_committed ends: min(HW, first unstable offset), and never below the start."""
         producers = self.producers
         if producers.all_decided:
             return high_watermark
         producers.high_watermark_moved(high_watermark)
         first = producers.first_unstable_offset
-        return high_watermark if first is None or first > high_watermark else first
+        if first is None or first > high_watermark:
+            return high_watermark
+        return max(first, self.log_start_offset)  # DeleteRecords, retention: its start may be gone
 
     def aborted_transactions(self, start: int, upper: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of aborted transactions with records in [start, upper)."""

@@ -133,17 +133,20 @@ def _rename(files: Files, source: str, target: str) -> bool:
 def swapped_in(
     files: Files, folder: str, new: CleanedSegment, now_ms: int, written_ms: int
 ) -> Segment:
-    """The segment, after `put_in_place`; nothing of it needs to be read. `written_ms`: when the
-    newest of those it was made of was written; where records carry no time, it is as old as that.
+    """The segment, to be opened before `put_in_place`, so that nothing is renamed for which there
+    is no descriptor, and to be relocated after it; nothing of it needs to be read. `written_ms`:
+    when the newest of those it was made of was written; where records carry no time, it is as old
+    as that.
     """
     segment = Segment(
-        files, folder, new.base_offset, has_txn_index=new.has_txn_index, now_ms=now_ms
-    )
+        files, folder, new.base_offset,
+        has_txn_index=new.has_txn_index, now_ms=now_ms, mark=CLEANED_SUFFIX,
+    )  # fmt: skip
     segment.first_timestamp = new.first_timestamp
     segment.max_timestamp = new.max_timestamp
     segment.max_timestamp_offset = new.max_timestamp_offset
     segment.last_write_ms = written_ms
     if new.max_timestamp < 0:  # a start looks there
-        path = f"{folder}/{file_name(new.base_offset, LOG_SUFFIX)}"
+        path = f"{folder}/{file_name(new.base_offset, LOG_SUFFIX)}{CLEANED_SUFFIX}"
         files.set_modified(path, written_ms)
     return segment

@@ -184,8 +184,11 @@ class DirectoryCopy:
             while self.take(read):
                 continue
             self._find()
-        # A cut within a hole that compaction left: the log ends beyond its last batch.
-        self.future.log_end_offset = self._offset = self.log.log_end_offset
+        if self.future.log_end_offset != self.log.log_end_offset:
+            # A cut within a hole that compaction left: the log ends beyond its last batch.
+            self.future.allow_gaps()
+            self.future.log_end_offset = self.log.log_end_offset
+        self._offset = self.future.log_end_offset
 
     @property
     def is_flushed(self) -> bool:

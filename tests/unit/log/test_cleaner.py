@@ -137,6 +137,68 @@ def test_segments_deleted_meanwhile_stay_deleted() -> None:
     assert next(h.base_offset for h, _ in batches(log)) >= start
 
 
+def test_a_cut_meanwhile_counts_also_where_nothing_was_to_be_changed() -> None:
+    box = Box()
+    log = compacted_log(box)
+    for number in range(12):
+        log.append_as_leader(records_batch([(b"k%d" % number, bytes(200))]), 0, 2000)
+    run(box, Hands(box, lambda: log.truncate_to(2)))
+    assert (log.log_end_offset, log.first_dirty_offset) == (2, 0)
+
+
+def test_a_tombstone_stays_while_an_older_segment_does() -> None:
+    """Else what it hides would be seen again: retention shortens the log during each pass."""
+    box = Box()
+    log = compacted_log(box, {**SETTINGS, "cleanup.policy": "compact,delete"})
+    for number in range(4):
+        log.append_as_leader(records_batch([(b"%d" % number, b"v"), (b"k", b"old")]), 0, 2000)
+        log.roll(2000)
+    log.append_as_leader(records_batch([(b"large", bytes(400)), (b"k", None)]), 0, 2000)
+    log.roll(2000)
+
+    def shorten() -> None:
+        log.delete_records_before(log.bases[1])
+        assert log.retain(2000) == 1
+
+    for _ in range(2):
+        run(box, Hands(box, shorten))
+        assert latest(visible(log))[b"k"][1] is None
+        box.clock.advance(2000)
+    compact(box)
+    assert b"k" not in latest(visible(log))
+    assert (log.first_dirty_offset, leftovers(box)) == (log.bases[-1], [])
+
+
+def test_without_a_descriptor_a_log_is_put_off_and_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box()
+    log = compacted_log(box, {**SETTINGS, "segment.bytes": "1500"})
+    for number in range(40):
+        pair = (b"k%d" % (number * (number % 2)), bytes(number * 7 % 90))
+        log.append_as_leader(records_batch([pair]), 0, 2000)
+    before, end = batches(log), log.bases[-1]
+
+    def refuse(path: str, **_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    hands = Hands(box)
+    with monkeypatch.context() as patch:
+        hands.between = lambda: patch.setattr(box.files, "open", refuse)
+        cleaner = run(box, hands)
+    hands.between = lambda: None
+    log.retain(2000)  # the indexes are read again
+    assert batches(log) == before
+    for header, _ in before:
+        assert log.read(header.base_offset, 1, 1 << 30).first_offset == header.base_offset
+    assert (log.uncleanable_reason, cleaner.meter.failures) == ("", 1)
+    box.clock.advance(30_000)
+    asyncio.run(cleaner.run())
+    assert (cleaner.meter.runs, log.first_dirty_offset) == (1, end)
+    seen = visible(log)
+    assert visible(box.restart()) == seen
+
+
 def test_a_log_deleted_meanwhile_is_left_alone() -> None:
     box = Box()
     log = compacted_log(box)

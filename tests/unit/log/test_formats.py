@@ -52,6 +52,17 @@ def test_transaction_index_bytes() -> None:
     assert decode_aborted(data + b"torn") == [entry]
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_what_follows_a_torn_aborted_transaction_can_be_read(kept: int) -> None:
+    files = MemoryFiles()
+    first, second = AbortedTransaction(9, 10, 20, 15), AbortedTransaction(9, 30, 40, 41)
+    files.write_atomic("/t-0/0.txnindex", struct.pack(">hqqqq", 0, *first) * kept + b"\0" * 20)
+    index = TransactionIndex(files, "/t-0/0.txnindex", exists=True)
+    index.truncate(1000)  # as a start does that scans the segment
+    index.add(second)
+    assert decode_aborted(files.read("/t-0/0.txnindex")) == [first][:kept] + [second]
+
+
 def test_producer_snapshot_bytes() -> None:
     entry = ProducerEntry(7, 2)
     entry.coordinator_epoch, entry.last_timestamp = 4, -1

@@ -264,6 +264,9 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     log.truncate_to(4)
     box.manager.look_after_files()
     assert box.files.read(path).endswith(b"t 0 4\n")
+    log.truncate_fully_and_start_at(2)
+    box.manager.look_after_files()
+    assert box.files.read(path).endswith(b"t 0 2\n")
 
 
 def test_too_many_open_files_are_no_fault_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,18 @@ def test_open_transactions_hold_the_last_stable_offset() -> None:
     assert caught.value.code is ErrorCode.INVALID_TXN_STATE
 
 
+def test_the_last_stable_offset_is_never_below_the_log_start() -> None:
+    """A reader that begins at the latest offset would be sent to deleted ones."""
+    log = Box().log()
+    send_txn(log, 1, 0)
+    for sequence in range(4):
+        send(log, sequence, pid=9)
+    log.delete_records_before(3)
+    assert (log.first_unstable_offset, log.last_stable_offset(5)) == (0, 3)
+    mark(log, 1, commit=False)
+    assert log.last_stable_offset(6) == 6
+
+
 def test_markers_fence() -> None:
     log = Box().log()
     send_txn(log, 1, 0)

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.records.batch import iter_headers
+from headwater.records.batch import iter_headers, patch_base_offset
 from headwater_broker.log.cleaner import LogCleaner
 from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
 from headwater_broker.log.futures import FutureCase, FutureFacts, judge_future, parse_future_name
@@ -235,6 +235,28 @@ def test_producers_and_aborted_transactions_move_too() -> None:
             assert moved.path == "/b/t-0"
             assert moved.aborted_transactions(0, HUGE) == aborted
             assert 7 in moved.producers.entries
+
+    run(story())
+
+
+def test_a_log_that_ends_in_a_hole_is_no_log_without_gaps_in_its_new_folder() -> None:
+    """What is written behind the hole would be taken for the rest of a loss."""
+
+    async def story() -> None:
+        mover = written(0)
+        for offset in (0, 1, 9):
+            data = memoryview(bytearray(batch()))
+            patch_base_offset(data, 0, offset, 0)
+            mover.log.append_as_follower(data)
+        mover.log.truncate_to(7)
+        await mover.move("/b")
+        moved = mover.log
+        moved.roll(2000)
+        moved.append_as_leader(batch(), 1, 2000)
+        mover.box.files.remove(f"/b/t-0/{0:020d}.index")  # so that the segment is read at start
+        moved = mover.box.crash(tear=HUGE)
+        assert moved.path == "/b/t-0"
+        assert [base for base, *_ in everything(moved)] == [0, 1, 7]
 
     run(story())
 

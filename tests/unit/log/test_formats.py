@@ -60,7 +60,7 @@ def test_what_follows_a_torn_aborted_transaction_can_be_read(kept: int) -> None:
     index = TransactionIndex(files, "/t-0/0.txnindex", exists=True)
     index.truncate(1000)  # as a start does that scans the segment
     index.add(second)
-    assert decode_aborted(files.read("/t-0/0.txnindex")) == [first][:kept] + [second]
+    assert decode_aborted(files.read("/t-0/0.txnindex")) == [*[first][:kept], second]
 
 
 def test_producer_snapshot_bytes() -> None:

@@ -252,6 +252,51 @@ def test_a_folder_that_fails_at_start_leaves_the_others() -> None:
     box.manager.checkpoint_high_watermarks()
 
 
+def test_a_folder_that_is_full_at_start_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a crash left has to be written anew there: leader epochs that were cut with the log."""
+    box = Box(dirs=("/a", "/b"))
+    for name in ("t", "u"):
+        for epoch in range(5):
+            box.log(topic=name).append_as_leader(batch(), epoch, 2000)
+    paths = {log.path: key for key, log in box.manager.logs.items()}
+    write = box.files.write_atomic
+
+    def fill_up(path: str, data: bytes) -> None:
+        if path.startswith("/a/"):
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+        write(path, data)
+
+    monkeypatch.setattr(box.files, "write_atomic", fill_up)
+    box.files.crash(tear=0)
+    box.open_manager()
+    assert box.manager.offline_directories == ["/a"]
+    assert list(box.manager.logs) == [key for path, key in paths.items() if path[:2] == "/b"]
+
+
+def test_a_start_without_descriptors_for_all_logs_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are not open would be made anew: empty, in the other folder, and in their ISR."""
+    box = Box(dirs=("/a", "/b"))
+    for name in ("t", "u", "v"):
+        box.log(topic=name).append_as_leader(batch(), 0, 2000)
+    box.manager.close(5)
+    held = box.files.names("/a"), box.files.names("/b")
+    opened = box.files.open
+
+    def refuse(path: str, **_: object) -> MemoryFile:
+        if path.startswith("/a/v-0/"):
+            raise OSError(errno.EMFILE, "too many open files", path)
+        return opened(path)
+
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match="ulimit -n"):
+        patch.setattr(box.files, "open", refuse)
+        box.open_manager()
+    assert (box.files.names("/a"), box.files.names("/b")) == held
+    box.files.crash(tear=HUGE)  # the end of that process: nothing is locked
+    box.open_manager()
+    assert [log.log_end_offset for log in box.manager.logs.values()] == [1, 1, 1]
+    assert box.manager.clean_broker_epoch == 5
+
+
 def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> None:
     box = Box()
     log = box.log()

@@ -84,6 +84,20 @@ def test_damage_in_the_middle_cuts_there_and_says_so() -> None:
     assert log.append_as_leader(batch(), 1, 2000).base_offset == log.log_end_offset - 1
 
 
+def test_a_recovery_point_is_never_beyond_what_is_left() -> None:
+    """What is written there next would be trusted after the next crash."""
+    box = Box()
+    log = box.log()
+    for _ in range(9):
+        log.append_as_leader(batch(), 0, 2000)
+    log.fsync_now()
+    box.manager.checkpoint_recovery_points()
+    node = box.files._nodes[f"/d/t-0/{0:020d}.log"]
+    node.data[5 * len(batch()) + 70] ^= 1
+    log = box.crash()
+    assert (log.log_end_offset, log.recovery_point) == (5, 5)
+
+
 def test_missing_indexes_are_rebuilt() -> None:
     box = Box()
     log = box.log(segment_bytes="600", index_interval_bytes="1")

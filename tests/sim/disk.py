@@ -8,6 +8,7 @@ makes nothing durable. A process may also be killed between two accesses (`kill_
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from random import Random
 
@@ -126,10 +127,12 @@ class Disk(MemoryFiles):
 
     # -- Files
 
-    def open(self, path: str) -> MemoryFile:
+    def open(self, path: str, *, must_exist: bool = False) -> MemoryFile:
         """Open or create; a new name is in the journal until the next fsync."""
         self.check(path, 0)
         if path not in self._nodes:
+            if must_exist:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._journal.append(lambda: self._drop(path))
         return _SyncedFile(self, path, self._nodes.setdefault(path, _Node()))
 

@@ -173,6 +173,19 @@ def test_truncation_cuts_log_indexes_epochs() -> None:
     assert append(log, batch()) == 100
 
 
+def test_a_cut_forgets_the_times_of_what_is_gone() -> None:
+    log = Box().log(index_interval_bytes="1")
+    for timestamp in (1000, 1100, 1200, 9000, 9100, 9200, 9300):
+        append(log, batch(timestamp=timestamp))
+    log.truncate_to(3)
+    for timestamp in (2000, 9900, 3000):
+        append(log, batch(timestamp=timestamp))
+    for timestamp, offset in ((1200, 2), (1300, 3), (9200, 4), (9900, 4)):
+        found = log.offset_for_timestamp(timestamp, 100)
+        assert found is not None and found.offset == offset
+    assert log.offset_for_timestamp(9901, 100) is None
+
+
 def test_retention_by_time_size_and_log_start() -> None:
     box = Box()
     log = box.log(segment_bytes="600", retention_ms="1000", file_delete_delay_ms="1000")

@@ -1,0 +1,63 @@
+"""Logs are looked after while brokers fail: moved between folders, shortened, compacted."""
+
+from __future__ import annotations
+
+from sim.plan import Plan
+from sim.upkeep import FOLDERS, Compacting, Deleting, Kept, Moving
+from sim.world import Outcome, run
+
+CONFIGS = {
+    "min.insync.replicas": "2",
+    "retention.ms": "-1",
+    "segment.bytes": "900",
+    "message.timestamp.after.max.ms": str(2**62),
+}
+SEEDS = range(1, 4)
+FAULTS = {"kill": 0.6, "kill_at_access": 0.6, "power": 0.5, "isolate": 0.3}
+
+
+def live(kind: type[Kept], seed: int, *, folders: bool = False, **configs: str) -> Outcome:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    plan = Plan(
+        chaos_s=10.0,
+        fault_pause_s=1.0,
+        produce_pause_s=0.1,
+        faults={**FAULTS, "folder": 0.3} if folders else FAULTS,
+        topic_configs={**CONFIGS, **named},
+        properties={
+            "log.cleaner.backoff.ms": "300",
+            "log.retention.check.interval.ms": "1500",
+            **({"log.dirs": ",".join(FOLDERS)} if folders else {}),
+        },
+    )
+    outcome = run(seed, plan=plan, kind=kind)
+    story = "\n".join((str(outcome.violation), *outcome.log[-30:]))
+    assert outcome.violation is None, story
+    return outcome
+
+
+def total(outcomes: list[Outcome], name: str) -> int:
+    """So many of `name` were counted in all of these; faults there were enough."""
+    assert sum(sum(outcome.counts.values()) for outcome in outcomes) > 4 * len(outcomes)
+    return sum(outcome.administered.get(name, 0) for outcome in outcomes)
+
+
+def test_replicas_move_between_folders_while_brokers_fail() -> None:
+    outcomes = [live(Moving, seed, folders=True) for seed in SEEDS]
+    assert total(outcomes, "NONE") > 20
+
+
+def test_records_are_deleted_while_brokers_fail() -> None:
+    outcomes = [live(Deleting, seed, retention_bytes="4000") for seed in SEEDS]
+    assert total(outcomes, "NONE") > 15
+
+
+def test_keys_are_compacted_while_brokers_fail() -> None:
+    outcomes = [
+        live(
+            Compacting, seed, cleanup_policy="compact", min_cleanable_dirty_ratio="0.1",
+            delete_retention_ms="1500",
+        )
+        for seed in SEEDS
+    ]  # fmt: skip
+    assert total(outcomes, "dropped") > 500

@@ -1,0 +1,266 @@
+"""Worlds in which logs are looked after while brokers fail: replicas move between data folders,
+records are deleted, keys are compacted. What these take away the rules do not miss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from headwater.errors import ErrorCode
+from headwater.records.builder import BatchBuilder
+from headwater.records.record import read_records
+from headwater.wire.apis import k21_delete_records as k21
+from headwater.wire.apis import k34_alter_replica_log_dirs as k34
+from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
+from headwater_broker.node.build import Node
+from headwater_broker.replication.partition import Partition
+from sim import invariants as rules
+from sim.broker import Broker
+from sim.clients import LOST, Client, Consumer, IdempotentProducer, Producer
+from sim.ledger import Acked, Batch, Ledger, batches
+from sim.plan import Plan
+from sim.world import World
+
+TOPIC = "log"
+FOLDERS = ("/disk/a", "/disk/b")
+PAUSE_S = 0.4
+PASS_S = 0.3
+"""A compaction takes so long at most before it has read, and again before it is put in place."""
+KEYS = 5
+TOMBSTONE_EACH = 7
+
+
+class Operator(Client):
+    """Asks again and again for what `_request` says, and counts the answers."""
+
+    async def work(self) -> None:
+        random = self.world.random
+        while not self.world.is_healing:
+            await asyncio.sleep(random.random() * PAUSE_S)
+            try:
+                code = await self.once(random.randrange(self.world.topics[TOPIC]))
+            except LOST:
+                continue
+            if code is not None:
+                counts = self.world.told.counts
+                counts[code.name] = counts.get(code.name, 0) + 1
+
+    async def once(self, index: int) -> ErrorCode | None:
+        """One request about a partition; None when there was nobody to ask."""
+        raise NotImplementedError
+
+
+class FolderMover(Operator):
+    """AlterReplicaLogDirs, of any replica to any folder."""
+
+    async def once(self, index: int) -> ErrorCode | None:
+        random = self.world.random
+        topic = k34.AlterReplicaLogDirTopic(name=TOPIC, partitions=(index,))
+        row = k34.AlterReplicaLogDir(path=random.choice(FOLDERS), topics=(topic,))
+        request = k34.AlterReplicaLogDirsRequest(dirs=(row,))
+        host = await self.any_broker()
+        reply = await self.ask(host, request, k34.AlterReplicaLogDirsResponse, 2)
+        return ErrorCode(reply.results[0].partitions[0].error_code)
+
+
+class Deleter(Operator):
+    """DeleteRecords, up to somewhere in what is committed."""
+
+    async def once(self, index: int) -> ErrorCode | None:
+        random, end = self.world.random, self.world.ledger(TOPIC, index).end
+        host = await self.leader(TOPIC, index)
+        if host is None:
+            return None
+        offset = random.choice([-1, max(0, end - random.randrange(10)), random.randint(0, end)])
+        row = k21.DeleteRecordsPartition(partition_index=index, offset=offset)
+        topic = k21.DeleteRecordsTopic(name=TOPIC, partitions=(row,))
+        request = k21.DeleteRecordsRequest(topics=(topic,), timeout_ms=500)
+        reply = await self.ask(host, request, k21.DeleteRecordsResponse, 2)
+        return ErrorCode(reply.topics[0].partitions[0].error_code)
+
+
+class LeaderHasAllFromItsStart(rules.LeaderHasAllCommitted):
+    """As `LeaderHasAllCommitted`, of what is not deleted; and nothing else is deleted."""
+
+    def replica(
+        self, broker: Broker, partition: Partition, before: rules.Seen, ledger: Ledger
+    ) -> None:
+        if not partition.is_leader or partition.leader_epoch == before.epoch:
+            return
+        start = partition.log.log_start_offset
+        if start > ledger.end:
+            self.fail(f"{broker} {partition!r}: starts at {start}, committed is {ledger.end}")
+        held = {batch.base_offset: batch for batch in batches(partition.log, ledger.end)}
+        for wanted in ledger.before(partition.leader_epoch):
+            if wanted.last_offset >= start and held.get(wanted.base_offset) != wanted:
+                self.fail(f"{broker} {partition!r}: leads from {start} on without {wanted}")
+
+
+class NoAckedRecordIsLostFromTheStart(rules.NoAckedRecordIsLost):
+    """As `NoAckedRecordIsLost`, of what is not deleted."""
+
+    def _check(self, broker: Broker, partition: Partition, ledger: Ledger) -> None:
+        start, found = partition.log.log_start_offset, self.world.values_of(partition)
+        for acked in ledger.acked:
+            for offset, value in enumerate(acked.values, acked.base_offset):
+                if offset >= start and found.get(offset) != value:
+                    self.fail(f"{broker} {partition!r}: {value!r} was acked at {offset}")
+
+
+class ReplicasEndEqualFromTheStart(rules.ReplicasEndEqual):
+    """As `ReplicasEndEqual`, of what no replica has deleted."""
+
+    def ended(self) -> None:
+        for ledger in self.world.ledgers.values():
+            replicas = self.world.replicas_of(ledger.key)
+            start = max(partition.log.log_start_offset for _, partition in replicas)
+            logs = [_from(start, partition) for _, partition in replicas]
+            for found in logs[1:]:
+                if found != logs[0]:
+                    self.fail(f"{ledger.key} from {start}: {rules.differ(logs[0], found)}")
+
+
+def _from(start: int, partition: Partition) -> list[Batch]:
+    log = partition.log
+    return [batch for batch in batches(log, log.log_end_offset) if batch.last_offset >= start]
+
+
+class Kept(World):
+    """With an operator at work; rules that look at all records look from the log's start on."""
+
+    operator: type[Operator]
+    left_out: frozenset[type[rules.Invariant]] = frozenset(
+        {rules.LeaderHasAllCommitted, rules.NoAckedRecordIsLost, rules.ReplicasEndEqual}
+    )
+    added: tuple[type[rules.Invariant], ...] = (
+        LeaderHasAllFromItsStart, NoAckedRecordIsLostFromTheStart, ReplicasEndEqualFromTheStart,
+    )  # fmt: skip
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        super().__init__(seed, plan)
+        chosen = [rule for rule in rules.ALL if rule not in self.left_out]
+        self.rules = [rule(self) for rule in (*chosen, *self.added)]
+        self._by_event = {name: rules.overriding(self.rules, name) for name in self._by_event}
+
+    def _start_clients(self) -> None:
+        if hasattr(self, "operator"):
+            self.clients.append(self.operator(self, "operator"))
+        super()._start_clients()
+
+
+class Moving(Kept):
+    """Replicas move between data folders; at the end no move is left."""
+
+    operator = FolderMover
+
+    def _not_whole(self) -> str:
+        for broker in self.brokers:
+            if broker.node is not None and broker.node.logs.futures.logs:
+                return f"{broker} still moves {list(broker.node.logs.futures.logs)}"
+        return super()._not_whole()
+
+
+class Deleting(Kept):
+    """Records are deleted, and segments of them go."""
+
+    operator = Deleter
+
+
+class _Keyed(Producer):
+    """Records have keys, and some are tombstones: told by their number."""
+
+    def _batch(self, values: tuple[bytes, ...]) -> bytes:
+        builder = BatchBuilder()
+        for value in values:
+            stored = None if _is_tombstone(value) else value
+            builder.append(self.world.now_ms, _key_of(value), stored)
+        return bytes(
+            builder.build(
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                base_sequence=self._sequence if self._producer_id >= 0 else -1,
+            )
+        )
+
+
+class _IdempotentKeyed(_Keyed, IdempotentProducer):
+    """As `_Keyed`."""
+
+
+def _key_of(value: bytes) -> bytes:
+    name, _, number = value.partition(b":")
+    return b"%b/%d" % (name, int(number) % KEYS)
+
+
+def _is_tombstone(value: bytes) -> bool:
+    return int(value.partition(b":")[2]) % TOMBSTONE_EACH == 0
+
+
+class TheLastOfEachKeyStays(rules.Invariant):
+    """After healing: the same in all replicas, and nothing older than what was acked last."""
+
+    def ended(self) -> None:
+        for ledger in self.world.ledgers.values():
+            replicas = self.world.replicas_of(ledger.key)
+            found = [_latest(partition) for _, partition in replicas]
+            for other in found[1:]:
+                if other != found[0]:
+                    self.fail(f"{ledger.key}: {set(other.items()) ^ set(found[0].items())}")
+            self._check(ledger, found[0])
+
+    def _check(self, ledger: Ledger, found: dict[bytes, tuple[int, bytes]]) -> None:
+        wanted: dict[bytes, tuple[int, bytes]] = {}
+        for acked in sorted(ledger.acked, key=_offset):
+            for offset, value in enumerate(acked.values, acked.base_offset):
+                wanted[_key_of(value)] = offset, value
+        for key, (offset, value) in wanted.items():
+            there = found.get(key)
+            if there is None and not _is_tombstone(value):
+                self.fail(f"{ledger.key}: {value!r} was acked at {offset}, {key!r} is gone")
+            if there is not None and there[0] < offset:
+                self.fail(f"{ledger.key}: {value!r} was acked at {offset}, {there} is seen again")
+
+
+def _offset(acked: Acked) -> int:
+    return acked.base_offset
+
+
+def _latest(partition: Partition) -> dict[bytes, tuple[int, bytes]]:
+    """Key -> (offset, value), without what is deleted."""
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for segment in partition.log.segments:
+        for record in read_records(bytes(segment.file._node.data)):  # type: ignore[attr-defined]
+            assert record.key is not None
+            found.pop(record.key, None)
+            if record.value is not None:
+                found[record.key] = record.offset, record.value
+    return found
+
+
+class Compacting(Kept):
+    """Keys are compacted; batches are not what they were, so other rules judge."""
+
+    left_out = Kept.left_out | {rules.CommittedPrefixAgrees, rules.AckedIsCommitted}
+    added = (TheLastOfEachKeyStays,)
+
+    def watch(self, broker: Broker, node: Node) -> None:
+        """Its cleaner works here, not in a process."""
+        super().watch(broker, node)
+
+        async def work(job: CleanJob) -> CleanResult:
+            await asyncio.sleep(self.random.random() * PASS_S)
+            result = clean(broker.disk, job, lambda size: None)
+            await asyncio.sleep(self.random.random() * PASS_S)
+            counts = self.told.counts
+            counts["dropped"] = counts.get("dropped", 0) + result.records_dropped
+            return result
+
+        node.cleaner._work = work
+
+    def _clients_of(self, topic: str, index: int) -> list[Client]:
+        where, pause_s = f"{topic}.{index}", self.plan.produce_pause_s
+        return [
+            _IdempotentKeyed(self, f"idempotent.{where}", topic, index, pause_s),
+            _Keyed(self, f"plain.{where}", topic, index, pause_s * 2),
+            Consumer(self, f"consumer.{where}", topic, index),
+        ]

@@ -5,6 +5,7 @@
     cluster.kill_broker(0)          # SIGKILL; stays down until restart(0)
     cluster.wipe_disk(0)            # set aside; restore_disk(0) brings it back
     cluster.restart(0)
+    cluster.make_whole()            # after a test, where the next one gets the same cluster
 
 The same supervisor as `headwater up` runs it, inside the test's process.
 """
@@ -162,6 +163,24 @@ class LocalCluster:
         self.supervisor.zookeeper.release()
         self.supervisor.zookeeper.wait_ready()
 
+    def make_whole(self) -> None:
+        """For the next test: all runs, all replicas are in sync, the preferred ones lead.
+
+        A disk that was set aside stays so: only the test knows which of the two is the right one.
+        """
+        assert self.supervisor is not None, "not started"
+        if self.supervisor.zookeeper is not None:
+            self.restart_zookeeper()
+        for broker_id in self.supervisor.brokers:
+            self.resume(broker_id)
+            self.restart(broker_id)
+        with self.admin() as admin:
+            self.wait_until(lambda: _all_rows(admin, _is_full), "every replica in its ISR")
+            # Leaders that move home later, by themselves, would do so under another test.
+            if not _all_rows(admin, _is_led_at_home):
+                admin.elect_leaders("preferred")
+            self.wait_until(lambda: _all_rows(admin, _is_led_at_home), "preferred leaders")
+
     # What the tests ask.
 
     @contextmanager
@@ -217,3 +236,16 @@ class LocalCluster:
 
     def _aside(self, broker_id: int) -> Path:
         return self.directory / f"aside-{broker_id}"
+
+
+def _all_rows(admin: Admin, holds: Callable[[PartitionDescription], bool]) -> bool:
+    topics = admin.describe_topics().values()
+    return all(holds(row) for topic in topics for row in topic.partitions)
+
+
+def _is_full(row: PartitionDescription) -> bool:
+    return row.leader >= 0 and set(row.isr) == set(row.replicas)
+
+
+def _is_led_at_home(row: PartitionDescription) -> bool:
+    return row.leader == row.replicas[0]

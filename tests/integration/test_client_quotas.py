@@ -31,14 +31,16 @@ def test_a_producer_is_throttled_to_its_rate(shared_cluster: LocalCluster) -> No
     )
     with shared_cluster.admin() as admin:
         admin.alter_client_quotas(entity, {"producer_byte_rate": RATE})
-        for _ in range(COUNT):
-            producer.produce("throttled", MESSAGE, partition=0)
-        assert producer.flush(60) == 0
-        began = time.monotonic()
-        producer.produce("throttled", b"more", partition=0)
-        assert producer.flush(60) == 0
-        took = time.monotonic() - began
-        admin.alter_client_quotas(entity, {"producer_byte_rate": None})
+        try:
+            for _ in range(COUNT):
+                producer.produce("throttled", MESSAGE, partition=0)
+            assert producer.flush(60) == 0
+            began = time.monotonic()
+            producer.produce("throttled", b"more", partition=0)
+            assert producer.flush(60) == 0
+            took = time.monotonic() - began
+        finally:
+            admin.alter_client_quotas(entity, {"producer_byte_rate": None})
     excess_s = COUNT * len(MESSAGE) / RATE - 10  # beyond what ten windows allow
     assert told and max(told) >= excess_s * 0.5
     assert took >= excess_s * 0.5

@@ -32,12 +32,19 @@ _names = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers, for this module alone: brokers die here."""
     folder = tmp_path_factory.mktemp("groups")
     properties = {"group.initial.rebalance.delay.ms": "0"}
     with LocalCluster(folder, next_base_port(folder), properties=properties) as made:
         yield made
+
+
+@pytest.fixture
+def cluster(module_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The module's, whole again after each test."""
+    yield module_cluster
+    module_cluster.make_whole()
 
 
 @pytest.fixture
@@ -319,19 +326,11 @@ def test_commits_survive_the_death_of_the_coordinators_broker(
     consumer.close()
     # A member of librdkafka 2.16 that asks for its offsets just as the coordinator moves never
     # starts to fetch (confluentinc/librdkafka#5586): let the partition come home first.
-    cluster.wait_isr(OFFSETS_TOPIC, 3, home)
-    with cluster.admin() as admin:
-        admin.elect_leaders("preferred", [(OFFSETS_TOPIC, home)])
-    cluster.wait_until(lambda: _is_settled(cluster, home), "the preferred leader's return")
+    cluster.make_whole()
     again = Confluent(cluster, topic, group)
     fill(cluster, topic)
     read_all(again)
     again.close()
-
-
-def _is_settled(cluster: LocalCluster, partition: int) -> bool:
-    found = cluster.describe(OFFSETS_TOPIC, partition)
-    return found.leader == found.replicas[0]
 
 
 def _committed(consumer: Confluent) -> bool:

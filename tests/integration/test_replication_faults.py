@@ -31,11 +31,33 @@ def offline_reason(cluster: LocalCluster, broker_id: int, topic: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three brokers for the tests that bring back what they kill."""
+def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers for the tests that can bring back what they kill."""
     folder = tmp_path_factory.mktemp("faults")
     with LocalCluster(folder, next_base_port(folder)) as made:
         yield made
+
+
+@pytest.fixture
+def cluster(module_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The module's, whole again after each test."""
+    yield module_cluster
+    module_cluster.make_whole()
+
+
+def test_a_cluster_that_tests_share_is_made_whole(cluster: LocalCluster) -> None:
+    cluster.create_topic("shared", 3, 3)
+    home = cluster.leader_of("shared")
+    cluster.kill_broker(home)
+    cluster.wait_until(lambda: cluster.leader_of("shared") != home, "another leader")
+    cluster.pause(cluster.leader_of("shared"))
+    cluster.kill_zookeeper()
+    cluster.make_whole()
+    for partition in range(3):
+        found = cluster.describe("shared", partition)
+        assert (sorted(found.isr), found.leader) == ([0, 1, 2], found.replicas[0])
+    assert cluster.create_topic("after", replication_factor=3)
+    cluster.wait_isr("after", 3)
 
 
 def test_three_replicas_hold_the_same_and_consumers_read_it(cluster: LocalCluster) -> None:
@@ -80,17 +102,19 @@ def test_an_emptied_disk_never_wins(cluster: LocalCluster) -> None:
     acked = len(load.acks)
     cluster.kill_broker(last)
     cluster.wipe_disk(last)
-    for broker_id in (*others, last):
-        cluster.restart(broker_id)
-    time.sleep(3)  # time enough for a wrong election
-    described = cluster.describe("wiped")
-    assert described.leader == -1, described
-    reason = offline_reason(cluster, others[0], "wiped")
-    print(reason)
-    assert f"ISR [{last}]" in reason and "old disk" in reason
-    cluster.kill_broker(last)
-    cluster.restore_disk(last)
-    cluster.restart(last)
+    try:
+        for broker_id in (*others, last):
+            cluster.restart(broker_id)
+        time.sleep(3)  # time enough for a wrong election
+        described = cluster.describe("wiped")
+        assert described.leader == -1, described
+        reason = offline_reason(cluster, others[0], "wiped")
+        print(reason)
+        assert f"ISR [{last}]" in reason and "old disk" in reason
+    finally:
+        cluster.kill_broker(last)
+        cluster.restore_disk(last)
+        cluster.restart(last)
     assert cluster.leader_of("wiped") == last
     report = load.check()
     assert_clean(report)

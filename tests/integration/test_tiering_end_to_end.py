@@ -50,7 +50,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers whose retention looks often."""
     folder = tmp_path_factory.mktemp("tiering")
     properties = {
@@ -60,6 +60,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     }
     with LocalCluster(folder, next_base_port(folder), 3, properties) as running:
         yield running
+
+
+@pytest.fixture
+def cluster(module_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The module's, whole again after each test."""
+    yield module_cluster
+    module_cluster.make_whole()
 
 
 @pytest.fixture(scope="module")

@@ -139,14 +139,15 @@ def execute(
             click.echo("\nSave this: executed, it is the way back.")
         refused = move_folders_when_there(admin, folders)
         failed: dict[str, str] = {}
-        if wait and not refused and not _refusals(outcomes):
+        followed = wait and not refused and not _refusals(outcomes)
+        if followed:
             failed = follow(admin, plan, folders, quiet=as_json)
             if throttle or folders_rate:
                 remove_throttles(admin, plan)
-    started = "Reassigned" if wait else "Started to reassign"
-    done = f"{started}: {', '.join(map(name_of, plan))}"
+    begun = [name for name in _accepted(outcomes) if name not in failed]
+    done = f"{'Reassigned' if followed else 'Started to reassign'}: {', '.join(begun)}"
     others = {"folders": refused, "failed": failed}
-    return _end(outcomes, done, as_json, others, current=plan_document(before))
+    return _end(outcomes, done if begun else "", as_json, others, current=plan_document(before))
 
 
 @reassign.command("verify")
@@ -223,8 +224,10 @@ def cancel(
         stayed, refused = cancel_folders(admin, folders)
         if not preserve_throttles and not refused and not _refusals(outcomes):
             remove_throttles(admin, plan)
-    names = [*map(name_of, moving), *stayed]
-    done = f"Cancelled: {', '.join(names)}" if names else "none of the plan's moves is under way"
+    names = [*_accepted(outcomes), *stayed]
+    done = f"Cancelled: {', '.join(names)}" if names else ""
+    if not moving and not stayed and not refused:
+        done = "none of the plan's moves is under way"
     return _end(outcomes, done, as_json, {"folders": refused}, folders_cancelled=stayed)
 
 
@@ -235,6 +238,10 @@ def _read_moves(plan_file: str) -> tuple[Plan, Folders]:
 
 def _refusals(outcomes: Outcomes) -> dict[str, str]:
     return {name_of(tp): str(error) for tp, error in outcomes.items() if error is not None}
+
+
+def _accepted(outcomes: Outcomes) -> list[str]:
+    return [name_of(tp) for tp, error in outcomes.items() if error is None]
 
 
 def _print_table(columns: str, rows: Mapping[TopicPartition, Sequence[str]]) -> None:
@@ -251,8 +258,8 @@ def _end(
     others: Mapping[str, Mapping[str, str]],
     **told: Any,
 ) -> int:
-    """What a change of moves ends with: JSON (with `told`), or `done` or the refusals; and the
-    exit code. `others`: more refusals, by their name in JSON."""
+    """What a change of moves ends with: JSON (with `told`), or `done`, when it says something, and
+    the refusals; and the exit code. `others`: more refusals, by their name in JSON."""
     failed = _refusals(outcomes)
     for rows in others.values():
         failed |= rows
@@ -267,7 +274,7 @@ def _end(
         ]
         echo_json({**told, "results": results, **{k: v for k, v in others.items() if v}})
         return EXIT_FAILED if failed else 0
-    if not failed:
+    if done:  # moves that began go on beside those that were refused
         click.echo(done)
     for name, error in failed.items():
         click.echo(f"{name}: {error}", err=True)

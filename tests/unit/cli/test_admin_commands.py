@@ -22,6 +22,7 @@ from headwater.cli.reassign import reassign
 from headwater.cli.topics import topics
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater_broker.replication.quota import UNLIMITED
+from headwater_tier.keys import topic_id_text
 from whole_cluster import ServedCluster
 
 COMMANDS: dict[str, click.Command] = {
@@ -87,6 +88,10 @@ def test_topics_with_manual_assignments_and_dry_runs(c: ServedCluster) -> None:
     run(c, "topics", "alter", "manual", "--partitions", "3", "--validate-only")
     run(c, "topics", "alter", "manual", "--partitions", "3", "--replica-assignment", "1:2")
     [topic] = told(c, "topics", "describe", "manual")
+    with Admin(c.bootstrap) as admin:
+        topic_id = topic_id_text(admin.describe_topics(["manual"])["manual"].topic_id)
+    assert topic["topic_id"] == topic_id  # the folder of its table is manual-ID
+    assert f"manual  {topic_id}" in run(c, "topics", "describe", "manual").stdout
     assert [p["replicas"] for p in topic["partitions"]] == [[2, 0], [0, 1], [1, 2]]
     assert [p["leader"] for p in topic["partitions"]] == [2, 0, 1]
     assert topic["configs"] == {"retention.ms": "9000000"}
@@ -291,7 +296,9 @@ def test_a_plan_moves_a_replica_between_the_folders_of_its_broker(
     known = terms[0].machine.state.partition("between", 0)
     assert known.directories[1] == broker.logs.logs["between", 0].directory_id
     plan.write_text(json.dumps({"partitions": [{**row, "log_dirs": ["/not/there"]}]}))
-    assert "LOG_DIR_NOT_FOUND" in run(c, "reassign", "execute", str(plan), code=1).stderr
+    half = run(c, "reassign", "execute", str(plan), "--wait", code=1)
+    assert "LOG_DIR_NOT_FOUND" in half.stderr
+    assert "Started to reassign: between-0\n" in half.stdout  # what began is told all the same
 
 
 def rate(broker: Any, side: str) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import queue
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,13 +21,51 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
 from headwater_spark.brokers import Brokers
-from headwater_spark.spark_session import session
+from headwater_spark.spark_session import SparkGoneError, has_ended, session
 from headwater_spark.tier_job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
 from headwater_tier.upkeep_command import compact_table, repair_table, vacuum_table
 
 MASTER_DEFAULT = "local[*]"
 FAILURE_PAUSE_S = 5.0
+WAIT_MAX_S = 3600.0
+"""One wait of `run_for_ever`, which then looks again: waits have a limit, intervals have none."""
+
+
+class StopRequest:
+    """Set by a signal's handler while the same thread waits for it.
+
+    Not an Event: both ends of that take one lock, so a signal between two steps of the wait would
+    stop the thread for good. A SimpleQueue may be put to in any moment.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        """Ask. Never waits."""
+        self._asked = True
+        self._wake.put(None)
+
+    def is_set(self) -> bool:
+        """Whether somebody asked."""
+        return self._asked
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until somebody asks, `timeout_s` at most; whether somebody did."""
+        if not self._asked:
+            try:
+                self._wake.get(timeout=timeout_s)
+            except queue.Empty:
+                pass
+        return self._asked
+
+
+def _finite(_context: click.Context, _parameter: click.Parameter, value: float | None) -> Any:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.")
+    return value
 
 
 @click.group()
@@ -47,6 +86,7 @@ tier.add_command(vacuum_table)
     "--interval",
     "interval_s",
     type=click.FloatRange(min=0.0),
+    callback=_finite,
     default=None,
     metavar="SECONDS",
     help="Pause between rounds of --continuous; default: each topic's delta.interval.ms.",
@@ -133,16 +173,17 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        if not has_ended(spark):
+            spark.stop()
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; a second one interrupts at once.
+def asked_to_stop() -> Iterator[StopRequest]:
+    """A request that SIGINT and SIGTERM set; a second signal interrupts at once.
 
     Spark's own SIGINT handler would cancel the round's job and waste what it has written.
     """
-    stop = threading.Event()
+    stop = StopRequest()
 
     def asked(_signum: int, _frame: FrameType | None) -> None:
         if stop.is_set():
@@ -171,12 +212,12 @@ def run_for_ever(
     tiers: Sequence[TopicTier],
     interval_s: float | None,
     tell: Callable[[Round], None],
-    stop: threading.Event,
+    stop: StopRequest,
     clock: Clock,
 ) -> None:
     """Each topic round after round until `stop`, `interval_s` or its `delta.interval.ms` apart."""
     due = [clock.monotonic()] * len(tiers)
-    while not stop.wait(max(0.0, min(due) - clock.monotonic())):
+    while not stop.wait(min(WAIT_MAX_S, max(0.0, min(due) - clock.monotonic()))):
         for number, topic_tier in enumerate(tiers):
             if due[number] <= clock.monotonic() and not stop.is_set():
                 pause_s = _one_round(topic_tier, interval_s, tell)
@@ -188,12 +229,13 @@ def _one_round(
 ) -> float:
     """Seconds until the next one. What brokers or storage refuse now is tried again later.
 
-    A table that is not what Headwater left, or a replaced topic, ends it: a human must look.
+    A table that is not what Headwater left, or a replaced topic, ends it: a human must look. So
+    does the end of Spark, as only a new process has a new one.
     """
     try:
         done = topic_tier.round()
         pause_s = topic_tier.interval_s() if interval_s is None else interval_s
-    except (TableStateError, TopicReplacedError):
+    except (TableStateError, TopicReplacedError, SparkGoneError):
         raise
     except (HeadwaterError, OSError) as e:
         click.echo(f"{topic_tier.topic.name}: {e}; next try in {FAILURE_PAUSE_S} s", err=True)

@@ -21,6 +21,7 @@ from headwater.system import SystemClock
 from headwater_spark import options
 from headwater_spark.brokers import Brokers, Topic
 from headwater_spark.history import ENABLE_KEY, locate
+from headwater_spark.spark_session import job_errors
 from headwater_spark.tier_task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
 from headwater_spark.tier_upkeep import TableUpkeep
 from headwater_tier.commit import commit_facts
@@ -157,13 +158,14 @@ class TopicTier:
             TierTask(self._servers, self.location, part)
             for part in task_ranges(ranges, self._parallelism)
         ]
-        self._spark.sparkContext.setJobDescription(f"headwater tier {self.topic.name}")
         count = len(tasks)
-        rows = (
-            self._spark.range(0, count, 1, count)
-            .mapInArrow(arrow_tasks(tasks), FACTS_SCHEMA)
-            .collect()
-        )
+        with job_errors(self._spark, f"tiering {self.topic.name}"):
+            self._spark.sparkContext.setJobDescription(f"headwater tier {self.topic.name}")
+            rows = (
+                self._spark.range(0, count, 1, count)
+                .mapInArrow(arrow_tasks(tasks), FACTS_SCHEMA)
+                .collect()
+            )
         return [unpack(row.facts) for row in rows]
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headwater.client.raw import READ_COMMITTED, RawClient, RawFetch
 from headwater.system import SystemClock, SystemEntropy
+from headwater_spark.plain_errors import message_alone
 from headwater_spark.raw_clients import raw_client
 from headwater_tier.files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
@@ -84,7 +85,8 @@ def arrow_tasks(
     def fetch_decode_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                facts = run_task(tasks[number])
+                with message_alone():
+                    facts = run_task(tasks[number])
                 if facts is not None:
                     yield pa.record_batch([pa.array([pickle.dumps(facts)])], schema=_ARROW_SCHEMA)
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from headwater.clock import Clock
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.brokers import Brokers, Topic
+from headwater_spark.spark_session import job_errors
 from headwater_tier.delta import CommitUnknownError, Snapshot
 from headwater_tier.plan import TableLocation
 from headwater_tier.retention import NO_LIMIT, Limits, RangeIndex, due_starts
@@ -48,7 +49,8 @@ class TableUpkeep:
         self._retention_at: float | None = None
 
     def round(self, topic: Topic, snapshot: Snapshot, log_starts: Mapping[int, int]) -> None:
-        """Do what is due. `log_starts` are the leaders'. Raises TableAccessError."""
+        """Do what is due. `log_starts` are the leaders'. Raises TableAccessError,
+        SparkJobError."""
         try:
             if self._move_starts(topic, snapshot, log_starts):
                 self._brokers.hint(topic)
@@ -89,10 +91,11 @@ class TableUpkeep:
         )
 
     def _compact(self) -> None:
-        self._spark.sparkContext.setJobDescription(f"headwater compact {self._location.topic}")
-        one = self._spark.range(0, 1, 1, 1)
         task = _compaction(self._location, self._files_min)
-        replaced = one.mapInArrow(task, "replaced BIGINT").collect()[0].replaced
+        with job_errors(self._spark, f"compacting the table of {self._location.topic}"):
+            self._spark.sparkContext.setJobDescription(f"headwater compact {self._location.topic}")
+            one = self._spark.range(0, 1, 1, 1)
+            replaced = one.mapInArrow(task, "replaced BIGINT").collect()[0].replaced
         logger.info("%s: %d files compacted", self._location.topic, replaced)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,13 +11,22 @@ from click.testing import CliRunner
 
 from headwater.errors import UsageError
 from headwater_spark import tier_command
+from headwater_spark.spark_session import SparkGoneError
 
 
 class NoSpark:
-    """A session that does nothing."""
+    """A session that does nothing, until it has ended."""
+
+    has_ended = False
+
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802 - pyspark's name
+        context = SimpleNamespace(isStopped=lambda: self.has_ended)
+        return SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context))
 
     def stop(self) -> None:
         """There is nothing to stop."""
+        assert not self.has_ended
 
 
 class Tier:
@@ -84,3 +94,16 @@ def test_a_wrong_name_is_told_before_spark_starts(logs: list[Path]) -> None:
     result = run("nosuch")
     assert str(result.exception) == "nosuch does not exist at h:1"
     assert not logs
+
+
+def test_a_spark_that_has_ended_is_not_asked_to_stop(
+    logs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: Any) -> None:
+        monkeypatch.setattr(NoSpark, "has_ended", True)
+        raise SparkGoneError("Spark has ended")
+
+    monkeypatch.setattr(tier_command, "drain", ends)
+    result = run()
+    assert isinstance(result.exception, SparkGoneError)
+    logs[0].unlink()

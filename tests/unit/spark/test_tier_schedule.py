@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
-from types import SimpleNamespace
-from typing import cast
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
-from headwater_spark.tier_command import FAILURE_PAUSE_S, run_for_ever
+from headwater_spark import tier_command
+from headwater_spark.spark_session import SparkGoneError, SparkJobError
+from headwater_spark.tier_command import (
+    FAILURE_PAUSE_S,
+    WAIT_MAX_S,
+    StopRequest,
+    asked_to_stop,
+    run_for_ever,
+)
 from headwater_spark.tier_job import Round, TopicReplacedError, TopicTier
 
 
-class Stop(threading.Event):
+class Stop(StopRequest):
     """Waiting lets the clock's time pass; set once `until_s` is reached."""
 
     def __init__(self, clock: ManualClock, until_s: float) -> None:
         super().__init__()
         self._clock, self._until_s = clock, until_s
 
-    def wait(self, timeout: float | None = None) -> bool:
-        assert timeout is not None
-        self._clock.advance(round(timeout * 1000))
+    def wait(self, timeout_s: float) -> bool:
+        assert timeout_s <= WAIT_MAX_S
+        self._clock.advance(round(timeout_s * 1000))
         if self._clock.monotonic() >= self._until_s:
             self.set()
         return self.is_set()
@@ -89,3 +101,63 @@ def test_what_is_refused_now_is_tried_again_and_a_replaced_topic_ends_it() -> No
     with pytest.raises(TopicReplacedError):
         run(clock, topic, interval_s=None, until_s=100.0)
     assert topic.at == [0.0, FAILURE_PAUSE_S]
+
+
+def test_a_job_that_failed_is_tried_again_and_the_end_of_spark_ends_it() -> None:
+    clock = ManualClock()
+    topic = Topic(clock, 60.0, SparkJobError("disk full"), SparkGoneError("no JVM"))
+    with pytest.raises(SparkGoneError):
+        run(clock, topic, interval_s=None, until_s=100.0)
+    assert topic.at == [0.0, FAILURE_PAUSE_S]
+
+
+def test_an_interval_of_ages_is_waited_for_in_parts() -> None:
+    clock = ManualClock()
+    ages, short = Topic(clock, (2**63 - 1) / 1000), Topic(clock, 2 * WAIT_MAX_S)
+    run(clock, ages, short, interval_s=None, until_s=3 * WAIT_MAX_S)
+    assert (ages.at, short.at) == ([0.0], [0.0, 2 * WAIT_MAX_S])
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1"])
+def test_an_interval_is_a_number_of_seconds(text: str) -> None:
+    arguments = ["t", "--bootstrap-server", "h:1", "--interval", text]
+    result = CliRunner().invoke(tier_command.run, arguments)
+    assert (result.exit_code, "--interval" in result.output) == (2, True)
+
+
+def interrupted_wait(stop: StopRequest, asked: Any, moment: int, seen: list[bool]) -> None:
+    """Wait, and run the signal's handler before the `moment`-th step of Python's in it."""
+    steps = 0
+
+    def step(_frame: FrameType, _event: str, _argument: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        if steps == moment:
+            sys.settrace(None)
+            asked(signal.SIGINT, None)
+        return step
+
+    sys.settrace(step)
+    try:
+        stop.wait(0.001)
+    finally:
+        sys.settrace(None)
+    seen.extend((steps >= moment, stop.is_set()))
+
+
+def test_a_signal_is_taken_in_any_moment_of_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on one thread, but in another: one that stood still would take the test run with it."""
+    monkeypatch.setattr(click, "echo", lambda *_, **__: None)
+    came, moment = True, 0
+    while came:
+        moment += 1
+        seen: list[bool] = []
+        with asked_to_stop() as stop:
+            arguments = (stop, signal.getsignal(signal.SIGINT), moment, seen)
+            waits = threading.Thread(target=interrupted_wait, args=arguments, daemon=True)
+            waits.start()
+            waits.join(10)
+            assert not waits.is_alive(), f"step {moment} of the wait: it stands still"
+        came = seen[0]
+        assert seen == [came, came]
+    assert moment > 3  # some moments there were

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.local.manager import ManagerState, Progress
@@ -12,7 +14,7 @@ from headwater.local.slots import ClusterSpec
 from headwater.system import SystemClock
 from headwater_spark.interrupts import Handler, restore
 from headwater_spark.spark_manager import SparkManager, plan_for
-from headwater_spark.spark_session import session
+from headwater_spark.spark_session import SparkStartError, cause, session
 
 APP_NAME = "headwater cluster"
 APP_CONF = {"spark.ui.enabled": "false"}
@@ -31,7 +33,7 @@ class SparkLauncher:
     def start(self, progress: Progress) -> None:
         """Start Spark, then the brokers. Raises HeadwaterError, having stopped everything."""
         handler = signal.getsignal(signal.SIGINT)
-        self._spark = session(self._master, delta=False, app_name=APP_NAME, conf=APP_CONF)
+        self._spark = self._started()
         self._own_interrupts(handler)
         try:
             plan_for(self._spark, self._spec.brokers)
@@ -43,6 +45,15 @@ class SparkLauncher:
         except BaseException:
             self._stop_spark()
             raise
+
+    def _started(self) -> SparkSession:
+        try:
+            return session(self._master, delta=False, app_name=APP_NAME, conf=APP_CONF)
+        except (PySparkException, Py4JError) as error:
+            raise SparkStartError(
+                f"Spark did not start on {self._master}: {cause(str(error))}; what it said is in"
+                f" {self._spec.directory / 'logs' / 'supervisor.log'}"
+            ) from error
 
     def state(self) -> ManagerState:
         """What runs now; the addresses of the slots before anything does."""

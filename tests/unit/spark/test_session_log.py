@@ -13,7 +13,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from headwater_spark import spark_session
+from headwater.local.slots import ClusterSpec
+from headwater_spark import launcher, spark_session
 from headwater_spark.spark_session import (
     SparkGoneError,
     SparkJobError,
@@ -77,6 +78,20 @@ def test_a_master_that_java_refuses_is_told_in_one_line(
     assert str(caught.value) == (
         "Spark did not start on local[0]; its last words: Asked to run locally with 0 threads"
         f" (log: {log})"
+    )
+
+
+def test_up_tells_why_spark_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise Py4JError(f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}")
+
+    monkeypatch.setattr(launcher, "session", refused)
+    spec = cast(ClusterSpec, SimpleNamespace(directory=tmp_path))
+    with pytest.raises(SparkStartError) as caught:
+        launcher.SparkLauncher(spec, "local[0]", lambda: None).start(lambda *_: None)
+    assert str(caught.value) == (
+        "Spark did not start on local[0]: Asked to run locally with 0 threads; what it said is in"
+        f" {tmp_path}/logs/supervisor.log"
     )
 
 

@@ -66,7 +66,7 @@ def _partition(ctx: RequestContext, topic: str, index: int) -> Partition:
 
 def _move(partition: Partition, offset: int) -> int:
     log = partition.log
-    if not log.config.is_deleted:
+    if log.config.is_compacted and not log.config.is_deleted:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{partition.topic} is compacted only")
     target = partition.high_watermark if offset == TO_HIGH_WATERMARK else offset
     if target < 0 or target > partition.high_watermark:

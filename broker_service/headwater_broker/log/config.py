@@ -12,6 +12,7 @@ from headwater.errors import UsageError
 NO_LIMIT = -1
 LIKE_TOTAL = -2
 """local.retention.*: as retention.* (KIP-405)."""
+LEVELLED = ("gzip", "lz4", "zstd")
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class LogConfig:
     min_insync_replicas: int
     remote_storage: bool
     compression_type: str
+    compression_levels: Mapping[str, int]
+    """By codec; of those that have levels (KIP-390)."""
     delete_retention_ms: int
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
@@ -77,6 +80,7 @@ class LogConfig:
             min_insync_replicas=v.integer("min.insync.replicas"),
             remote_storage=v.boolean("remote.storage.enable"),
             compression_type=v.string("compression.type"),
+            compression_levels={c: v.integer(f"compression.{c}.level") for c in LEVELLED},
             delete_retention_ms=v.integer("delete.retention.ms"),
             min_cleanable_dirty_ratio=v.number("min.cleanable.dirty.ratio"),
             min_compaction_lag_ms=v.integer("min.compaction.lag.ms"),

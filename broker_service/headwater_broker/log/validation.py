@@ -150,7 +150,7 @@ def recompress(view: memoryview, header: BatchHeader, config: LogConfig) -> memo
     if header.compression == wanted:
         return None
     plain = decompress(header.compression, view[HEADER_BYTES:], UNPACKED_BYTES_MAX)
-    payload = compress(wanted, plain)
+    payload = compress(wanted, plain, config.compression_levels.get(config.compression_type))
     batch = bytearray(view[:HEADER_BYTES])
     batch += payload
     struct.pack_into(">i", batch, AT_BATCH_LENGTH, len(batch) - LOG_OVERHEAD_BYTES)

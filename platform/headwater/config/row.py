@@ -50,6 +50,7 @@ class ConfigKey:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    """Of a list: of its items; it may be empty."""
     broker_name: str = ""
     """Of a topic key: the broker key that gives its default (Kafka: "Server Default Property")."""
     is_sensitive: bool = False
@@ -57,6 +58,8 @@ class ConfigKey:
     """False when a change needs a restart of the broker."""
     items: str = ""
     """Of a list: the regular expression of each of its items, beside a lone `*`."""
+    gap: int | None = None
+    """A number within the bounds that is no value."""
 
     def parse(self, text: str) -> Value:
         """The value of `text`. Raises UsageError that names key, value and remedy."""
@@ -93,13 +96,15 @@ class ConfigKey:
     def _check(self, text: str, value: Value) -> None:
         if self.choices:
             values = value if isinstance(value, tuple) else (value,)
-            if not values or any(v not in self.choices for v in values):
+            if any(v not in self.choices for v in values):
                 raise self._refusal(text, "use " + " or ".join(self.choices))
         listed = value if isinstance(value, tuple) and value != (EVERY,) else ()
         if self.items and not all(re.fullmatch(self.items, item) for item in listed):
             raise self._refusal(text, f"use {EVERY}, or items of the form {self.items}")
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.bounds()
+            if value == self.gap:
+                raise self._refusal(text, f"use another value than {self.gap}")
             if value != value or (low is not None and value < low):
                 raise self._refusal(text, f"use a value of at least {low}")
             if high is not None and value > high:

@@ -19,10 +19,11 @@ def _row(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     items: str = "",
+    gap: int | None = None,
 ) -> ConfigKey:
     return ConfigKey(
         name, kind, default, Scope.TOPIC, unit, doc, minimum, maximum, choices, broker_name,
-        items=items,
+        items=items, gap=gap,
     )  # fmt: skip
 
 
@@ -37,7 +38,8 @@ TOPIC_ROWS = (
         ("delete",),
         "",
         "log.cleanup.policy",
-        "What happens to old segments: delete them, keep the last record per key, or both.",
+        "What happens to old segments: delete them, keep the last record per key, or both; "
+        "empty: nothing (KIP-1161).",
         choices=("delete", "compact"),
     ),
     _row(
@@ -48,6 +50,37 @@ TOPIC_ROWS = (
         "compression.type",
         "Codec of stored batches; producer keeps what the producer chose.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    ),
+    _row(
+        "compression.gzip.level",
+        Kind.INT,
+        -1,
+        "",
+        "compression.gzip.level",
+        "Level when compression.type is gzip: 1 to 9; -1: zlib's own (KIP-390).",
+        minimum=-1,
+        maximum=9,
+        gap=0,
+    ),
+    _row(
+        "compression.lz4.level",
+        Kind.INT,
+        9,
+        "",
+        "compression.lz4.level",
+        "Level when compression.type is lz4; 9: fast, any other: that of high compression (KIP-390).",
+        minimum=1,
+        maximum=17,
+    ),
+    _row(
+        "compression.zstd.level",
+        Kind.INT,
+        3,
+        "",
+        "compression.zstd.level",
+        "Level when compression.type is zstd; negative: faster (KIP-390).",
+        minimum=-131_072,
+        maximum=22,
     ),
     _row(
         "delete.retention.ms",

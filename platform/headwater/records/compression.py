@@ -18,6 +18,8 @@ import cramjam
 from headwater.errors import ErrorCode, KafkaError, UsageError
 
 SNAPPY_BLOCK_BYTES = 32 * 1024
+LZ4_FAST = 9
+"""Kafka's default level of lz4 stands for the fast mode, not for this level of high compression."""
 LZ4_BLOCK_BYTES = 64 * 1024
 
 UNPACKED_BYTES_MAX = 256 << 20
@@ -152,15 +154,24 @@ def _compress_lz4(data: bytes | bytearray | memoryview) -> bytes:
 def compress(
     codec: int, data: bytes | bytearray | memoryview, level: int | None = None
 ) -> bytes | bytearray | memoryview:
-    """`data` compressed by `codec`; NONE gives it back as it is. `level` is for gzip and zstd."""
+    """`data` compressed by `codec`; NONE gives it back as it is.
+
+    `level` (KIP-390): gzip 1 to 9, or -1: 6; lz4 1 to 17, 9 being the fast mode and any other one
+    of high compression, as in Kafka; zstd up to 22.
+    """
     if codec == Compression.NONE:
         return data
     if codec == Compression.GZIP:
-        return bytes(cramjam.gzip.compress(data, level=6 if level is None else level))
+        return bytes(cramjam.gzip.compress(data, level=6 if level in (None, -1) else level))
     if codec == Compression.SNAPPY:
         return _compress_snappy(data)
     if codec == Compression.LZ4:
-        return _compress_lz4(data)
+        if level in (None, LZ4_FAST):
+            return _compress_lz4(data)
+        # Kafka wants independent blocks (KIP-57); with checksums is fine.
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        frame.compress(data)
+        return bytes(frame.finish())
     if codec == Compression.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {codec}")

@@ -56,7 +56,8 @@ def test_broker_twins_and_their_coarse_forms_are_topic_defaults() -> None:
         ("retention.ms", "-2", "at least -1"),
         ("segment.bytes", str(2**31), "at most"),
         ("cleanup.policy", "remove", "delete or compact"),
-        ("cleanup.policy", "", "delete or compact"),
+        ("compression.gzip.level", "0", "another value than 0"),
+        ("compression.lz4.level", "18", "at most 17"),
         ("preallocate", "yes", "true or false"),
         ("min.cleanable.dirty.ratio", "nan", "at least 0"),
     ],
@@ -158,3 +159,7 @@ def test_of_a_long_value_that_is_refused_the_beginning_is_told() -> None:
     with pytest.raises(UsageError) as refused:
         topic_key("retention.ms").parse("x" * 32_767)
     assert "'xxx" in str(refused.value) and len(str(refused.value)) < 400
+
+
+def test_an_empty_policy_keeps_everything() -> None:
+    assert TOPIC_KEYS["cleanup.policy"].parse("") == ()

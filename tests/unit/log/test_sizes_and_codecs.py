@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater.records.batch import AT_CRC, compute_crc
+from headwater.records.batch import AT_CRC, compute_crc, read_header
+from headwater.records.record import decode_batch
 from unit.log.compacting import records_batch
 from unit.log.harness import Box, batch
 from unit.log.test_partition_log import append, refused
@@ -47,6 +50,27 @@ def test_what_the_topics_codec_makes_too_large_is_refused(
     assert len(packed()) < 1000
     assert refused(log, packed()) is code
     assert append(log, packed(b"same" * 100)) == 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "fast", "small"), [("gzip", "1", "9"), ("lz4", "9", "12"), ("zstd", "-100", "19")]
+)
+def test_the_topics_level_is_the_one_that_its_codec_packs_with(
+    codec: str, fast: str, small: str
+) -> None:
+    words = Random(7).choices([b"cat", b"dog", b"horse", b"mouse", b"elephant"], k=3000)
+    value = b" ".join(words)
+
+    def stored(level: str) -> int:
+        log = Box().log(**{"compression_type": codec, f"compression_{codec}_level": level})
+        append(log, records_batch([(b"k", value)]))
+        part = log.read(0, 1 << 20, 1)
+        data = memoryview(part.file.read_at(part.position, part.size_bytes))
+        [record] = decode_batch(data, 0, read_header(data))
+        assert bytes(record.value or b"") == value
+        return len(data)
+
+    assert stored(small) < stored(fast) < len(value)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])

@@ -68,7 +68,7 @@ TOPIC_ROWS = (
         9,
         "",
         "compression.lz4.level",
-        "Level when compression.type is lz4; 9: fast, any other: that of high compression (KIP-390).",
+        "Level when compression.type is lz4; 9: fast, any other: high compression (KIP-390).",
         minimum=1,
         maximum=17,
     ),

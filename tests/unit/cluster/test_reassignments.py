@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from headwater.errors import ErrorCode
 from headwater_broker.cluster import znodes
+from headwater_broker.cluster.controller import groups, reassignments
+from headwater_broker.cluster.controller.changes import assignment_of
 from headwater_broker.cluster.controller.events import (
     CreatePartitions,
     ElectLeaders,
@@ -253,3 +257,40 @@ def test_a_move_to_a_broker_that_is_down_is_cancelled_and_begun_and_cancelled_ag
     assert world.machine.state.removals[topic_id].waiting() == {0: (3,)}
     world.up(3)
     assert not world._run(world.store.children(znodes.DELETIONS))
+
+
+def test_more_moves_of_a_topic_than_its_node_can_tell_of_are_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper would close the connection over the write, in each term anew."""
+    for broker_id in (4, 5, 6):
+        world.up(broker_id)
+    world.create("t", *[(1, 2, 3)] * 20)
+    before = assignment_of(world.machine.state.topics["t"]).encode()
+    monkeypatch.setattr(reassignments, "MOVING_BYTES_MAX", len(before) + 500)
+
+    def move(*indexes: int) -> dict[tuple[str, int], tuple[ErrorCode, str | None]]:
+        rows = {("t", index): (4, 5, 6) for index in indexes}
+        found = world.ask(lambda token: Reassign(token, rows))
+        assert isinstance(found, dict)
+        return found
+
+    refused = move(*range(20))
+    assert {code for code, _ in refused.values()} == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+    text = refused["t", 0][1]
+    assert text is not None and "move fewer of its partitions at a time" in text
+    assert not world.machine.state.reassigning
+    assert {code for code, _ in move(0, 1, 2).values()} == {NONE}
+    after = assignment_of(world.fail_over().state.topics["t"]).encode()
+    assert len(before) < len(after) < len(before) + 500
+
+
+def test_ten_thousand_partitions_of_three_replicas_can_move_at_once() -> None:
+    old, new = (101, 102, 103), (201, 202, 203)
+    node = znodes.TopicAssignment(
+        topic_id=UUID(int=1),
+        partitions=dict.fromkeys(range(10_000), new + old),
+        adding=dict.fromkeys(range(10_000), new),
+        removing=dict.fromkeys(range(10_000), old),
+    )
+    assert len(node.encode()) < groups.MOVING_BYTES_MAX

@@ -15,6 +15,9 @@ MULTI_BYTES_MAX = 400_000
 """Well below ZooKeeper's limit."""
 REQUEST_BYTES_MAX = 1_000_000
 """Nothing larger is ever sent."""
+MOVING_BYTES_MAX = 800_000
+"""Of a topic's node that tells of moves: it leaves room for the note of what they remove, which
+goes along. 10,000 partitions of three replicas can move at once."""
 OPERATION_BYTES = 40
 
 Group = tuple[Operation, ...]
@@ -25,11 +28,11 @@ def size_of(group: Iterable[Operation]) -> int:
     return sum(OPERATION_BYTES + len(op.path) + len(_data(op)) for op in group)
 
 
-def check_size(group: Group, what: str, code: ErrorCode) -> None:
+def check_size(group: Group, what: str, code: ErrorCode, *, allowed: int = MULTI_BYTES_MAX) -> None:
     """Whether what a client asks for can be stored. Raises KafkaError of this code."""
     size = size_of(group)
-    if size > MULTI_BYTES_MAX:
-        text = f"{what} would take {size} bytes in ZooKeeper, {MULTI_BYTES_MAX} are allowed"
+    if size > allowed:
+        text = f"{what} would take {size} bytes in ZooKeeper, {allowed} are allowed"
         raise KafkaError(code, text)
 
 

@@ -13,10 +13,15 @@ it).
 
 from __future__ import annotations
 
-from headwater.errors import ErrorCode
+from dataclasses import replace
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.metadata_store import Set
+from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import elections, removals, selectors
-from headwater_broker.cluster.controller.changes import Changes
+from headwater_broker.cluster.controller.changes import Changes, assignment_of
 from headwater_broker.cluster.controller.events import Reassign, Reply
+from headwater_broker.cluster.controller.groups import MOVING_BYTES_MAX, check_size
 from headwater_broker.cluster.controller.selectors import Case
 from headwater_broker.cluster.controller.state import ControllerState, Partition
 from headwater_broker.cluster.controller.transitions import PartitionPhase, ReplicaPhase
@@ -28,9 +33,12 @@ OK: Outcome = (ErrorCode.NONE, None)
 def on_reassign(state: ControllerState, changes: Changes, event: Reassign) -> None:
     """Start, replace or cancel per partition; one bad row leaves the others alone."""
     results: dict[tuple[str, int], Outcome] = {}
+    too_large = _too_large(state, event)
     for (topic, index), target in event.targets.items():
         partition = state.partition(topic, index)
-        if partition is None:
+        if topic in too_large:
+            results[topic, index] = too_large[topic]
+        elif partition is None:
             text = f"partition {topic}-{index} does not exist"
             results[topic, index] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         elif target is None:
@@ -39,6 +47,34 @@ def on_reassign(state: ControllerState, changes: Changes, event: Reassign) -> No
             allowed = event.is_factor_change_allowed
             results[topic, index] = _start(state, changes, partition, target, allowed)
     changes.reply(Reply(event.token, results))
+
+
+def _too_large(state: ControllerState, event: Reassign) -> dict[str, Outcome]:
+    """Topics of so many partitions that a node cannot tell of all these moves at once."""
+    found: dict[str, Outcome] = {}
+    rows: dict[str, dict[int, tuple[int, ...]]] = {}
+    for (topic, index), target in event.targets.items():
+        if target and state.partition(topic, index) is not None:
+            rows.setdefault(topic, {})[index] = target
+    for name, targets in rows.items():
+        now = assignment_of(state.topics[name])
+        old = {i: now.partitions[i] for i in targets}
+        leaving = {i: tuple(b for b in old[i] if b not in t) for i, t in targets.items()}
+        adding = {i: tuple(b for b in t if b not in old[i]) for i, t in targets.items()}
+        both = {i: (*t, *leaving[i]) for i, t in targets.items()}
+        then = replace(
+            now,
+            partitions={**now.partitions, **both},
+            adding={**now.adding, **adding},
+            removing={**now.removing, **leaving},
+        )
+        node = Set(znodes.topic_path(name), then.encode())
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        try:
+            check_size((node,), f"{name}: these moves", code, allowed=MOVING_BYTES_MAX)
+        except KafkaError as e:
+            found[name] = (code, f"{e.detail}: move fewer of its partitions at a time")
+    return found
 
 
 def _start(

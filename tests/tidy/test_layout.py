@@ -28,6 +28,10 @@ def test_no_package_directly_in_a_top_level_folder() -> None:
     assert list(ROOT.glob("*/__init__.py")) == []
 
 
+def test_no_code_lies_outside_the_folders_for_it() -> None:
+    assert [p.name for p in ROOT.glob("*.py")] == []
+
+
 def test_stdlib_platform_is_importable_from_the_root() -> None:
     code = "import platform, uuid; print(platform.system())"
     result = subprocess.run(

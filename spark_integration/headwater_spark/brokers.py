@@ -21,6 +21,7 @@ from headwater.client.raw import (
 )
 from headwater.client.raw_cluster import Patience
 from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ids import id_text
 from headwater.ports.control import ControlUnavailableError
 from headwater.system import SystemClock
 from headwater.wire.apis.k32_describe_configs import (
@@ -44,7 +45,6 @@ from headwater.wire.control import (
 from headwater_spark import options
 from headwater_spark.options import Timeouts
 from headwater_spark.raw_clients import USUAL, raw_client
-from headwater_tier.keys import topic_id_text
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Brokers:
         return {
             name: Topic(
                 name=name,
-                topic_id=topic_id_text(topic.topic_id),
+                topic_id=id_text(topic.topic_id),
                 uuid=topic.topic_id,
                 partitions=len(topic.partitions),
                 is_internal=topic.is_internal,

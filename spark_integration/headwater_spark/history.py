@@ -9,11 +9,12 @@ from __future__ import annotations
 from uuid import UUID
 
 from headwater.errors import HeadwaterError
+from headwater.ids import id_from_text
 from headwater_spark.brokers import Brokers, Topic
 from headwater_spark.cold_files import ColdFiles, cold_files
 from headwater_spark.options import SourceOptions
 from headwater_tier.delta import LogTable, table_exists
-from headwater_tier.keys import table_uri, topic_id_from_text
+from headwater_tier.keys import table_uri
 from headwater_tier.plan import TableLocation
 
 ENABLE_KEY = "remote.storage.enable"
@@ -86,7 +87,7 @@ class History:
                 tables_uri=self._options.tables_uri,
                 storage_options=self._options.storage_options,
             )
-            if found.uuid != topic_id_from_text(topic_id) or not table_exists(location):
+            if found.uuid != id_from_text(topic_id) or not table_exists(location):
                 return None
             known = (topic_id, LogTable(location), location)
             self._tables[topic] = known

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from uuid import UUID
+
+from headwater.ids import id_text
 
 TXN_PREFIX = "hw1"
 """Version of the naming of application transactions."""
 
 
-def topic_id_text(topic_id: UUID) -> str:
-    """Kafka's text of a topic id: base64url without padding, `mb7ktUyQRLqEOsuIwKHa3w`."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
-def topic_id_from_text(text: str) -> UUID:
-    """The reverse of `topic_id_text`. Raises ValueError."""
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-
-
 def table_uri(base: str, topic: str, topic_id: UUID) -> str:
     """`s3://lake/headwater/flights-mb7ktUyQRLqEOsuIwKHa3w`: one table per topic id, for ever."""
-    return f"{base.rstrip('/')}/{topic}-{topic_id_text(topic_id)}"
+    return f"{base.rstrip('/')}/{topic}-{id_text(topic_id)}"
 
 
 def end_txn(topic_id: UUID, partition: int) -> str:
     """`hw1/mb7ktUyQRLqEOsuIwKHa3w/3/end`: the next offset to tier, exclusive."""
-    return f"{TXN_PREFIX}/{topic_id_text(topic_id)}/{partition}/end"
+    return f"{TXN_PREFIX}/{id_text(topic_id)}/{partition}/end"
 
 
 def start_txn(topic_id: UUID, partition: int) -> str:
     """`hw1/mb7ktUyQRLqEOsuIwKHa3w/3/start`: the log start."""
-    return f"{TXN_PREFIX}/{topic_id_text(topic_id)}/{partition}/start"
+    return f"{TXN_PREFIX}/{id_text(topic_id)}/{partition}/start"
 
 
 def rows_txn(topic_id: UUID) -> str:
     """`hw1/mb7ktUyQRLqEOsuIwKHa3w/rows`: the live row count."""
-    return f"{TXN_PREFIX}/{topic_id_text(topic_id)}/rows"
+    return f"{TXN_PREFIX}/{id_text(topic_id)}/rows"
 
 
 def data_file(level: int, attempt: UUID) -> str:

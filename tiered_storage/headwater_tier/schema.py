@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
-from headwater_tier.keys import topic_id_text
+from headwater.ids import id_text
 from headwater_tier.plan import FileFacts
 
 FORMAT_VERSION = 1
@@ -50,7 +50,7 @@ def table_properties(topic: str, topic_id: UUID, partitions: int) -> dict[str, s
     """The properties a new log table is created with."""
     own = {
         TOPIC: topic,
-        TOPIC_ID: topic_id_text(topic_id),
+        TOPIC_ID: id_text(topic_id),
         PARTITIONS: str(partitions),
         FORMAT: str(FORMAT_VERSION),
     }
@@ -60,8 +60,8 @@ def table_properties(topic: str, topic_id: UUID, partitions: int) -> dict[str, s
 def properties_problem(properties: Mapping[str, str], topic_id: UUID) -> str | None:
     """What is wrong with a table's properties, or None."""
     found = properties.get(TOPIC_ID)
-    if found != topic_id_text(topic_id):
-        return f"it belongs to topic id {found}, not {topic_id_text(topic_id)}"
+    if found != id_text(topic_id):
+        return f"it belongs to topic id {found}, not {id_text(topic_id)}"
     if properties.get(FORMAT) != str(FORMAT_VERSION):
         return f"its format is {properties.get(FORMAT)!r}, this is {FORMAT_VERSION}"
     for name, wanted in REQUIRED_PROPERTIES.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from uuid import UUID
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ids import id_text
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.background import Background
@@ -107,11 +107,10 @@ class Services:
         known = self.view.topics.get(topic)
         base = known.configs.get("headwater.table.uri", "") if known else ""
         base = base or self.config.tables_uri
-        shown = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
         return TieredTopic(
             topic=topic,
             topic_id=topic_id,
-            table_uri=f"{base.rstrip('/')}/{topic}-{shown}",
+            table_uri=f"{base.rstrip('/')}/{topic}-{id_text(topic_id)}",
             storage_options=self.config.table_storage_options,
         )
 

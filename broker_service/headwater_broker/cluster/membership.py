@@ -15,6 +15,7 @@ from collections.abc import Callable
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
+from headwater.ids import id_text
 from headwater.ports.metadata_store import (
     Check,
     ConnectionLostError,
@@ -47,7 +48,7 @@ async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str |
         try:
             found = znodes.decode_cluster_id((await store.get(znodes.CLUSTER_ID)).data)
         except NoNodeError:
-            fresh = expected or znodes.uuid_text(entropy.uuid())
+            fresh = expected or id_text(entropy.uuid())
             try:
                 await store.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))])
             except (NodeExistsError, ConnectionLostError):

@@ -25,7 +25,6 @@ ZooKeeper mode had no directory ids (KIP-858) and held a deletion until every re
 
 from __future__ import annotations
 
-import base64
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from typing import Any
 from uuid import UUID
 
 from headwater.errors import HeadwaterError
+from headwater.ids import id_from_text, id_text
 from headwater.wire.control import BrokerEndpoint
 from headwater_broker.cluster.node_json import GARBLED, dump, parse
 
@@ -141,7 +141,7 @@ def delete_request_path(topic: str) -> str:
 
 def deletion_path(topic_id: UUID) -> str:
     """`/headwater/deletions/<topic id>`."""
-    return f"{DELETIONS}/{uuid_text(topic_id)}"
+    return f"{DELETIONS}/{id_text(topic_id)}"
 
 
 def life_path(broker_id: int) -> str:
@@ -149,17 +149,12 @@ def life_path(broker_id: int) -> str:
     return f"{LIVES}/{broker_id}"
 
 
-def uuid_text(value: UUID) -> str:
-    """Kafka's text form of ids: base64url of the 16 bytes, without padding."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
-
-
 @lru_cache(maxsize=1024)
 def uuid_from_text(text: str) -> UUID:
-    """The inverse of `uuid_text`: the same object for the same id, since thousands of partitions
+    """The inverse of `id_text`: the same object for the same id, since thousands of partitions
     name some dozen folders, and comparing is cheap then. Raises ZnodeError."""
     try:
-        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+        return id_from_text(text)
     except ValueError as e:
         raise ZnodeError(f"not an id in base64url: {text!r}") from e
 
@@ -278,7 +273,7 @@ class BrokerRegistration:
                 "rack": self.rack,
                 "features": {},
                 "control_address": self.control_address,
-                "directory_ids": [uuid_text(d) for d in self.directory_ids],
+                "directory_ids": [id_text(d) for d in self.directory_ids],
                 "boot_id": self.boot_id,
                 "clean_shutdown_epoch": self.clean_shutdown_epoch,
                 "min_insync_replicas": self.min_insync_replicas,
@@ -332,7 +327,7 @@ class TopicAssignment:
         return dump(
             {
                 "version": TOPIC_VERSION,
-                "topic_id": uuid_text(self.topic_id),
+                "topic_id": id_text(self.topic_id),
                 "partitions": _text_map(self.partitions),
                 "adding_replicas": _text_map(self.adding),
                 "removing_replicas": _text_map(self.removing),
@@ -375,7 +370,7 @@ class PartitionRecord:
 
     def encode(self) -> bytes:
         """As JSON."""
-        rows = {str(b): uuid_text(d) for b, d in sorted(self.directories.items())}
+        rows = {str(b): id_text(d) for b, d in sorted(self.directories.items())}
         return dump(
             {
                 "version": 1,
@@ -480,7 +475,7 @@ class Deletion:
 
     def encode(self) -> bytes:
         """As JSON."""
-        row = {"version": 1, "topic": self.topic, "topic_id": uuid_text(self.topic_id)}
+        row = {"version": 1, "topic": self.topic, "topic_id": id_text(self.topic_id)}
         return dump({**row, "replicas": _text_map(self.replicas), "whole": self.whole})
 
     @classmethod

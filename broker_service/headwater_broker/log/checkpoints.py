@@ -5,11 +5,11 @@ Pure: text in, values out. Line 1 is the format version 0, line 2 the number of 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from headwater.errors import HeadwaterError, UsageError
+from headwater.ids import id_from_text, id_text
 
 VERSION = 0
 
@@ -76,20 +76,10 @@ def decode_epochs(data: bytes, path: str = LEADER_EPOCHS) -> list[tuple[int, int
     return result
 
 
-def encode_uuid(value: UUID) -> str:
-    """Kafka's text form of a UUID: base64url without padding."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def decode_uuid(text: str) -> UUID:
-    """The UUID of Kafka's text form. Raises ValueError."""
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-
-
 def encode_partition_metadata(topic_id: UUID) -> bytes:
     """partition.metadata of a new log, version 0. The last line, which Kafka lacks and skips: its
     first gap is told by HAS_GAPS."""
-    return f"version: {VERSION}\ntopic_id: {encode_uuid(topic_id)}\ntells_gaps: true\n".encode()
+    return f"version: {VERSION}\ntopic_id: {id_text(topic_id)}\ntells_gaps: true\n".encode()
 
 
 def decode_tells_gaps(data: bytes) -> bool:
@@ -109,7 +99,7 @@ def decode_partition_metadata(data: bytes, path: str = PARTITION_METADATA) -> UU
     if fields.get("version") != str(VERSION) or "topic_id" not in fields:
         raise CheckpointError(f"{PARTITION_METADATA}: not of version {VERSION}: {data[:80]!r}")
     try:
-        return decode_uuid(fields["topic_id"])
+        return id_from_text(fields["topic_id"])
     except ValueError:
         raise CheckpointError(
             f"{PARTITION_METADATA}: bad topic id {fields['topic_id']!r}"

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ids import id_from_text, id_text
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -27,10 +28,8 @@ from headwater_broker.log.checkpoints import (
     decode_offsets,
     decode_partition_metadata,
     decode_properties,
-    decode_uuid,
     encode_offsets,
     encode_properties,
-    encode_uuid,
 )
 from headwater_broker.log.index import OUT_OF_DESCRIPTORS
 
@@ -123,9 +122,9 @@ class DataDirectory:
                     f"{value}; name another folder in log.dirs, or start the right broker on it"
                 )
         check_version(found.get("version", META_VERSION), int(META_VERSION), path)
-        identity = found.get("directory.id") or encode_uuid(entropy.uuid())
+        identity = found.get("directory.id") or id_text(entropy.uuid())
         try:
-            self.directory_id = decode_uuid(identity)
+            self.directory_id = id_from_text(identity)
         except ValueError:
             raise UsageError(f"{path}: directory.id {identity!r} is not a UUID") from None
         complete = {**found, "version": META_VERSION, **wanted, "directory.id": identity}

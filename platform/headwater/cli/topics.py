@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 import click
 from rich.table import Table
@@ -19,6 +17,7 @@ from headwater.cli.tables import console, table
 from headwater.client.admin import Admin
 from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
 from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
+from headwater.ids import id_text
 from headwater.wire.primitives import INT16_MAX, INT32_MAX
 
 MIN_ISR = "min.insync.replicas"
@@ -244,15 +243,10 @@ def _copies(topic: TopicDescription) -> int:
     return max((len(p.replicas) for p in topic.partitions), default=0)
 
 
-def _id_text(topic_id: UUID) -> str:
-    """As Kafka writes it, and as the folder of the topic's log table is called."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
 def _document(topic: TopicDescription) -> dict[str, Any]:
     return {
         "topic": topic.name,
-        "topic_id": _id_text(topic.topic_id),
+        "topic_id": id_text(topic.topic_id),
         "internal": topic.is_internal,
         "partitions": [
             {
@@ -272,7 +266,7 @@ def _table(topic: TopicDescription, overrides: Mapping[str, str | None], adding:
     kind = " (internal)" if topic.is_internal else ""
     headings = "partition, >leader, >epoch, replicas, in sync, "
     configs = "".join(f"  {key}={value}" for key, value in overrides.items())
-    shown = table(f"{topic.name}{kind}  {_id_text(topic.topic_id)}{configs}", headings)
+    shown = table(f"{topic.name}{kind}  {id_text(topic.topic_id)}{configs}", headings)
     for p in topic.partitions:
         shown.add_row(
             str(p.partition),

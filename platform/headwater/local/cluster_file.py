@@ -6,7 +6,6 @@ the manager for its life, so two `up` on one folder never fight and a crash rele
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
+from headwater.ids import id_text
 from headwater.local.manager import Manager
 from headwater.local.processes import ProcessRef
 from headwater.local.slots import BROKERS_DEFAULT, LOOPBACK, PORT_DEFAULT, ClusterSpec
@@ -293,6 +293,6 @@ def _adopted_id(directory: Path) -> str | None:
 def _fresh_id(entropy: Entropy) -> str:
     """A cluster id as Kafka writes them: base64url of a UUID, never with a dash in front."""
     while True:
-        text = base64.urlsafe_b64encode(entropy.uuid().bytes).rstrip(b"=").decode()
+        text = id_text(entropy.uuid())
         if not text.startswith("-"):
             return text

@@ -21,8 +21,8 @@ from headwater.cli.main import run_command
 from headwater.cli.reassign import reassign
 from headwater.cli.topics import topics
 from headwater.client.errors import UnknownTopicOrPartitionError
+from headwater.ids import id_text
 from headwater_broker.replication.quota import UNLIMITED
-from headwater_tier.keys import topic_id_text
 from whole_cluster import ServedCluster
 
 COMMANDS: dict[str, click.Command] = {
@@ -89,7 +89,7 @@ def test_topics_with_manual_assignments_and_dry_runs(c: ServedCluster) -> None:
     run(c, "topics", "alter", "manual", "--partitions", "3", "--replica-assignment", "1:2")
     [topic] = told(c, "topics", "describe", "manual")
     with Admin(c.bootstrap) as admin:
-        topic_id = topic_id_text(admin.describe_topics(["manual"])["manual"].topic_id)
+        topic_id = id_text(admin.describe_topics(["manual"])["manual"].topic_id)
     assert topic["topic_id"] == topic_id  # the folder of its table is manual-ID
     assert f"manual  {topic_id}" in run(c, "topics", "describe", "manual").stdout
     assert [p["replicas"] for p in topic["partitions"]] == [[2, 0], [0, 1], [1, 2]]

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from headwater.ids import id_text
 from headwater.wire.control import BrokerEndpoint
 from headwater_broker.cluster import tool_nodes, znodes
 from headwater_broker.cluster.disk_notes import decode_log_dir_event, encode_log_dir_event
@@ -17,7 +18,7 @@ from headwater_broker.cluster.disk_notes import decode_log_dir_event, encode_log
 
 def test_ids_are_base64url_without_padding() -> None:
     value = UUID("01234567-89ab-cdef-0123-456789abcdef")
-    assert znodes.uuid_text(value) == "ASNFZ4mrze8BI0VniavN7w"
+    assert id_text(value) == "ASNFZ4mrze8BI0VniavN7w"
     assert znodes.uuid_from_text("ASNFZ4mrze8BI0VniavN7w") == value
     with pytest.raises(znodes.ZnodeError):
         znodes.uuid_from_text("short")
@@ -220,5 +221,5 @@ def test_a_registration_of_a_newer_format_is_refused() -> None:
 
 
 def test_an_id_read_again_is_the_same_object() -> None:
-    text = znodes.uuid_text(UUID(int=7))
+    text = id_text(UUID(int=7))
     assert znodes.uuid_from_text(text) is znodes.uuid_from_text(text)

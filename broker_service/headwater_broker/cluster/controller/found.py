@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from headwater.errors import KafkaError
+from headwater.ids import id_text
 from headwater.ports.metadata_store import Node
 from headwater.wire.primitives import INT32_MAX
 from headwater_broker.cluster import znodes
@@ -126,7 +127,7 @@ def copy_fault(topic: str, topic_id: UUID, owners: Mapping[UUID, str]) -> znodes
     owner = owners.get(topic_id, topic)
     if owner == topic:
         return None
-    text = f"its topic id {znodes.uuid_text(topic_id)} is that of topic {owner!r}"
+    text = f"its topic id {id_text(topic_id)} is that of topic {owner!r}"
     return znodes.ZnodeError(f"{znodes.topic_path(topic)}: {text}")
 
 

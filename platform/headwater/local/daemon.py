@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import entry_points
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 LAUNCHER_GROUP = "headwater.launchers"
 UNEXPECTED_EXIT = 3
 INTERRUPTED_EXIT = 130
+LOOK_S = 1.0
+"""How soon a signal is noticed that came where nothing could be raised."""
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -51,8 +53,9 @@ class UpOptions:
     properties: dict[str, str] = field(default_factory=dict)
 
 
-class StopRequestedError(HeadwaterError):
-    """SIGTERM or SIGINT arrived."""
+class StopRequestedError(BaseException):
+    """SIGTERM or SIGINT arrived. As KeyboardInterrupt it is no Exception: in whatever code a signal
+    comes, that may catch those and go on (click's output does)."""
 
     def __init__(self, signum: signal.Signals) -> None:
         self.signum = signum
@@ -85,15 +88,16 @@ def _run_locked(spec: ClusterSpec, options: UpOptions, report: Report) -> int:
     record = cluster_file.ClusterRecord(spec, kind, "supervisor")
     manager = _manager(spec, options, record.update)
     record.manager = manager
-    _stop_on_signals()
     try:
+        asked = _stop_on_signals()
         record.update()
         manager.start(lambda text, done, total: report(_progress(text, done, total)))
         record.update()
         state = manager.state()
         report({"event": "up", "bootstrap_servers": state.bootstrap_servers})
-        while True:
-            threading.Event().wait()  # until a signal's handler raises
+        while not asked:
+            time.sleep(LOOK_S)  # until a signal's handler raises
+        raise StopRequestedError(asked[0])
     except StopRequestedError as request:
         _ignore_signals()
         logger.info("%s: stopping", request.signum.name)
@@ -135,14 +139,19 @@ def _progress(text: str, done: int, total: int) -> dict[str, Any]:
     return {"event": "progress", "text": text, "done": done, "total": total}
 
 
-def _stop_on_signals() -> None:
+def _stop_on_signals() -> list[signal.Signals]:
+    """The list gets what arrived: where nothing can be raised (a `__del__`), that alone tells."""
+    asked: list[signal.Signals] = []
+
     def stop(signum: int, _frame: FrameType | None) -> None:
         _ignore_signals()
-        raise StopRequestedError(signal.Signals(signum))
+        asked.append(signal.Signals(signum))
+        raise StopRequestedError(asked[0])
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return asked
 
 
 def _ignore_signals() -> None:

@@ -1,0 +1,69 @@
+"""SIGINT and SIGTERM end a cluster wherever in the code they come."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.local import daemon
+from headwater.local.daemon import INTERRUPTED_EXIT, UpOptions
+from headwater.local.manager import ManagerState, Progress
+from headwater.local.processes import CLUSTER_DIR_VARIABLE
+
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    former = {signum: signal.getsignal(signum) for signum in HANDLED}
+    yield
+    for signum, handler in former.items():
+        signal.signal(signum, handler)
+
+
+class Deaf:
+    """Runs nothing; a signal comes while it starts, in code that catches what it can."""
+
+    def __init__(self, signum: int, caught: type[BaseException]) -> None:
+        self.signum, self.caught = signum, caught
+        self.is_stopped = False
+
+    def start(self, _progress: Progress) -> None:
+        try:
+            os.kill(os.getpid(), self.signum)
+        except self.caught:
+            pass
+
+    def state(self) -> ManagerState:
+        return ManagerState(bootstrap_servers="", zookeeper="", control_addresses=())
+
+    def stop(self, _progress: Progress) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize("caught", [Exception, BaseException])
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, INTERRUPTED_EXIT), (signal.SIGTERM, 0)]
+)
+def test_a_signal_ends_it_whatever_the_code_it_comes_in_catches(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caught: type[BaseException],
+    signum: int,
+    code: int,
+) -> None:
+    manager = Deaf(signum, caught)
+
+    def made(*_: Any) -> Deaf:
+        return manager
+
+    monkeypatch.setenv(CLUSTER_DIR_VARIABLE, "")
+    monkeypatch.setattr(daemon, "_manager", made)
+    report: Callable[[dict[str, Any]], None] = [].append
+    assert daemon.run(UpOptions(str(tmp_path)), report) == code
+    assert manager.is_stopped

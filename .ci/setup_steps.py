@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+from interpreters import fastest, of_the_system
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOTS = ("platform", "tiered_storage", "broker_service", "spark_integration")
 VENV = ROOT / ".venv"
@@ -90,16 +92,23 @@ def run(shown, command, remedy, environment=None, timeout_s=None):
 
 
 def make_venv(shown):
-    """A venv of this interpreter; one of another version is replaced."""
-    wanted = "%d.%d" % sys.version_info[:2]
+    """A venv of this interpreter, or of a faster one of its version unless PYTHON names one; what
+    is there already stays, but for a version that is too old."""
+    version = "%d.%d" % sys.version_info[:2]
     config = VENV / "pyvenv.cfg"
     if config.exists():
         found = re.search(r"^version\S*\s*=\s*(\d+\.\d+)", config.read_text(), re.M)
         if found and tuple(map(int, found.group(1).split("."))) >= (3, 11) and PYTHON.exists():
             return "kept, Python " + found.group(1)
         shutil.rmtree(str(VENV))
-    run(shown, [sys.executable, "-m", "venv", VENV], "cannot make a venv: install python3-venv")
-    return "made, Python " + wanted
+    python, ratio = sys.executable, 1.0
+    if not os.environ.get("PYTHON"):
+        python, ratio = fastest(sys.executable, of_the_system())
+    run(shown, [python, "-m", "venv", VENV], "cannot make a venv: install python3-venv")
+    if python == sys.executable:
+        return "made, Python " + version
+    told = "made, Python %s: %s, %.1f times as fast as %s (PYTHON=%s takes that)"
+    return told % (version, python, ratio, sys.executable, sys.executable)
 
 
 def install_packages(shown):

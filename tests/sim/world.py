@@ -441,8 +441,9 @@ def run(
     try:
         world.live()
     finally:
-        root.level, root.handlers[:] = before[0], before[1]
-        sys.unraisablehook = lambda _: None  # frames of killed processes, collected now
+        # What killed processes would say as their frames are collected, now, nobody hears.
+        root.handlers[:] = [logging.NullHandler()]
+        sys.unraisablehook = lambda _: None
         outcome = Outcome(
             seed, world.scheduler.events, world.scheduler.now, world.log, world.violation,
             sum(len(ledger.acked) for ledger in world.ledgers.values()), world.fate.counts,
@@ -452,7 +453,7 @@ def run(
         del world, listener
         _collect()
         gc.enable()
-        sys.unraisablehook = before[2]
+        root.level, root.handlers[:], sys.unraisablehook = before
     return outcome
 
 

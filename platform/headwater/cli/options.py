@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,11 +60,19 @@ def bootstrap_servers(given: str | None, directory: str) -> str:
     if cluster is None:
         raise UsageError(
             f"which cluster? No --bootstrap-server, no ${BOOTSTRAP_VARIABLE}, and {directory} "
-            "holds none: name one, or start one with `headwater up`"
+            f"holds none: name one, or start one with {up_command(directory)}"
         )
     if not cluster.running:
-        raise UsageError(f"the cluster of {directory} is down: start it with `headwater up`")
+        raise UsageError(
+            f"the cluster of {directory} is down: start it with {up_command(directory)}"
+        )
     return cluster.bootstrap_servers
+
+
+def up_command(directory: str) -> str:
+    """What starts the cluster of this `--dir`, to be shown."""
+    where = "" if directory == DIRECTORY_DEFAULT else f" --dir {shlex.quote(directory)}"
+    return f"`headwater up{where}`"
 
 
 def echo_json(document: Any) -> None:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.options import dir_option, echo_json, json_option
+from headwater.cli.options import dir_option, echo_json, json_option, up_command
 from headwater.cli.status_view import (
     Answer,
     BrokerEvent,
@@ -53,9 +53,9 @@ def status(directory: str, watch: bool, internal: bool, as_json: bool) -> int:
     path = Path(directory).expanduser().resolve()
     cluster = cluster_file.load(path)
     if cluster is None:
-        raise UsageError(f"{directory} holds no cluster: start one with `headwater up`")
+        raise UsageError(f"{directory} holds no cluster: start one with {up_command(directory)}")
     if not cluster.running:
-        return _down(cluster, as_json)
+        return _down(cluster, directory, as_json)
     watcher = _Watcher(path, cluster)
     try:
         return _watch(watcher, internal, as_json) if watch else _once(watcher, internal, as_json)
@@ -63,11 +63,11 @@ def status(directory: str, watch: bool, internal: bool, as_json: bool) -> int:
         watcher.close()
 
 
-def _down(cluster: ClusterFile, as_json: bool) -> int:
+def _down(cluster: ClusterFile, directory: str, as_json: bool) -> int:
     if as_json:
         echo_json({"format": 1, "cluster_id": cluster.cluster_id, "running": False})
     else:
-        click.echo(f"cluster {cluster.cluster_id} is down: start it with `headwater up`")
+        click.echo(f"cluster {cluster.cluster_id} is down: start it with {up_command(directory)}")
     return EXIT_UNHEALTHY
 
 

@@ -11,12 +11,15 @@ import pytest
 from headwater.cli.consume import consume
 from headwater.cli.groups import _timestamp_ms, groups
 from headwater.cli.main import run_command
+from headwater.cli.options import BOOTSTRAP_VARIABLE, DIRECTORY_DEFAULT, bootstrap_servers
 from headwater.cli.partitions import expand, parse_assignment, parse_ids, read_text
 from headwater.cli.produce import produce
+from headwater.cli.status import status
 from headwater.cli.topics import topics
 from headwater.cli.up import check_ensemble, check_properties
 from headwater.client.admin import Admin
 from headwater.errors import UsageError
+from headwater.local import cluster_file
 
 
 def test_partitions_are_named_by_topic_and_numbers() -> None:
@@ -120,3 +123,23 @@ def test_times_before_all_records_are_refused(text: str) -> None:
     """-1000 is no time on the wire, and -1 means the end."""
     with pytest.raises(UsageError, match="--to-datetime"):
         _timestamp_ms(text)
+
+
+def test_who_is_told_to_start_a_cluster_is_told_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
+    for name, command in (
+        ("my data", "`headwater up --dir 'my data'`"),
+        (DIRECTORY_DEFAULT, "`headwater up`"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        for _ in ("no cluster", "one that is down"):
+            with pytest.raises(UsageError) as caught:
+                bootstrap_servers(None, name)
+            assert command in str(caught.value)
+            cluster_file.save(folder, cluster_file.ClusterFile("c", 1, 9092))
+        assert run_command(status, ["--dir", name]) == 1
+        assert command in capsys.readouterr().out

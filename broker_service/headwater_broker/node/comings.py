@@ -62,8 +62,6 @@ class Comings:
     def observe(self, brokers: Mapping[int, SeenBroker], now_ms: int) -> None:
         """Call whenever the view may name others than before."""
         before, self._seen = self._seen, brokers
-        if before is brokers:
-            return
         for broker_id, former in before.items():
             if broker_id not in brokers:
                 self._went(broker_id, former, now_ms)

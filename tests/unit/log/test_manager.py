@@ -84,14 +84,20 @@ def test_damage_in_the_middle_cuts_there_and_says_so() -> None:
     assert log.append_as_leader(batch(), 1, 2000).base_offset == log.log_end_offset - 1
 
 
-def test_a_recovery_point_is_never_beyond_what_is_left() -> None:
-    """What is written there next would be trusted after the next crash."""
+def nine_checkpointed() -> tuple[Box, PartitionLog]:
+    """A log of nine records, durable, and its recovery point on disk says so."""
     box = Box()
     log = box.log()
     for _ in range(9):
         log.append_as_leader(batch(), 0, 2000)
     log.fsync_now()
     box.manager.checkpoint_recovery_points()
+    return box, log
+
+
+def test_a_recovery_point_is_never_beyond_what_is_left() -> None:
+    """What is written there next would be trusted after the next crash."""
+    box, log = nine_checkpointed()
     node = box.files._nodes[f"/d/t-0/{0:020d}.log"]
     node.data[5 * len(batch()) + 70] ^= 1
     log = box.crash()
@@ -316,12 +322,7 @@ def test_a_start_without_descriptors_for_all_logs_is_none(monkeypatch: pytest.Mo
 
 
 def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> None:
-    box = Box()
-    log = box.log()
-    for _ in range(9):
-        log.append_as_leader(batch(), 0, 2000)
-    log.fsync_now()
-    box.manager.checkpoint_recovery_points()
+    box, log = nine_checkpointed()
     path = "/d/recovery-point-offset-checkpoint"
     assert box.files.read(path).endswith(b"t 0 9\n")
     log.truncate_to(4)

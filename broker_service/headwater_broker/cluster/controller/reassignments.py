@@ -57,16 +57,14 @@ def _too_large(state: ControllerState, event: Reassign) -> dict[str, Outcome]:
         if target and state.partition(topic, index) is not None:
             rows.setdefault(topic, {})[index] = target
     for name, targets in rows.items():
-        now = assignment_of(state.topics[name])
-        old = {i: now.partitions[i] for i in targets}
-        leaving = {i: tuple(b for b in old[i] if b not in t) for i, t in targets.items()}
-        adding = {i: tuple(b for b in t if b not in old[i]) for i, t in targets.items()}
-        both = {i: (*t, *leaving[i]) for i, t in targets.items()}
+        moved_topic = state.topics[name]
+        now = assignment_of(moved_topic)
+        lists = {i: _lists(moved_topic.partitions[i], target) for i, target in targets.items()}
         then = replace(
             now,
-            partitions={**now.partitions, **both},
-            adding={**now.adding, **adding},
-            removing={**now.removing, **leaving},
+            partitions={**now.partitions, **{i: moved[0] for i, moved in lists.items()}},
+            adding={**now.adding, **{i: moved[1] for i, moved in lists.items()}},
+            removing={**now.removing, **{i: moved[2] for i, moved in lists.items()}},
         )
         node = Set(znodes.topic_path(name), then.encode())
         code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -102,6 +100,17 @@ def _start(
     return OK
 
 
+def _lists(partition: Partition, target: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """(replicas, adding, removing) of phase one. Of what only a replaced move added those stay that
+    hold what is committed."""
+    original = partition.original
+    whole = (*partition.isr, *partition.elr)
+    held = tuple(b for b in partition.adding if b in whole and b not in target)
+    removing = (*(b for b in original if b not in target), *held)
+    adding = (*(b for b in target if b not in original), *held)
+    return (*target, *removing), adding, removing
+
+
 def _set_replicas(
     state: ControllerState,
     changes: Changes,
@@ -111,13 +120,7 @@ def _set_replicas(
     """Phase one. A running reassignment is replaced: what only it added goes, at the end if it
     holds what is committed."""
     before = partition.replicas
-    original = partition.original
-    whole = (*partition.isr, *partition.elr)
-    held = tuple(b for b in partition.adding if b in whole and b not in target)
-    leaving = (*(b for b in original if b not in target), *held)
-    partition.replicas = (*target, *leaving)
-    partition.adding = (*(b for b in target if b not in original), *held)
-    partition.removing = leaving
+    partition.replicas, partition.adding, partition.removing = _lists(partition, target)
     for broker_id in before:
         if broker_id not in partition.replicas:
             _expel(state, changes, partition, broker_id)

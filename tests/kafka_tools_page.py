@@ -5,8 +5,10 @@ Names of uses as arguments run only these, and write nothing: `make docs-tools A
 
 from __future__ import annotations
 
+import difflib
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from peers import KAFKA_VERSION
@@ -43,8 +45,23 @@ def outcome(use: Use, bench: Bench) -> str:
     return WORKS
 
 
+def unknown_uses(names: Iterable[str]) -> str:
+    """What to tell of names that no use has, with those that are meant or all; empty without."""
+    known = [use.run.__name__ for use in USES]
+    told = []
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=2)
+            remedy = f"did you mean {' or '.join(near)}?" if near else f"give {', '.join(known)}"
+            told.append(f"docs-tools: no use of a tool is named {name!r}: {remedy}")
+    return "\n".join(told)
+
+
 def main(names: list[str]) -> int:
-    """Run all, or those named; 1 when something does not work."""
+    """Run all, or those named; 1 when something does not work, 2 for a name that is none."""
+    if told := unknown_uses(names):
+        print(told, file=sys.stderr)
+        return 2
     results: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="kafka-tools-") as name:
         folder = Path(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -69,7 +70,7 @@ def verify(
     ):
         found = verify_topic(client, location, progress)
     if as_json:
-        echo_json({"equal": found.equal, **asdict(found)})
+        echo_json(document(found))
     else:
         _print(found)
     return 0 if found.equal else 1
@@ -166,13 +167,27 @@ def topic_rows(
         at = decoded.next_offset
 
 
+def document(found: Verification) -> dict[str, Any]:
+    """The answer for JSON. Checksums are 16 hex digits, as in the text: readers whose numbers are
+    doubles (JavaScript, jq) would round them above 2**53."""
+    told = {"equal": found.equal, **asdict(found)}
+    for report in told["partitions"]:
+        for side in ("topic_digest", "table_digest"):
+            report[side]["checksum"] = _hex(report[side]["checksum"])
+    return told
+
+
+def _hex(checksum: int) -> str:
+    return f"{checksum:016x}"
+
+
 def _print(found: Verification) -> None:
     click.echo(f"{found.topic} and {found.table_uri} (version {found.version})")
     for report in found.partitions:
         span = f"partition {report.partition} [{report.start_offset}, {report.end_offset})"
         in_topic, in_table = report.topic_digest.rows, report.table_digest.rows
         rows = f"{in_topic:,} rows in the topic, {in_table:,} in the table"
-        sums = f"{report.topic_digest.checksum:016x}"
+        sums = _hex(report.topic_digest.checksum)
         if report.equal:
             click.echo(f"{span}: equal, {report.table_digest.rows:,} rows, checksum {sums}")
         else:

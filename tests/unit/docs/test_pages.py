@@ -12,6 +12,7 @@ from headwater_broker.api.registry import load_handlers
 from headwater_spark import options
 from integration.kafka_tools import NOT_SERVED, USES
 from kafka_tools_page import PAGE, WORKS
+from kafka_tools_page import main as run_tools
 from kafka_tools_page import page as tools_page
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
@@ -31,6 +32,15 @@ def test_every_use_of_kafkas_tools_was_run_and_works() -> None:
     )
     scripts = {use.script for use in USES} | {script for script, _ in NOT_SERVED}
     assert len(scripts) >= 20
+
+
+def test_a_name_that_no_use_of_kafkas_tools_has_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """It started a cluster, ran nothing, and ended with 1 without a word."""
+    name = USES[0].run.__name__
+    assert run_tools([name, f"{name}s", "unknown"]) == 2
+    near, far = capsys.readouterr().err.splitlines()
+    assert f"'{name}s'" in near and f"did you mean {name}" in near
+    assert "'unknown'" in far and all(use.run.__name__ in far for use in USES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -17,7 +17,7 @@ from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.files import tier_range
 from headwater_tier.plan import TableLocation, plan_ranges
 from headwater_tier.verify import Digest, compare, describe, digest, table_rows
-from headwater_tier.verify_command import storage_options, verify_topic
+from headwater_tier.verify_command import document, storage_options, verify_topic
 from tier_log import CountingEntropy, FixedClock, MemoryLog, location_at
 
 
@@ -101,6 +101,17 @@ def test_equal_is_equal(log: MemoryLog, location: TableLocation) -> None:
         (10, (0, 0, 0, 0)),
     ]
     assert all(describe(r) == [] for r in found.partitions)
+
+
+def test_a_checksum_in_json_is_no_number_that_readers_round(
+    log: MemoryLog, location: TableLocation
+) -> None:
+    """JavaScript and jq read numbers as doubles: 64 bits do not fit."""
+    found = verified(log, location)
+    rows = document(found)["partitions"]
+    sums = [(r["topic_digest"]["checksum"], r["table_digest"]["checksum"]) for r in rows]
+    assert sums == [(f"{r.topic_digest.checksum:016x}",) * 2 for r in found.partitions]
+    assert any(report.topic_digest.checksum > 2**53 for report in found.partitions)
 
 
 def test_what_is_not_tiered_is_told_and_nothing_tiered_is_not_equal(

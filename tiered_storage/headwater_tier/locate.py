@@ -22,7 +22,7 @@ def locate(
 ) -> TableLocation:
     """The table of a topic of this cluster. Raises UsageError when nothing says where it is."""
     described = admin.describe_topics([topic])[topic]
-    configured = admin.describe_configs("topic", topic).get(TOPIC_URI_KEY)
+    configured = admin.describe_configs("topic", topic, patient=False).get(TOPIC_URI_KEY)
     base = (configured.value if configured else None) or tables_uri
     if not base:
         broker = next((p.leader for p in described.partitions if p.leader >= 0), -1)

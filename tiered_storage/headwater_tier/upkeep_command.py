@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
-from headwater.client.admin import Admin
+from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.locate import locate
 from headwater_tier.plan import TableLocation
@@ -37,7 +36,7 @@ def _table_options(function: F) -> F:
 
 
 def _location(at: dict[str, Any]) -> TableLocation:
-    with Admin(bootstrap_servers(at["bootstrap_server"], at["directory"])) as admin:
+    with open_admin(at["bootstrap_server"], at["directory"]) as admin:
         return locate(
             admin,
             at["topic"],

@@ -11,8 +11,13 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import Progress
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
-from headwater.client.admin import Admin
+from headwater.cli.options import (
+    bootstrap_options,
+    bootstrap_servers,
+    echo_json,
+    json_option,
+    open_admin,
+)
 from headwater.client.raw import EARLIEST, LATEST, READ_COMMITTED, RawClient
 from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
@@ -60,7 +65,7 @@ def verify(
 ) -> int:
     """Compare TOPIC with its Delta table: counts, checksums, and every offset that differs."""
     servers = bootstrap_servers(bootstrap_server, directory)
-    with Admin(servers) as admin:
+    with open_admin(servers, directory) as admin:
         location = locate(
             admin, topic, tables_uri=tables_uri, storage_options=storage_options(options)
         )

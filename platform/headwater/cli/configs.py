@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from headwater.cli.assignments import parse_settings
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.cli.partitions import read_text
 from headwater.cli.quotas import (
     ALL_QUOTAS,
@@ -60,12 +60,12 @@ def describe(
     if resource_type in QUOTA_TYPES:
         is_all = resource_type == ALL_QUOTAS
         entity = None if is_all else quota_entity(resource_type, name, of_user)
-        with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+        with open_admin(bootstrap_server, directory) as admin:
             show_quotas(admin.describe_client_quotas(entity), as_json=as_json)
         return 0
     kind = _kind(resource_type, name)
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
-        entries = admin.describe_configs(kind, name)
+    with open_admin(bootstrap_server, directory) as admin:
+        entries = admin.describe_configs(kind, name, patient=False)
     shown = {k: e for k, e in sorted(entries.items()) if everything or not e.is_default}
     if as_json:
         echo_json({key: _document(entry) for key, entry in shown.items()})
@@ -108,7 +108,7 @@ def alter(
     for key in () if is_quota else unset:  # the broker lets unknown names pass here
         (topic_key if kind == "topic" else broker_key)(key)
     changes = _changes(settings, files, unset)
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         if is_quota:
             _alter_quotas(admin, resource_type, name, of_user, changes, validate_only)
         else:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.cli.partitions import expand, read_text
-from headwater.client.admin import Admin
 from headwater.client.admin_replicas import ELECTION_TYPES
 from headwater.client.plans import read_partitions
 from headwater.errors import EXIT_FAILED, ErrorCode, UsageError
@@ -36,7 +35,7 @@ def elect(
     if everything + bool(wanted) + (path is not None) != 1:
         raise UsageError("give --partition TOPIC[:0,2] (repeatable), --path-to-json-file, or --all")
     listed = None if path is None else read_partitions(read_text(path), path)
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         rows = None if everything else listed or expand(admin, wanted, "--partition")
         outcomes = admin.elect_leaders(kind, rows)
     needless = ErrorCode.ELECTION_NOT_NEEDED

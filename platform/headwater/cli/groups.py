@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.options import (
+    bootstrap_options,
+    echo_json,
+    json_option,
+    open_admin,
+    timeout_option,
+)
 from headwater.cli.partitions import expand
 from headwater.cli.tables import console, table
 from headwater.client.admin import EARLIEST, LATEST, Admin
@@ -36,17 +42,22 @@ def groups() -> None:
 
 @groups.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only these. Repeatable.")
+@timeout_option
 @bootstrap_options
 @json_option
 def list_groups(
-    states: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+    states: tuple[str, ...],
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+    timeout_ms: int,
 ) -> int:
     """List groups with their state and protocol."""
     wanted = {state.lower() for state in states}
     if unknown := sorted(wanted - {state.lower() for state in STATES}):
         known = ", ".join(STATES)
         raise UsageError(f"--state {unknown[0]!r} is no state of a group: give one of {known}")
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         found = admin.list_groups()
     shown = [g for g in found if not wanted or g.state.lower() in wanted]
     if as_json:
@@ -61,13 +72,18 @@ def list_groups(
 
 @groups.command("describe")
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@timeout_option
 @bootstrap_options
 @json_option
 def describe(
-    names: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+    names: tuple[str, ...],
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+    timeout_ms: int,
 ) -> int:
     """Show members, committed offsets and lag per partition. Exit code 1 for an unknown group."""
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         documents = [_document(admin, group) for group in admin.describe_groups(names).values()]
     unknown = [d["group"] for d in documents if d["state"] == DEAD]
     if as_json:
@@ -83,13 +99,18 @@ def describe(
 
 @groups.command("delete")
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@timeout_option
 @bootstrap_options
 @json_option
 def delete(
-    names: tuple[str, ...], bootstrap_server: str | None, directory: str, as_json: bool
+    names: tuple[str, ...],
+    bootstrap_server: str | None,
+    directory: str,
+    as_json: bool,
+    timeout_ms: int,
 ) -> int:
     """Delete groups that have no members, with their offsets. Exit code 1 when one was not."""
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         outcomes = admin.try_delete_groups(names)
     deleted = [name for name, error in outcomes.items() if error is None]
     failed = {name: error for name, error in outcomes.items() if error is not None}
@@ -108,6 +129,7 @@ def delete(
 @groups.command("delete-offsets")
 @click.argument("group")
 @click.option("--topic", "wanted", multiple=True, required=True, metavar="TOPIC[:0,2]")
+@timeout_option
 @bootstrap_options
 @json_option
 def delete_offsets(
@@ -116,9 +138,10 @@ def delete_offsets(
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
+    timeout_ms: int,
 ) -> int:
     """Forget committed offsets of topics that no member of the group reads."""
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         outcomes = admin.delete_group_offsets(group, expand(admin, wanted, "--topic"))
     failed = {tp: error for tp, error in outcomes.items() if error is not None}
     if as_json:
@@ -149,6 +172,7 @@ def _hint(error: KafkaError) -> str:
 @click.option("--shift-by", type=int, metavar="N", help="On or (negative) back by N.")
 @click.option("--to-datetime", metavar="ISO", help="To the first record at or after this time.")
 @click.option("--execute", is_flag=True, help="Do it; without, only tell what would be done.")
+@timeout_option
 @bootstrap_options
 @json_option
 def reset_offsets(
@@ -159,13 +183,14 @@ def reset_offsets(
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
+    timeout_ms: int,
     **ways: Any,
 ) -> int:
     """Move the positions of a group that has no members now."""
     way, value = _one_way(ways)
     if all_topics == bool(wanted):
         raise UsageError("give --topic TOPIC[:0,2] (repeatable), or --all-topics")
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         state = admin.describe_groups([group])[group].state
         committed = {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
         rows = sorted(committed) if all_topics else expand(admin, wanted, "--topic")

@@ -11,11 +11,16 @@ from typing import Any, TypeVar
 
 import click
 
+from headwater.client.admin import BOOTSTRAP_TIMEOUT_MS, Admin
 from headwater.errors import UsageError
 from headwater.local import cluster_file
+from headwater.wire.primitives import INT32_MAX
 
 DIRECTORY_DEFAULT = "headwater-data"
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP_SERVERS"
+TIMEOUT_DEFAULT_MS = 60_000
+REQUEST_TIMEOUT_MS = 30_000
+WAITS_TOLD_MAX = 3
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +40,19 @@ def dir_option(function: F) -> F:
 def json_option(function: F) -> F:
     """`--json`, given to the command as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def timeout_option(function: F) -> F:
+    """`--timeout`, given to the command as `timeout_ms`; hand it to `open_admin`."""
+    return click.option(
+        "--timeout",
+        "timeout_ms",
+        type=click.IntRange(1, INT32_MAX),
+        default=TIMEOUT_DEFAULT_MS,
+        show_default=True,
+        metavar="MS",
+        help="How long to wait for what is away, such as a leader.",
+    )(function)
 
 
 def bootstrap_options(function: F) -> F:
@@ -67,6 +85,36 @@ def bootstrap_servers(given: str | None, directory: str) -> str:
             f"the cluster of {directory} is down: start it with {up_command(directory)}"
         )
     return cluster.bootstrap_servers
+
+
+def open_admin(given: str | None, directory: str, timeout_ms: int = TIMEOUT_DEFAULT_MS) -> Admin:
+    """An Admin of that cluster. No call of its takes longer; stderr is told what one waits for.
+
+    Raises UsageError, NoBrokersAvailableError.
+    """
+    return Admin(
+        bootstrap_servers(given, directory),
+        request_timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS),
+        default_api_timeout_ms=timeout_ms,
+        bootstrap_timeout_ms=min(timeout_ms, BOOTSTRAP_TIMEOUT_MS),
+        on_wait=Waits(timeout_ms),
+    )
+
+
+class Waits:
+    """Tells on stderr what calls wait for; of many that wait at once, the first few."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._limit = f"{timeout_ms / 1000:g} s"
+        self._told = 0
+
+    def __call__(self, what: str) -> None:
+        """`what` as `Admin(on_wait=...)` tells it."""
+        self._told += 1
+        if self._told <= WAITS_TOLD_MAX:
+            more = ", and others" if self._told == WAITS_TOLD_MAX else ""
+            text = " ".join(what.split())
+            click.echo(f"headwater: waiting for up to {self._limit}: {text}{more}", err=True)
 
 
 def up_command(directory: str) -> str:

@@ -55,7 +55,7 @@ def expand(admin: Admin, rows: Iterable[str], option: str) -> list[TopicPartitio
         if colon:
             found += [TopicPartition(topic, n) for n in parse_ids(numbers, f"{option} {row!r}")]
         else:
-            described = admin.describe_topics([topic])[topic]
+            described = admin.describe_topics([topic], patient=False)[topic]
             found += [TopicPartition(topic, p.partition) for p in described.partitions]
     return list(dict.fromkeys(found))
 

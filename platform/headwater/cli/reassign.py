@@ -16,11 +16,10 @@ from headwater.cli.folders import (
     move_folders_when_there,
 )
 from headwater.cli.moves import follow, status_of, topics_of
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.cli.partitions import name_of, parse_ids, read_text
 from headwater.cli.tables import console, table
 from headwater.cli.throttles import apply_throttles, remove_throttles
-from headwater.client.admin import Admin
 from headwater.client.admin_replicas import Outcomes
 from headwater.client.plans import (
     COMPLETE,
@@ -70,7 +69,7 @@ def generate(
     if doubled:
         raise UsageError(f"topics that are named more than once: {', '.join(doubled)}")
     ids = parse_ids(brokers, "--brokers")
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         found = [admin.describe_topics([name])[name] for name in names]
         live = admin.describe_cluster().brokers
     proposed = propose(found, ids, live, SystemEntropy(), by_rack=not disable_rack_aware)
@@ -112,7 +111,7 @@ def execute(
 ) -> int:
     """Begin the moves of a plan; tells the present assignment first, which is the way back."""
     plan, folders = _read_moves(plan_file)
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         before = current_plan(topics_of(admin, plan))
         unknown = [name_of(tp) for tp in plan if tp not in before]
         if unknown:
@@ -165,7 +164,7 @@ def verify(
     """Say how far each move of a plan is. Exit code 1 when one has failed. When no move of the
     plan is under way any more, throttles are removed, but for those of other moves."""
     plan, folders = _read_moves(plan_file)
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         found = status_of(admin, plan)
         copies = folder_status(admin, folders)
         is_under_way = IN_PROGRESS in found.values() or any(
@@ -191,7 +190,7 @@ def verify(
 @json_option
 def list_moves(bootstrap_server: str | None, directory: str, as_json: bool) -> int:
     """Show the moves under way."""
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         found = admin.list_partition_reassignments()
     if as_json:
         echo_json([{**tp._asdict(), **move._asdict()} for tp, move in sorted(found.items())])
@@ -218,7 +217,7 @@ def cancel(
     """Stop the moves of a plan that are under way; replicas go back to where they were, also those
     on their way to another data folder. Throttles are removed, but for those of other moves."""
     plan, folders = _read_moves(plan_file)
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         moving = [tp for tp in admin.list_partition_reassignments() if tp in plan]
         outcomes = admin.alter_partition_reassignments(dict.fromkeys(moving)) if moving else {}
         stayed, refused = cancel_folders(admin, folders)

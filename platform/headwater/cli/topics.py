@@ -10,11 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.cli.assignments import parse_settings
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.cli.partition_filters import FILTERS, Adding, adding_replicas
 from headwater.cli.partitions import parse_assignment
 from headwater.cli.tables import console, table
-from headwater.client.admin import Admin
 from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
 from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
 from headwater.ids import id_text
@@ -66,7 +65,7 @@ def create(
     created = True
     count, factor = (DEFAULT if n is None else n for n in (partitions, replication_factor))
     new = NewTopic(name, count, factor, configs, assignments)
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         try:
             admin.create_topics([new], validate_only=validate_only)
         except KafkaError as error:
@@ -105,7 +104,7 @@ def _could_create(name: str, *, possible: bool, as_json: bool) -> int:
 @json_option
 def list_topics(internal: bool, bootstrap_server: str | None, directory: str, as_json: bool) -> int:
     """List topic names."""
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         names = admin.list_topics(include_internal=internal)
     if as_json:
         echo_json(names)
@@ -142,7 +141,7 @@ def describe(
     if len(given) + with_overrides > 1:
         known = ", ".join(f"--{name.replace('_', '-')}" for name in (*filters, "with_overrides"))
         raise UsageError(f"give one of {known}")
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         found = admin.describe_topics(names or None, patient=False)
         rows = sorted(found.values(), key=lambda topic: topic.name)
         configs = {topic.name: admin.describe_configs("topic", topic.name) for topic in rows}
@@ -188,7 +187,7 @@ def delete(
     as_json: bool,
 ) -> int:
     """Delete topics with all their data."""
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         outcomes = admin.try_delete_topics(names)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     deleted = [name for name, error in outcomes.items() if error is None]
@@ -228,7 +227,7 @@ def alter(
     assignments = None
     if replica_assignment is not None:
         assignments = {name: parse_assignment(replica_assignment, "--replica-assignment")}
-    with Admin(bootstrap_servers(bootstrap_server, directory)) as admin:
+    with open_admin(bootstrap_server, directory) as admin:
         admin.create_partitions(
             {name: partitions}, assignments=assignments, validate_only=validate_only
         )

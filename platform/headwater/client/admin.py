@@ -8,7 +8,7 @@ Every call raises typed errors (`headwater.client.errors`). One thread-safe obje
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -60,11 +60,14 @@ class Admin:
         request_timeout_ms: int = 30_000,
         default_api_timeout_ms: int = 60_000,
         bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS,
+        on_wait: Callable[[str], None] | None = None,
     ) -> None:
+        """`on_wait` hears what a call waits for, in a thread of its own, after a second of it."""
         options = ClusterOptions(
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             default_api_timeout_ms=default_api_timeout_ms,
+            on_wait=on_wait,
         )
         addresses = parse_bootstrap(bootstrap_servers)
         self._timeout_s = default_api_timeout_ms / 1000 + CALL_MARGIN_S
@@ -132,7 +135,7 @@ class Admin:
         self, topics: Iterable[str] | None = None, *, patient: bool = True
     ) -> dict[str, TopicDescription]:
         """Partitions, leaders, replicas, ISR. Raises UnknownTopicOrPartitionError; unless
-        `patient` at once, though a topic made just now may not have reached the broker asked."""
+        `patient` as soon as every live broker says so."""
         names = None if topics is None else list(topics)
         found = self._call(self._topics.describe(names, patient=patient))
         return {t.name: t for t in found}
@@ -154,9 +157,14 @@ class Admin:
         )
         self._call(work)
 
-    def describe_configs(self, resource_type: str, name: str = "") -> dict[str, ConfigEntry]:
-        """Every configuration of a "topic", "broker" (name is its id) or "group"."""
-        return self._call(self._topics.describe_configs(resource_type, name))
+    def describe_configs(
+        self, resource_type: str, name: str = "", *, patient: bool = True
+    ) -> dict[str, ConfigEntry]:
+        """Every configuration of a "topic", "broker" (name is its id) or "group".
+
+        Raises UnknownTopicOrPartitionError; unless `patient` as soon as every live broker says so.
+        """
+        return self._call(self._topics.describe_configs(resource_type, name, patient=patient))
 
     def alter_configs(
         self,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import UnknownTopicOrPartitionError, error_code, kafka_error
+from headwater.client.machines.metadata import metadata_request
 from headwater.client.values import (
     ClusterDescription,
     ConfigEntry,
@@ -22,6 +24,7 @@ from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.apis.k19_create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -58,6 +61,7 @@ from headwater.wire.apis.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+T = TypeVar("T")
 RESOURCE_TYPES = {"topic": 2, "broker": 4, "group": 32}
 CONFIG_SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
@@ -85,6 +89,8 @@ CONFIG_SET = 0
 CONFIG_DELETE = 1
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 NAMES_DELETE_VERSION = 5
+NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
+"""Final where the controller says it."""
 
 
 def isolation_code(name: str) -> int:
@@ -101,6 +107,13 @@ def _raise_first(rows: list[tuple[str, int, str | None]]) -> None:
             f"{name}: {text or error_code(code).name}" for name, code, text in failed
         )
         raise kafka_error(failed[0][1], detail)
+
+
+def _found(answer: T | KafkaError) -> T:
+    """The answer; an error that stands for it is raised."""
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer
 
 
 def _named(resource_type: str, name: str) -> str:
@@ -160,20 +173,39 @@ class TopicCalls:
     ) -> list[TopicDescription]:
         """Metadata of these topics, or of all."""
 
-        async def attempt() -> list[TopicDescription]:
+        async def attempt() -> list[TopicDescription] | KafkaError:
             await self._cluster.refresh(names)
             cache = self._cluster.cache
             found = list(cache.topics) if names is None else names
             for name in found:
                 if name not in cache.topics:
-                    raise UnknownTopicOrPartitionError(f"topic {name} does not exist")
+                    error = UnknownTopicOrPartitionError(f"topic {name} does not exist")
+                    return await self._final(error, name, patient=patient)
             return [cache.topics[name].describe() for name in found]
 
         if names is None:
             self._cluster.cache.topics.clear()
-        unknown = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-        fatal: frozenset[ErrorCode] = frozenset() if patient else unknown
-        return await self._cluster.retrying("describe topics", attempt, fatal=fatal)
+        return _found(await self._cluster.retrying("describe topics", attempt))
+
+    async def _final(self, error: KafkaError, topic: str, *, patient: bool) -> KafkaError:
+        """The error, when no live broker knows the topic: one of them would if it had been made
+        just now. Otherwise it is raised, to be tried again."""
+        if patient or not await self._is_nowhere(topic):
+            raise error
+        return error
+
+    async def _is_nowhere(self, topic: str) -> bool:
+        request = metadata_request([topic], auto_create=False)
+
+        async def ask(node: int) -> ErrorCode:
+            reply = await self._cluster.call(node, request, MetadataResponse)
+            return error_code(reply.topics[0].error_code)
+
+        try:
+            answers = await asyncio.gather(*(ask(node) for node in self._cluster.cache.brokers))
+        except (OSError, KafkaError):  # one that does not answer may be the one that knows it
+            return False
+        return all(answer in NO_SUCH_TOPIC for answer in answers)
 
     async def create_partitions(
         self,
@@ -205,7 +237,7 @@ class TopicCalls:
             reply = await self._cluster.call(node, request, CreatePartitionsResponse)
             _raise_first([(r.name, r.error_code, r.error_message) for r in reply.results])
 
-        await self._cluster.retrying("create partitions", attempt)
+        await self._cluster.retrying("create partitions", attempt, fatal=NO_SUCH_TOPIC)
 
     async def _resource_node(self, resource_type: str, name: str) -> int:
         """A broker's configuration is asked of that broker; others of any."""
@@ -227,10 +259,12 @@ class TopicCalls:
             text = f"no broker {node} runs; running are {sorted(running)}"
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text)  # not one to wait for
 
-    async def describe_configs(self, resource_type: str, name: str) -> dict[str, ConfigEntry]:
+    async def describe_configs(
+        self, resource_type: str, name: str, *, patient: bool = True
+    ) -> dict[str, ConfigEntry]:
         """DescribeConfigs of one resource."""
 
-        async def attempt() -> dict[str, ConfigEntry]:
+        async def attempt() -> dict[str, ConfigEntry] | KafkaError:
             node = await self._resource_node(resource_type, name)
             await self._require_live(node)
             row = DescribeConfigsResource(
@@ -243,7 +277,11 @@ class TopicCalls:
             )
             reply = await self._cluster.call(node, request, DescribeConfigsResponse)
             answer = reply.results[0]
-            _raise_first([(_named(resource_type, name), answer.error_code, answer.error_message)])
+            row_of = [(_named(resource_type, name), answer.error_code, answer.error_message)]
+            try:
+                _raise_first(row_of)
+            except UnknownTopicOrPartitionError as error:
+                return await self._final(error, name, patient=patient)
             return {
                 c.name: ConfigEntry(
                     c.name,
@@ -260,7 +298,7 @@ class TopicCalls:
             }
 
         gone = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
-        return await self._cluster.retrying("describe configs", attempt, fatal=gone)
+        return _found(await self._cluster.retrying("describe configs", attempt, fatal=gone))
 
     async def alter_configs(
         self,
@@ -294,7 +332,7 @@ class TopicCalls:
             answer = reply.responses[0]
             _raise_first([(_named(resource_type, name), answer.error_code, answer.error_message)])
 
-        await self._cluster.retrying("alter configs", attempt)
+        await self._cluster.retrying("alter configs", attempt, fatal=NO_SUCH_TOPIC)
 
     async def list_offsets(
         self, wanted: dict[TopicPartition, int], isolation_level: str

@@ -39,6 +39,8 @@ COORDINATOR_NAMES_VERSION = 3
 """The last FindCoordinator version that asks for one key."""
 UNKNOWN_TOPIC_TRIES = 6
 """A new topic takes a moment to reach all brokers; a topic still unknown then does not exist."""
+WAIT_TOLD_MS = 1_000
+"""Who will have waited so long is told for what (`ClusterOptions.on_wait`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class ClusterOptions:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     default_api_timeout_ms: int = 60_000
+    on_wait: Callable[[str], None] | None = None
+    """Hears, on the loop's thread and once per call, what a call waits for that is tried again."""
 
 
 class Cluster:
@@ -276,7 +280,8 @@ class Cluster:
             code = self.cache.errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             raise kafka_error(code, f"{topic}-{partition}")
         if node == NO_LEADER or node not in self.cache.brokers:
-            raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+            text = f"{topic}-{partition} has no live leader"
+            raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, text)
         return node
 
     def backoff_s(self, attempt: int) -> float:
@@ -301,7 +306,9 @@ class Cluster:
         time is up during an attempt it is given up, and what the one before met is raised.
         """
         limit_ms = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = self.clock.monotonic() + limit_ms / 1000
+        began = self.clock.monotonic()
+        deadline = began + limit_ms / 1000
+        on_wait = self.options.on_wait
         names = list(topics)
         tries = 0
         met: KafkaError | None = None
@@ -326,6 +333,10 @@ class Cluster:
                         raise met from None
                     text = f"{what}: not done within {limit_ms} ms: {e or type(e).__name__}"
                     raise KafkaTimeoutError(text) from e
+                waited_s = self.clock.monotonic() + pause - began
+                if on_wait is not None and waited_s >= WAIT_TOLD_MS / 1000:
+                    on_wait(f"{what}: {e or type(e).__name__}")
+                    on_wait = None
                 await asyncio.sleep(pause)
                 await self._refresh_quietly(names)
 

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from headwater.clock import Clock
+from headwater.config.connection_limits import connection_overrides
 from headwater.config.layers import BrokerSettings
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.entropy import Entropy
@@ -35,7 +36,7 @@ from headwater_broker.replication.directory_moves import DirectoryMoves, OffLoop
 from headwater_broker.replication.ports import at_once
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.replication.windows import Windows
-from headwater_broker.server.listener import Listener, connection_overrides
+from headwater_broker.server.listener import Listener
 from headwater_broker.waiting.purgatory import Purgatory
 
 

@@ -8,10 +8,10 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from ipaddress import ip_address
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from headwater.config.connection_limits import connection_overrides
 from headwater.config.keys import Values
 from headwater.config.quotas import CONNECTION_RATE
 from headwater.errors import UsageError
@@ -34,25 +34,6 @@ SWEEP_MAX_S = 10.0
 NEVER = 2**62
 
 logger = logging.getLogger(__name__)
-
-
-def connection_overrides(rows: Iterable[str]) -> dict[str, int]:
-    """`address:count` rows of max.connections.per.ip.overrides. Raises UsageError, also for host
-    names (which Kafka looks up once, at its start): connections are known by address."""
-    found = {}
-    for row in rows:
-        host, _, count = row.rpartition(":")
-        try:
-            address = str(ip_address(host.strip("[]")))
-        except ValueError:
-            address = ""
-        if not address or not count.isdecimal():
-            raise UsageError(
-                f"config max.connections.per.ip.overrides: {row!r} is not valid; "
-                "use address:count, with an IP address, not a name"
-            )
-        found[address] = int(count)
-    return found
 
 
 class Listener:
@@ -105,9 +86,10 @@ class Listener:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def limit_connections(self, values: Values) -> None:
-        """How many new connections are taken from now on; those there stay."""
+        """How many new connections are taken from now on; those there stay, as in Kafka."""
         self._connections_max = values.integer("max.connections")
         self._per_host_max = values.integer("max.connections.per.ip")
+        self._of_host = connection_overrides(values.strings("max.connections.per.ip.overrides"))
         self._rates.limit = values.integer("max.connection.creation.rate")
 
     async def start(self, host: str, port: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -60,6 +61,8 @@ class ConfigKey:
     """Of a list: the regular expression of each of its items, beside a lone `*`."""
     gap: int | None = None
     """A number within the bounds that is no value."""
+    check_items: Callable[[Iterable[str]], object] | None = None
+    """Of a list: raises UsageError for items that no regular expression can tell."""
 
     def parse(self, text: str) -> Value:
         """The value of `text`. Raises UsageError that names key, value and remedy."""
@@ -101,6 +104,8 @@ class ConfigKey:
         listed = value if isinstance(value, tuple) and value != (EVERY,) else ()
         if self.items and not all(re.fullmatch(self.items, item) for item in listed):
             raise self._refusal(text, f"use {EVERY}, or items of the form {self.items}")
+        if self.check_items is not None and isinstance(value, tuple):
+            self.check_items(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.bounds()
             if value == self.gap:

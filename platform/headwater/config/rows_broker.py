@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 
+from headwater.config.connection_limits import connection_overrides
 from headwater.config.row import LONG_MAX, ConfigKey, Kind, Scope, Value
 
 HOUR_MS = 3600 * 1000
@@ -33,10 +35,11 @@ def _row(
     choices: tuple[str, ...] = (),
     sensitive: bool = False,
     dynamic: bool = False,
+    check_items: Callable[[Iterable[str]], object] | None = None,
 ) -> ConfigKey:
     return ConfigKey(
         name, kind, default, Scope.BROKER, unit, doc, minimum, maximum, choices,
-        is_sensitive=sensitive, is_dynamic=dynamic,
+        is_sensitive=sensitive, is_dynamic=dynamic, check_items=check_items,
     )  # fmt: skip
 
 
@@ -221,7 +224,8 @@ _NETWORK = (
     _row("max.connections.per.ip", Kind.INT, 2**31 - 1, "", "Connections per client address.",
          minimum=0, dynamic=True),
     _row("max.connections.per.ip.overrides", Kind.LIST, (), "",
-         "address:count, where an address may have another number of connections."),
+         "address:count, where an address may have another number of connections.",
+         dynamic=True, check_items=connection_overrides),
     _row("max.connection.creation.rate", Kind.INT, 2**31 - 1, "",
          "New connections per second of the whole broker; more wait (KIP-612).", minimum=1,
          dynamic=True),

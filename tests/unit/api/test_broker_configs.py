@@ -102,6 +102,12 @@ def test_broker_configs_reach_every_broker_and_outlive_the_controller() -> None:
         ("one", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "not a broker id"),
         ("", ("log.retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "null"),
         ("", ("log.retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "not a list"),
+        (
+            "",
+            ("max.connections.per.ip.overrides", SET, "here:2"),
+            ErrorCode.INVALID_CONFIG,
+            "address:count",
+        ),
         ("", ("log.cleanup.policy", 9, "delete"), ErrorCode.INVALID_REQUEST, "operation 9"),
     ],
 )

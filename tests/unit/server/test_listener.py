@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.client.connection import Connection, open_connection
+from headwater.config.connection_limits import connection_overrides
 from headwater.errors import UsageError
 from headwater.wire.apis.k01_fetch import PartitionData
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
@@ -18,7 +19,6 @@ from headwater.wire.framing import encode_request
 from headwater.wire.schema import Message
 from headwater_broker.node.data_plane import build_listener
 from headwater_broker.server.kafka_tcp import Connection as ServedConnection
-from headwater_broker.server.listener import connection_overrides
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import batch, fetch, fetch_request, produce, serve
 from unit.server.test_parked import parked_fetch
@@ -91,6 +91,29 @@ def test_connections_per_address_are_bounded_with_exceptions(tmp_path: Path) -> 
             while broker.listener._hosts["127.0.0.1"]:
                 await asyncio.sleep(0)
             assert await connect_from(broker.port, "127.0.0.1"), "the place is free again"
+        for writer in KEPT:
+            writer.close()
+        KEPT.clear()
+
+    asyncio.run(run())
+
+
+def test_exceptions_of_addresses_change_while_the_broker_runs(tmp_path: Path) -> None:
+    """As in Kafka for all brokers or one, for new connections: those there stay."""
+    key = "max.connections.per.ip.overrides"
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path, **{key.replace(".", "_"): "127.0.0.3:1"}) as broker:
+            assert [await connect_from(broker.port, "127.0.0.3") for _ in range(2)] == [True, False]
+            broker.configure(all_brokers={key: "127.0.0.3:2"})
+            assert [await connect_from(broker.port, "127.0.0.3") for _ in range(2)] == [True, False]
+            broker.configure(all_brokers={key: "127.0.0.3:2"}, broker_1={key: "127.0.0.3:3"})
+            assert [await connect_from(broker.port, "127.0.0.3") for _ in range(2)] == [True, False]
+            broker.configure(all_brokers={key: "127.0.0.3:0"})
+            assert not await connect_from(broker.port, "127.0.0.3")
+            assert broker.listener._hosts["127.0.0.3"] == 3, "nobody was sent away"
+            broker.configure(all_brokers={key: "not-an-address:4"})
+            assert broker.listener._of_host == {"127.0.0.3": 1}, "the file's, as before"
         for writer in KEPT:
             writer.close()
         KEPT.clear()

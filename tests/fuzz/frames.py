@@ -35,14 +35,15 @@ PARKED_MAX = 200
 """Connections that wait for an answer that a frame put off."""
 
 
-class Wire:
+class Wire(asyncio.Transport):
     """A transport that takes everything."""
 
     def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
         self.sock = sock
         self.is_closed = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Out of the way."""
 
     def close(self) -> None:
@@ -55,12 +56,16 @@ class Wire:
         """Has the broker closed it?"""
         return self.is_closed
 
-    def get_extra_info(self, name: str) -> Any:
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
         """A socket of no family that options are set on; its peer."""
-        return {"socket": self.sock, "peername": ("127.0.0.1", 1)}.get(name)
+        return {"socket": self.sock, "peername": ("127.0.0.1", 1)}.get(name, default)
 
-    def set_write_buffer_limits(self, high: int | None = None) -> None:
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """There is no buffer."""
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits in it."""
+        return 0
 
     def pause_reading(self) -> None:
         """The next frame waits for the answer anyway."""
@@ -147,6 +152,8 @@ class _Feeder:
     async def feed(self, frame: bytes) -> None:
         connection = self._connection or self._connect()
         began = time.thread_time()
+        connection.look_at_outbox()  # the listener's sweep comes at any moment
+        connection.shrink_when_quiet()
         at = 0
         while at < len(frame) and not self._wire.is_closed:
             buffer = connection.get_buffer(-1)
@@ -174,7 +181,7 @@ class _Feeder:
     def _connect(self) -> Connection:
         self._wire = Wire(self._sock)
         connection = self._connection = Connection(self._broker.listener)
-        connection.connection_made(self._wire)  # type: ignore[arg-type] # all that it calls
+        connection.connection_made(self._wire)
         return connection
 
     def end(self) -> None:

@@ -235,6 +235,8 @@ class Loader:
             else:
                 is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
                 read_end = self._end
+            if base in self._rebuilt:  # a start after a kill has thousands of them
+                segment.close_indexes()
             if segment.max_timestamp < 0:
                 self._learn_age(segment)
             if following is not None:
@@ -381,6 +383,8 @@ class Loader:
             if end > start and not (is_rebuilt and base not in self._with_producers):
                 with self._noting_damage("idempotent producers behind it are not known"):
                     replay_segment(segment, producers, start, index=is_rebuilt)
+                if is_rebuilt:
+                    segment.close_indexes()
 
 
 def replay_segment(

@@ -398,10 +398,15 @@ class Segment:
         self.offset_index.unload()
         self.time_index.unload()
 
-    def close(self) -> None:
-        """Write pending index entries and release every descriptor."""
+    def close_indexes(self) -> None:
+        """Write pending entries and release the indexes' descriptors; what needs them opens them
+        again."""
         for file in self.release():
             file.close()
+
+    def close(self) -> None:
+        """Write pending index entries and release every descriptor."""
+        self.close_indexes()
         self.file.close()
 
     def age(self, next_offset: int) -> SegmentAge:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,21 @@ def test_a_cut_log_ends_at_its_last_whole_batch(tmp_path: Path) -> None:
     for cut in range(len(data) + 1):
         whole = sum(end <= cut for end in ends)
         assert loaded(tmp_path, data[:cut]).log_end_offset == 2 * whole
+
+
+def test_a_scanned_log_holds_one_descriptor_a_segment(tmp_path: Path) -> None:
+    """As a running one that is not written: a broker that had descriptors for its logs before a
+    kill has them after it, too."""
+    data, ends = log_bytes()
+    (tmp_path / f"{14:020d}.log").write_bytes(data[ends[6] :])
+    (tmp_path / NAME).write_bytes(data[: ends[6]])
+    config = LogConfig.from_overrides({"index.interval.bytes": "100"})
+    request = LoadRequest(str(tmp_path), config, 0, 0, clean_stop=False, now_ms=NOW_MS)
+    log = Loader(SystemFiles(), request).load()
+    held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    names = [os.path.basename(path) for path in held if os.path.dirname(path) == str(tmp_path)]
+    assert sorted(names) == [NAME, f"{14:020d}.log"]
+    assert log.log_end_offset == 16
+    assert [len(segment.offset_index) > 0 for segment in log.segments] == [True, False]
+    for segment in log.segments:
+        segment.close()

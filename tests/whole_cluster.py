@@ -204,6 +204,7 @@ class WholeCluster:
         self._count = count
         self._properties = {
             "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": str(min(count, 3)),
             "group.initial.rebalance.delay.ms": "0",
             **{key.replace("_", "."): value for key, value in properties.items()},
         }

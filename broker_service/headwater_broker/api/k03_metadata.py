@@ -205,7 +205,12 @@ async def _create_now(services: Services, names: list[str], principal: str) -> N
 
 
 def creatable(services: Services, name: str) -> CreatableTopic:
-    """A topic created on demand: the broker's defaults, or an internal topic's own settings."""
+    """A topic created on demand: the broker's defaults, or an internal topic's own settings.
+
+    While fewer brokers live than its replicas need an internal topic is refused (KIP-115): made by
+    the first broker that is up it would have one replica for ever, and groups would lose with it
+    what they committed.
+    """
     config = services.config
     if name not in INTERNAL_TOPICS:
         return CreatableTopic(
@@ -213,11 +218,10 @@ def creatable(services: Services, name: str) -> CreatableTopic:
             num_partitions=config.num_partitions,
             replication_factor=config.default_replication_factor,
         )
-    live = len(services.view.brokers) or config.offsets_replication_factor
     return CreatableTopic(
         name=name,
         num_partitions=config.offsets_partitions,
-        replication_factor=min(config.offsets_replication_factor, live),
+        replication_factor=config.offsets_replication_factor,
         configs=(
             CreatableTopicConfig(name="cleanup.policy", value="compact"),
             CreatableTopicConfig(name="compression.type", value="producer"),

@@ -159,6 +159,7 @@ def marked(child: ChildSpec, spec: ClusterSpec) -> ChildSpec:
 
 def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
     """The properties of one broker of a local cluster, in Kafka's names."""
+    copies = str(min(REPLICATION_FACTOR_MAX, spec.brokers))
     return {
         "broker.id": str(slot.broker_id),
         "cluster.id": spec.cluster_id,
@@ -170,8 +171,9 @@ def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
         "zookeeper.connect": spec.zookeeper,
         "headwater.tables.uri": (spec.directory / "tables").as_uri(),
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        "offsets.topic.replication.factor": copies,
         "group.initial.rebalance.delay.ms": "0",  # as Kafka's own development settings
-        "default.replication.factor": str(min(REPLICATION_FACTOR_MAX, spec.brokers)),
+        "default.replication.factor": copies,
         **dict(spec.properties),
     }
 

@@ -25,10 +25,11 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater.wire.schema import decode, encode
-from headwater_broker.api import k03_metadata, refused_topics
+from headwater_broker.api import k03_metadata, k10_find_coordinator, refused_topics
 from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, creatable
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import Scenario
+from whole_cluster import WholeCluster, until
 
 
 def serve(folder: Path, scenario: Scenario) -> None:
@@ -166,7 +167,7 @@ def test_a_coordinator_that_is_dead_is_not_available(tmp_path: Path) -> None:
 def test_the_offsets_topic_has_settings_of_its_own(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         made = creatable(broker.services, OFFSETS_TOPIC)
-        assert (made.num_partitions, made.replication_factor) == (3, 2), "no more than live"
+        assert (made.num_partitions, made.replication_factor) == (3, 3), "though two brokers live"
         configs = {row.name: row.value for row in made.configs}
         assert configs["cleanup.policy"] == "compact"
         assert configs["segment.bytes"] == str(100 << 20)
@@ -174,6 +175,31 @@ def test_the_offsets_topic_has_settings_of_its_own(tmp_path: Path) -> None:
         assert (plain.num_partitions, plain.replication_factor, plain.configs) == (1, 1, ())
 
     serve(tmp_path, scenario)
+
+
+def test_groups_wait_until_their_topic_can_have_all_its_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a cluster that starts the first broker is up before the others, and clients are there."""
+
+    async def scenario() -> None:
+        async with WholeCluster(tmp_path, 1, offsets_topic_replication_factor="2") as cluster:
+            first = cluster.brokers[0]
+            connection = await open_connection("127.0.0.1", first.port)
+            early = await coordinator(connection)
+            assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await look(connection, OFFSETS_TOPIC) == ErrorCode.INVALID_REPLICATION_FACTOR
+            assert OFFSETS_TOPIC not in first.view.topics
+            await cluster.start(1)
+            await until(lambda: len(first.view.brokers) == 2, "the second broker")
+            while (found := await coordinator(connection)).error_code:
+                assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            made = first.view.topics[OFFSETS_TOPIC].partitions.values()
+            assert [sorted(partition.replicas) for partition in made] == [[0, 1], [0, 1]]
+            connection.close()
+
+    monkeypatch.setattr(k10_find_coordinator, "CREATE_WAIT_MS", 300)
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 @pytest.mark.parametrize("version", [10, 11, 12])

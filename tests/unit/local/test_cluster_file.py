@@ -183,6 +183,7 @@ def test_brokers_of_managed_clusters_are_set_up_for_developers(tmp_path: Path) -
     assert (config.broker_id, config.cluster_id) == (1, "abc")
     assert config.values.integer("group.initial.rebalance.delay.ms") == 0
     assert config.values.integer("default.replication.factor") == 2
+    assert config.values.integer("offsets.topic.replication.factor") == 2, "or groups would wait"
 
 
 def test_clusters_far_enough_apart_share_no_port(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The outbox over a socket pair: what happens when the other end breaks."""
+"""The outbox: what happens when the other end breaks, or does not read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from headwater.client.connection import Connection
+from headwater.wire.framing import encode_request
 from headwater_broker.api.replies import FilePart
 from headwater_broker.server.outbox import Outbox
+from solo_broker import SoloBroker
+from unit.server.test_data_plane import batch, fetch_request, produce, serve
 
 
 class OneEnd:
@@ -60,3 +64,38 @@ def test_a_broken_connection_ends_the_sending_at_once(
             assert not late.owned
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("peer", ["says nothing", "does not read", "has closed its side"])
+def test_a_connection_on_which_nothing_moves_costs_no_turns_of_the_loop(
+    tmp_path: Path, peer: str
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        for _ in range(10):
+            await produce(c, "t", batch(900, 1000))
+        turns = 0
+        selector = cast(Any, asyncio.get_running_loop())._selector
+        select = selector.select
+
+        def counted(timeout: float | None = None) -> Any:
+            nonlocal turns
+            turns += 1
+            return select(timeout)
+
+        selector.select = counted
+        with socket.create_connection(("127.0.0.1", broker.port)) as sock:
+            if peer != "says nothing":
+                request = fetch_request("t", 0, partition_max_bytes=50 << 20)
+                body = encode_request(request, 11, 1, None)
+                sock.sendall(len(body).to_bytes(4, "big") + body)
+            await asyncio.sleep(0.2)
+            if peer == "has closed its side":
+                sock.shutdown(socket.SHUT_WR)
+            await asyncio.sleep(0.1)
+            turns = 0
+            await asyncio.sleep(0.2)
+            assert turns < 20, "a busy loop makes thousands"
+        selector.select = select
+
+    serve(tmp_path, scenario)

@@ -22,6 +22,7 @@ from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater_broker.api.meters import Meters
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.services import Services
+from headwater_broker.cluster.controller.shell import ControllerService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.metrics import BrokerCollector
@@ -163,7 +164,8 @@ def _families() -> list[Metric]:
         view=_Idle(),
     )
     lag = cast(LagProbe, _Idle())
-    return list(BrokerCollector(lambda: cast(Services, services), lag).collect())
+    controller = cast(ControllerService, _Idle())
+    return list(BrokerCollector(lambda: cast(Services, services), lag, controller).collect())
 
 
 def modules() -> str:

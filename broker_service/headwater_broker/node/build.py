@@ -97,7 +97,7 @@ class Node:
             lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
         )
         self.services = self._services(cluster_id, entropy)
-        self.metrics = MetricsText(lambda: self.services, self.lag)
+        self.metrics = MetricsText(lambda: self.services, self.lag, self.controller)
         self.listeners = [
             build_listener(self.dynamic, self.services, address.name)
             for address in config.listeners

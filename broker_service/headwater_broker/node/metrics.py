@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from headwater_broker.api.meters import LATENCY_BOUNDS_MS, ApiMeter
 from headwater_broker.api.registry import rows
 from headwater_broker.api.services import Services
+from headwater_broker.cluster.controller.shell import ControllerService
 from headwater_broker.node.group_lag import topic_lags
 from headwater_broker.node.lag import LagProbe
 from headwater_broker.node.own_process import rss_bytes
@@ -29,9 +30,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class BrokerCollector(Collector):
     """Everything this broker counts, as metric families."""
 
-    def __init__(self, services: Callable[[], Services], lag: LagProbe) -> None:
+    def __init__(
+        self, services: Callable[[], Services], lag: LagProbe, controller: ControllerService
+    ) -> None:
         self._services = services
         self._lag = lag
+        self._controller = controller
 
     def collect(self) -> Iterator[Metric]:
         """One pass over the counters."""
@@ -39,6 +43,7 @@ class BrokerCollector(Collector):
         yield from self._topics(services)
         yield from self._requests(services)
         yield from self._partitions(services)
+        yield from self._cluster()
         yield from self._groups(services)
         yield from self._node(services)
         yield from self._cleaner(services)
@@ -111,6 +116,25 @@ class BrokerCollector(Collector):
             ("isr_expands", "ISRs that a leader here made larger.", replicas.isr_expands_total),
         ):
             yield CounterMetricFamily(f"headwater_{name}", text, value=count)
+
+    def _cluster(self) -> Iterator[Metric]:
+        """What only the controller knows: no broker hosts a partition whose brokers are all down.
+        The sum over all brokers counts."""
+        controller = self._controller
+        for name, text, value in (
+            ("active_controller", "1 where the controller is, 0 elsewhere.", controller.is_active),
+            (
+                "offline_partitions",
+                "Partitions of the cluster that nobody leads; told by the controller, 0 elsewhere.",
+                controller.offline_partitions,
+            ),
+        ):
+            yield GaugeMetricFamily(f"headwater_{name}", text, value=value)
+        yield CounterMetricFamily(
+            "headwater_unclean_elections",
+            "Leaders not in sync that this broker, as controller, had to choose.",
+            value=controller.unclean_elections_total,
+        )
 
     def _groups(self, services: Services) -> Iterator[Metric]:
         members = GaugeMetricFamily(
@@ -247,9 +271,11 @@ class _Collected:
 class MetricsText:
     """The registry of one broker and its text form."""
 
-    def __init__(self, services: Callable[[], Services], lag: LagProbe) -> None:
+    def __init__(
+        self, services: Callable[[], Services], lag: LagProbe, controller: ControllerService
+    ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(BrokerCollector(services, lag))
+        self.registry.register(BrokerCollector(services, lag, controller))
 
     async def collect(self) -> list[Metric]:
         """Read the counters; the loop has its turn after each family."""

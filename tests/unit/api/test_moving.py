@@ -11,6 +11,7 @@ import pytest
 
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import AllowAll, Operation, Principal, ResourceType
+from headwater.ports.metadata_store import Delete
 from headwater.wire.apis.k43_elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -31,6 +32,7 @@ from headwater_broker.api.k43_elect_leaders import elect_leaders
 from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
 from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
 from headwater_broker.api.services import RequestContext, Services
+from headwater_broker.cluster import znodes
 from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
 from unit.cluster.test_controller_shell import create, leader, rejoin_partition
 
@@ -168,6 +170,12 @@ def test_an_unknown_kind_of_election_moves_nobody() -> None:
     play(story)
 
 
+def told(cluster: Cluster) -> tuple[int, int]:
+    """What metrics tell, over all brokers: partitions that nobody leads, unclean elections."""
+    rows = [b.controller for b in cluster.all()]
+    return sum(r.offline_partitions for r in rows), sum(r.unclean_elections_total for r in rows)
+
+
 def test_an_unclean_election_only_where_nobody_leads() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -180,8 +188,15 @@ def test_an_unclean_election_only_where_nobody_leads() -> None:
         assert await elect(one, 1, [("t", 0)]) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
         await cluster.kill(3)
         await until(lambda: leader(one, "t") == -1)
+        assert told(cluster) == (1, 0), "nobody that hosts it runs in sync"
         assert await elect(one, 1, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
         assert leader(one, "t") == 1
+        assert told(cluster) == (0, 1)
+        rows = [b.controller for b in cluster.all()]
+        first = cluster.controller().controller.term
+        await one.store.multi([Delete(znodes.CONTROLLER)])
+        await until(lambda: any(r.is_active and r.term is not first for r in rows))
+        assert told(cluster) == (0, 1), "a term that is over counts, too"
 
     play(story)
 

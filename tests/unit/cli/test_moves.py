@@ -79,7 +79,7 @@ def test_a_plan_that_is_refused_leaves_no_throttle(
 
 def gauge(broker: Any, name: str) -> float:
     """What a broker's metrics tell."""
-    collector = BrokerCollector(lambda: broker.services, cast(LagProbe, None))
+    collector = BrokerCollector(lambda: broker.services, cast(LagProbe, None), broker.controller)
     found = next(family for family in collector.collect() if family.name == f"headwater_{name}")
     return float(found.samples[0].value)
 

@@ -74,8 +74,10 @@ def test_unclean_election_is_the_topics_choice() -> None:
     edit = ConfigEdit(
         ResourceKind.TOPIC, "careful", False, (("unclean.leader.election.enable", 0, "true"),)
     )
+    assert world.machine.state.unclean_elections == 1, "of the loose one"
     world.ask(lambda token: AlterConfigs(token, (edit,), False))
     assert world.partition("careful").leader == 2
+    assert world.machine.state.unclean_elections == 2
     world.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from headwater_broker.node.metrics import BrokerCollector
@@ -25,8 +26,21 @@ def test_below_the_minimum_is_what_refuses_acks_all(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_the_controller_tells_of_the_cluster() -> None:
+    of_controller: Any = SimpleNamespace(
+        is_active=True, offline_partitions=3, unclean_elections_total=2
+    )
+    nothing: Any = None
+    families = BrokerCollector(nothing, nothing, of_controller)._cluster()
+    assert {f.samples[0].name: f.samples[0].value for f in families} == {
+        "headwater_active_controller": 1,
+        "headwater_offline_partitions": 3,
+        "headwater_unclean_elections_total": 2,
+    }
+
+
 def scraped(broker: SoloBroker, name: str) -> float:
     lag: Any = None
-    families = BrokerCollector(lambda: broker.services, lag)._partitions(broker.services)
+    families = BrokerCollector(lambda: broker.services, lag, lag)._partitions(broker.services)
     [family] = [family for family in families if family.name == name]
     return float(family.samples[0].value)

@@ -92,6 +92,7 @@ def elect(
         go_offline(state, changes, partition)
         return choice.case
     is_unclean = choice.case is Case.UNCLEAN
+    state.unclean_elections += is_unclean
     lead(state, changes, partition, choice.leader, choice.isr, unclean=is_unclean)
     return choice.case
 

@@ -42,7 +42,7 @@ from headwater_broker.cluster.controller.events import (
     AssignReplicaToDir,
     ControlledShutdown,
 )
-from headwater_broker.cluster.controller.state import ControllerConfig
+from headwater_broker.cluster.controller.state import ControllerConfig, ControllerState
 from headwater_broker.cluster.controller.term import TermOfOffice
 
 RETRY_DELAY_S = 0.1
@@ -88,6 +88,8 @@ class ControllerService:
         self._task: asyncio.Task[None] | None = None
         self._leading: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._unclean_before = 0
+        """Unclean elections of the terms that are over."""
 
     @property
     def is_active(self) -> bool:
@@ -98,6 +100,23 @@ class ControllerService:
     def controller_epoch(self) -> int:
         """The epoch of the present term; -1 while standing by."""
         return self._term.term.controller_epoch if self._term else -1
+
+    @property
+    def offline_partitions(self) -> int:
+        """How many partitions of the cluster nobody leads; 0 while standing by."""
+        state = self._state
+        return 0 if state is None else len(state.leaderless)
+
+    @property
+    def unclean_elections_total(self) -> int:
+        """How often this broker, as controller, made a replica that was not in sync the leader."""
+        state = self._state
+        return self._unclean_before + (0 if state is None else state.unclean_elections)
+
+    @property
+    def _state(self) -> ControllerState | None:
+        machine = None if self._term is None else self._term.machine
+        return None if machine is None else machine.state
 
     @property
     def term(self) -> TermOfOffice | None:
@@ -195,6 +214,7 @@ class ControllerService:
             # Reached with the term still running when the whole service is stopped.
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)
+            self._unclean_before = self.unclean_elections_total
             self._term = None
         self._tell_end(self._leading)
         self._leading = None

@@ -258,6 +258,8 @@ class ControllerState:
         self.bad_notes: set[UUID] = set()
         """Topic ids below `/headwater/deletions` whose nodes cannot be used."""
         self.leaderless: dict[PartitionKey, Partition] = {}
+        self.unclean_elections = 0
+        """In this term: leaders that were not in sync, so that records may be lost."""
         self.reassigning: dict[PartitionKey, Partition] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
         """Dynamic configs by broker id as text; the empty name counts for every broker."""

@@ -51,7 +51,7 @@ def topics() -> list[Reading]:
 
 
 def partitions() -> list[Reading]:
-    """10,000 partitions, three copies each: create, use a sample, idle, restart one broker."""
+    """10,000 partitions, three copies each: create, use a sample, idle, restart two brokers."""
     with cluster("partitions", BROKERS) as trio, _admin(trio) as admin:
         started = time.monotonic()
         names = make_partitions(admin, MANY_PARTITIONS)
@@ -62,11 +62,13 @@ def partitions() -> list[Reading]:
         rows.append(_sample(trio, names))
         time.sleep(SETTLE_S)
         rows += _idle(trio)
-        rows.append(Reading("clean restart of one broker until ready", restart_s(trio, 1), "s"))
-        started = time.monotonic()
-        trio.wait_until(lambda: _under_replicated(trio) == 0, "every replica in sync", 120)
-        taken = time.monotonic() - started
-        rows.append(Reading("... and every replica in sync again", taken, "s"))
+        for what, broker, kill in (("clean restart", 1, False), ("kill -9 and restart", 2, True)):
+            taken = restart_s(trio, broker, kill=kill)
+            rows.append(Reading(f"{what} of one broker until ready", taken, "s"))
+            started = time.monotonic()
+            trio.wait_until(lambda: _under_replicated(trio) == 0, "every replica in sync", 120)
+            taken = time.monotonic() - started
+            rows.append(Reading("... and every replica in sync again", taken, "s"))
         rows.append(_sample(trio, names))
     return rows
 

@@ -45,12 +45,15 @@ def measure() -> list[Reading]:
     return [Reading("clean restart until ready", statistics.median(times), "s", BAR_S, beside)]
 
 
-def restart_s(single: LocalCluster, broker_id: int = 0) -> float:
-    """Stop it cleanly and start it again; the seconds from its birth to the first 200.
+def restart_s(single: LocalCluster, broker_id: int = 0, *, kill: bool = False) -> float:
+    """Stop it cleanly, or kill it, and start it again; the seconds from its birth to the first 200.
 
     Its keeper may hold it back for a while before: that is not the broker's time.
     """
-    single.stop_broker(broker_id)
+    if kill:
+        single.kill_broker(broker_id)
+    else:
+        single.stop_broker(broker_id)
     keeper = single.keeper(broker_id)
     url = f"http://127.0.0.1:{single.spec.slot(broker_id).status_port}/health"
     started = time.monotonic()

@@ -18,6 +18,7 @@ from headwater.errors import UsageError
 from headwater.ordered import OrderedSet
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.services import Services
+from headwater_broker.server.arrivals import Arrival, Arrivals
 from headwater_broker.server.connection_rates import ConnectionRates
 from headwater_broker.server.kafka_tcp import Connection
 from headwater_broker.server.turns import Turn
@@ -32,6 +33,8 @@ SWEEP_SHARE = 10
 SWEEP_MIN_S = 0.01
 SWEEP_MAX_S = 10.0
 NEVER = 2**62
+UNLIMITED = 2**31 - 1
+"""max.connections, as it is where nobody sets it."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class Listener:
         send_buffer_bytes: int = SYSTEM_BUFFER,
         receive_buffer_bytes: int = SYSTEM_BUFFER,
         idle_ms: int = 600_000,
-        connections_max: int = 2**31 - 1,
+        connections_max: int = UNLIMITED,
         connections_per_host_max: int = 2**31 - 1,
         connections_of_host: Mapping[str, int] | None = None,
         connections_per_s: int = 2**31 - 1,
@@ -80,17 +83,45 @@ class Listener:
         self._sweep_s = min(max(idle_s / SWEEP_SHARE, SWEEP_MIN_S), SWEEP_MAX_S)
         self._idle_ticks = max(int(idle_s / self._sweep_s), 1)
         self._connections = OrderedSet[Connection]()
+        self._leaving = OrderedSet[Connection]()
+        """Closed for the sake of max.connections, and not gone yet."""
+        self._arrivals = Arrivals(loop, self._has_place, lambda: Connection(self))
         self._hosts: Counter[str] = Counter()
         self._tasks = OrderedSet[asyncio.Task[None]]()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def limit_connections(self, values: Values) -> None:
-        """How many new connections are taken from now on; those there stay, as in Kafka."""
+        """How many connections are taken from now on. Of those there, the idlest go until
+        max.connections holds; the limits of an address are for new ones. Both as in Kafka."""
         self._connections_max = values.integer("max.connections")
         self._per_host_max = values.integer("max.connections.per.ip")
         self._of_host = connection_overrides(values.strings("max.connections.per.ip.overrides"))
         self._rates.limit = values.integer("max.connection.creation.rate")
+        self._close_idlest(self._count() - self._connections_max)
+        self._arrivals.look()
+
+    def _count(self) -> int:
+        """Connections of the whole broker, without those that this listener has told to go."""
+        return self.services.meters.connections - len(self._leaving)
+
+    def _has_place(self) -> bool:
+        return self.services.meters.connections < self._connections_max
+
+    def _close_idlest(self, excess: int) -> None:
+        if excess <= 0:
+            return
+        there = [c for c in self._connections if c not in self._leaving]
+        there.sort(key=lambda connection: connection.last_active_tick)
+        logger.info("max.connections is less than there are: the %d idlest go", excess)
+        for connection in there[:excess]:
+            self._leaving.add(connection)
+            connection.close(f"more than {self._connections_max} connections (max.connections)")
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        if self._connections_max >= UNLIMITED:
+            return Connection(self)
+        return Arrival(self._arrivals)
 
     async def start(self, host: str, port: int) -> int:
         """`bind`, then `serve`; the port bound."""
@@ -102,7 +133,7 @@ class Listener:
         """Take the port, accept nothing yet. Raises UsageError when it is taken or unknown."""
         try:
             self._server = await self.loop.create_server(
-                lambda: Connection(self),
+                self._protocol,
                 host or None,
                 port,
                 backlog=ACCEPTS_PER_TURN,
@@ -137,6 +168,7 @@ class Listener:
         """Refuse new connections; those there stay."""
         if self._server is not None:
             self._server.close()
+        self._arrivals.close()
 
     async def close(self) -> None:
         """Close the port and every connection."""
@@ -187,11 +219,13 @@ class Listener:
         if connection not in self._connections:
             return
         self._connections.discard(connection)
+        self._leaving.discard(connection)
         self.services.meters.connections -= 1
         host = connection.client_host
         self._hosts[host] -= 1
         if not self._hosts[host]:
             del self._hosts[host]
+        self._arrivals.look()
 
     def spawn(
         self, work: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
@@ -211,6 +245,7 @@ class Listener:
     def _sweep(self) -> None:
         """Close connections without traffic for connections.max.idle.ms; shrink quiet buffers."""
         self.tick += 1
+        self._arrivals.look()  # another listener's connection may have left its place
         for connection in list(self._connections):
             connection.look_at_outbox()
             age = self.tick - connection.last_active_tick

@@ -18,7 +18,9 @@ from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
 from headwater.wire.framing import encode_request
 from headwater.wire.schema import Message
 from headwater_broker.node.data_plane import build_listener
+from headwater_broker.server import arrivals
 from headwater_broker.server.kafka_tcp import Connection as ServedConnection
+from headwater_broker.server.listener import Listener
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import batch, fetch, fetch_request, produce, serve
 from unit.server.test_parked import parked_fetch
@@ -139,10 +141,86 @@ def test_connections_of_the_broker_are_bounded_over_all_listeners(tmp_path: Path
         async with SoloBroker(tmp_path, max_connections="2") as broker:
             second = build_listener(broker.dynamic, broker.services, "OTHER")
             port = await second.start("127.0.0.1", 0)
-            ports = (broker.port, port, port)
-            assert [await connect_from(p, "127.0.0.1") for p in ports] == [True, True, False]
+            assert [await connect_from(p, "127.0.0.1") for p in (broker.port, port)] == [True] * 2
+            third = asyncio.create_task(connect_from(port, "127.0.0.1"))
+            await waiting(second, 1)
+            KEPT[0].close()
+            while broker.services.meters.connections > 1:
+                await asyncio.sleep(0)
+            assert not third.done(), "the other listener looks when it sweeps"
+            second._sweep()
+            assert await third
             await second.close()
         KEPT.clear()
+
+    asyncio.run(run())
+
+
+async def waiting(listener: Listener, count: int) -> None:
+    while len(listener._arrivals.waiting) != count:
+        await asyncio.sleep(0)
+
+
+def test_connections_beyond_the_brokers_limit_wait_in_turn_for_a_place(tmp_path: Path) -> None:
+    """As at Kafka's acceptor; they were closed."""
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path, max_connections="1") as broker:
+            listener = broker.listener
+            first = await open_connection("127.0.0.1", broker.port)
+            comes = [asyncio.create_task(open_connection("127.0.0.1", broker.port))]
+            await waiting(listener, 1)
+            comes.append(asyncio.create_task(open_connection("127.0.0.1", broker.port)))
+            await waiting(listener, 2)
+            assert not await closed(first) and not any(task.done() for task in comes)
+            first.close()
+            second = await comes[0]
+            assert not await closed(second) and not comes[1].done()
+            broker.configure(all_brokers={"max.connections": "2"})
+            third = await comes[1]
+            assert not await closed(third) and not await closed(second)
+            last = asyncio.create_task(open_connection("127.0.0.1", broker.port))
+            await waiting(listener, 1)
+            await listener.close()
+            with pytest.raises(OSError):
+                await last
+            assert not listener._arrivals.waiting
+
+    asyncio.run(run())
+
+
+def test_only_so_many_connections_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "WAITING_MAX", 1)
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path, max_connections="0") as broker:
+            one = asyncio.create_task(open_connection("127.0.0.1", broker.port))
+            await waiting(broker.listener, 1)
+            with pytest.raises(OSError):
+                await open_connection("127.0.0.1", broker.port)
+            assert not one.done()
+            broker.configure(all_brokers={"max.connections": "1"})
+            (await one).close()
+
+    asyncio.run(run())
+
+
+def test_a_smaller_limit_closes_the_idlest_connections(tmp_path: Path) -> None:
+    """As Kafka's does; those of an address stay."""
+
+    async def run() -> None:
+        async with SoloBroker(tmp_path) as broker:
+            there = [await open_connection("127.0.0.1", broker.port) for _ in range(4)]
+            for at in (2, 0, 3):  # the second is the idlest, then the third
+                broker.listener._sweep()
+                assert not await closed(there[at])
+            broker.configure(all_brokers={"max.connections.per.ip": "1"})
+            assert len(broker.listener._connections) == 4
+            broker.configure(all_brokers={"max.connections": "3"})
+            broker.configure(all_brokers={"max.connections": "2"})
+            assert [await closed(c) for c in there] == [False, True, True, False]
+            for connection in there:
+                connection.close()
 
     asyncio.run(run())
 

@@ -22,7 +22,7 @@ from headwater.wire.apis.k20_delete_topics import (
 )
 from headwater.wire.control import AlterPartitionItem, AlterPartitionRequest, IsrMember
 from headwater.wire.schema import decode, encode
-from headwater_broker.cluster.controller import shell
+from headwater_broker.cluster.controller import channels, shell, term
 from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
 
 
@@ -165,6 +165,30 @@ def test_deletion_reaches_a_broker_that_was_away() -> None:
             await until(lambda: back.stopped == [("t", 0, True)])
             await until(lambda: not any("/headwater/deletions/" in p for p in cluster.tree.paths()))
             assert leader(back, "t") == 1
+
+    run(story())
+
+
+def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "CALL_TIMEOUT_MS", 1000)
+    monkeypatch.setattr(term, "SPREAD_WAIT_S", 0.05)
+
+    async def story() -> None:
+        async with Cluster(3) as cluster:
+            active = cluster.controller()
+            other, silent = (b for b in cluster.all() if b is not active)
+            cluster.network.cut(silent.address)
+            ids = (other.broker_id, silent.broker_id, active.broker_id)
+            async with asyncio.timeout(0.9):
+                for name in ("t", "u"):
+                    assert await create(active, name, ids) is ErrorCode.NONE
+                    assert leader(active, name) == leader(other, name) == ids[0]
+            assert leader(silent, "t") == -2
+            cluster.network.mend(silent.address)
+            await until(lambda: leader(silent, "u") == leader(silent, "t") == ids[0])
+            assert {s.topic for s in silent.replicas.values()} == {"t", "u"}
 
     run(story())
 

@@ -11,8 +11,9 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
-from headwater_broker.api.config_rights import Refusal, refusal
+from headwater_broker.api.config_rights import TOPIC_RESOURCE, Refusal, refusal
 from headwater_broker.api.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
+from headwater_broker.api.k03_metadata import is_legal_name
 from headwater_broker.api.services import RequestContext
 
 Req = TypeVar("Req", k33.AlterConfigsRequest, k44.IncrementalAlterConfigsRequest)
@@ -31,7 +32,8 @@ async def alter(
     times = Counter((r.resource_type, r.resource_name) for r in request.resources)
     for asked in request.resources:
         key = (asked.resource_type, asked.resource_name)
-        refused = refusal(ctx, *key, Operation.ALTER_CONFIGS) or _twice(asked, times[key])
+        refused = refusal(ctx, *key, Operation.ALTER_CONFIGS)
+        refused = refused or _no_topic(ctx, *key) or _twice(asked, times[key])
         if refused is None:
             allowed.append(asked)
         else:
@@ -46,6 +48,16 @@ async def alter(
                 key = (asked.resource_type, asked.resource_name)
                 found[key] = _failed(row, asked, e.code, e.detail)
     return tuple(found[r.resource_type, r.resource_name] for r in request.resources)
+
+
+def _no_topic(ctx: RequestContext, kind: int, name: str) -> Refusal | None:
+    """Why no topic can have this name."""
+    if kind != TOPIC_RESOURCE or name in ctx.broker.view.topics or is_legal_name(name):
+        return None
+    if not name:
+        text = "the topic's name is empty: only brokers have configs for all of them"
+        return ErrorCode.INVALID_REQUEST, text
+    return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} cannot be the name of a topic"
 
 
 def _twice(asked: Any, times: int) -> Refusal | None:

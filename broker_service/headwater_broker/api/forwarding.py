@@ -37,6 +37,19 @@ async def forward(ctx: RequestContext, request: Message, reply: type[M], timeout
     return decode(reply, ctx.api_version, answer)
 
 
+async def forward_in_time(
+    ctx: RequestContext, request: Message, reply: type[M], timeout_ms: int
+) -> M:
+    """As `forward`, of a change: without any time for it nothing is changed, as in KRaft.
+
+    Raises KafkaError(REQUEST_TIMED_OUT).
+    """
+    if timeout_ms <= 0:
+        text = f"timeout_ms is {timeout_ms}: nothing was done"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+    return await forward(ctx, request, reply, timeout_ms)
+
+
 def may_on_cluster(ctx: RequestContext, operation: Operation) -> bool:
     """Ask for a right on the cluster itself."""
     return ctx.allowed(operation, ResourceType.CLUSTER, CLUSTER)

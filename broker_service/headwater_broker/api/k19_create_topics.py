@@ -15,7 +15,7 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater_broker.api.forwarding import (
-    forward,
+    forward_in_time,
     may_on_cluster,
     may_on_topic,
     ms_left,
@@ -27,7 +27,8 @@ from headwater_broker.api.services import RequestContext
 
 @handles(CreateTopicsRequest, CreateTopicsResponse)
 async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Topics without a right are refused here; the others are the controller's business."""
+    """Topics without a right are refused here; the others are the controller's business. One row
+    per name, also of what is named more than once (and so refused)."""
     anywhere = may_on_cluster(ctx, Operation.CREATE)
     allowed = tuple(
         t for t in request.topics if anywhere or may_on_topic(ctx, Operation.CREATE, t.name)
@@ -37,7 +38,7 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     if allowed:
         asked = replace(request, topics=allowed)
         try:
-            reply = await forward(ctx, asked, CreateTopicsResponse, request.timeout_ms)
+            reply = await forward_in_time(ctx, asked, CreateTopicsResponse, request.timeout_ms)
             found = {t.name: t for t in reply.topics}
         except KafkaError as e:
             found = {t.name: _failed(t.name, e.code, e.detail) for t in allowed}
@@ -51,11 +52,11 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return CreateTopicsResponse(
         topics=tuple(
-            found.get(t.name) or _failed(t.name, denied, "no CREATE on this topic")
-            for t in request.topics
+            found.get(name) or _failed(name, denied, "no CREATE on this topic")
+            for name in dict.fromkeys(t.name for t in request.topics)
         )
     )
 
 
 def _failed(name: str, code: int, text: str | None) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=code, error_message=text, configs=None)
+    return CreatableTopicResult(name=name, error_code=code, error_message=text)

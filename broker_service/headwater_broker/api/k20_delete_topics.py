@@ -16,7 +16,7 @@ from headwater.wire.apis.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from headwater_broker.api.forwarding import await_view, forward, may_on_topic, ms_left
+from headwater_broker.api.forwarding import await_view, forward_in_time, may_on_topic, ms_left
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
@@ -26,7 +26,7 @@ DISABLED_CODE_SINCE = 3
 
 @handles(DeleteTopicsRequest, DeleteTopicsResponse)
 async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Rows in the order asked."""
+    """Rows in the order asked; one for a topic that is named more than once (and so refused)."""
     rows = request.topics or tuple(DeleteTopicState(name=n) for n in request.topic_names)
     refused = {row: _refusal(ctx, row) for row in rows}
     allowed = tuple(row for row in rows if refused[row] is None)
@@ -40,7 +40,8 @@ async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> De
         gone = {r.topic_id if r.topic_id != ZERO else known.get(r.name or "") for r in done}
         left_ms = ms_left(ctx.broker, began, request.timeout_ms)
         await await_view(ctx.broker, lambda: not (gone & view.topic_by_id.keys()), left_ms)
-    return DeleteTopicsResponse(responses=tuple(refused[r] or found[r] for r in rows))
+    told = dict.fromkeys(refused[r] or found[r] for r in rows)
+    return DeleteTopicsResponse(responses=tuple(told))
 
 
 def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult | None:
@@ -70,7 +71,7 @@ async def _forwarded(
         else replace(request, topics=allowed)
     )
     try:
-        reply = await forward(ctx, asked, DeleteTopicsResponse, request.timeout_ms)
+        reply = await forward_in_time(ctx, asked, DeleteTopicsResponse, request.timeout_ms)
     except KafkaError as e:
         return {row: _failed(row, e.code, e.detail) for row in allowed}
     rows = [_known_code(ctx, r) for r in reply.responses]

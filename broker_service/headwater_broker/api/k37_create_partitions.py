@@ -11,7 +11,7 @@ from headwater.wire.apis.k37_create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from headwater_broker.api.forwarding import forward, may_on_topic, ms_left, unseen_leaders
+from headwater_broker.api.forwarding import forward_in_time, may_on_topic, ms_left, unseen_leaders
 from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
@@ -28,7 +28,7 @@ async def create_partitions(
     if allowed:
         asked = replace(request, topics=allowed)
         try:
-            reply = await forward(ctx, asked, CreatePartitionsResponse, request.timeout_ms)
+            reply = await forward_in_time(ctx, asked, CreatePartitionsResponse, request.timeout_ms)
             found.update((r.name, r) for r in reply.results)
         except KafkaError as e:
             found.update((t.name, _failed(t.name, e.code, e.detail)) for t in allowed)
@@ -38,7 +38,9 @@ async def create_partitions(
         for name in await unseen_leaders(ctx.broker, grown, left_ms):
             text = "the partitions are made; their leaders were not elected in time"
             found[name] = _failed(name, ErrorCode.REQUEST_TIMED_OUT, text)
-    return CreatePartitionsResponse(results=tuple(found[t.name] for t in request.topics))
+    # A name that stands there more than once is refused, and told so once.
+    names = dict.fromkeys(t.name for t in request.topics)
+    return CreatePartitionsResponse(results=tuple(found[name] for name in names))
 
 
 def _refusal(ctx: RequestContext, topic: str) -> CreatePartitionsTopicResult | None:

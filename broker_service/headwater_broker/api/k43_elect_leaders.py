@@ -10,7 +10,7 @@ from headwater.wire.apis.k43_elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from headwater_broker.api.forwarding import forward, require_on_cluster
+from headwater_broker.api.forwarding import forward_in_time, require_on_cluster
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
@@ -20,7 +20,7 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
     """Answered when the brokers know their new leaders."""
     try:
         require_on_cluster(ctx, Operation.ALTER)
-        return await forward(ctx, request, ElectLeadersResponse, request.timeout_ms)
+        return await forward_in_time(ctx, request, ElectLeadersResponse, request.timeout_ms)
     except KafkaError as e:
         return _failed(ctx, request, e)
 

@@ -7,8 +7,10 @@ from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
-from headwater_broker.api.forwarding import forward, require_on_cluster
+from headwater_broker.api.forwarding import forward_in_time, require_on_cluster
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
@@ -20,6 +22,32 @@ async def alter_partition_reassignments(
     """Answered when the moves have begun; ListPartitionReassignments tells how they go."""
     try:
         require_on_cluster(ctx, Operation.ALTER)
-        return await forward(ctx, request, AlterPartitionReassignmentsResponse, request.timeout_ms)
+        return await forward_in_time(
+            ctx, request, AlterPartitionReassignmentsResponse, request.timeout_ms
+        )
     except KafkaError as e:
-        return AlterPartitionReassignmentsResponse(error_code=e.code, error_message=e.detail)
+        return _failed(request, e)
+
+
+def _failed(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    """As in Kafka every partition asked for has it, too."""
+    return AlterPartitionReassignmentsResponse(
+        error_code=error.code,
+        error_message=error.detail,
+        responses=tuple(
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    ReassignablePartitionResponse(
+                        partition_index=p.partition_index,
+                        error_code=error.code,
+                        error_message=error.detail,
+                    )
+                    for p in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )

@@ -26,7 +26,7 @@ _Key = frozenset[tuple[str, str | None]]
 async def alter_client_quotas(
     ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Rows in the order asked; the controller decides on each entity by itself."""
+    """Rows in the order asked, one per entity; the controller decides on each by itself."""
     if not may_on_cluster(ctx, Operation.ALTER_CONFIGS):
         text = "no ALTER_CONFIGS on the cluster"
         return _refused(request.entries, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
@@ -44,7 +44,7 @@ async def alter_client_quotas(
     return AlterClientQuotasResponse(
         entries=tuple(
             found.get(_key(entry)) or _failed(entry.entity, ErrorCode.INVALID_REQUEST, text)
-            for entry in request.entries
+            for entry in {entry.entity: entry for entry in request.entries}.values()
         )
     )
 

@@ -96,7 +96,8 @@ def test_broker_configs_reach_every_broker_and_outlive_the_controller() -> None:
     ("name", "operation", "code", "words"),
     [
         ("1", ("log.dirs", SET, "/x"), ErrorCode.INVALID_REQUEST, "start the broker anew"),
-        ("", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG, "type long"),
+        ("", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST, "type long"),
+        ("1", ("log.cleaner.threads", SET, "-5"), ErrorCode.INVALID_REQUEST, "at least 1"),
         ("", ("no.such", SET, "1"), ErrorCode.INVALID_CONFIG, "no such broker key"),
         ("", ("retention.ms", SET, "1"), ErrorCode.INVALID_CONFIG, "log.retention.ms"),
         ("one", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "not a broker id"),
@@ -105,7 +106,7 @@ def test_broker_configs_reach_every_broker_and_outlive_the_controller() -> None:
         (
             "",
             ("max.connections.per.ip.overrides", SET, "here:2"),
-            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
             "address:count",
         ),
         ("", ("log.cleanup.policy", 9, "delete"), ErrorCode.INVALID_REQUEST, "operation 9"),
@@ -119,6 +120,24 @@ def test_what_is_refused_changes_nothing(
         found, text = await change(one, BROKER, name, operation)
         assert found is code and words in text, text
         assert one.view.broker_configs == {}
+
+    play(story, brokers=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", ErrorCode.INVALID_REQUEST),
+        ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_configs_of_no_topic_are_refused_as_in_kafka(name: str, code: ErrorCode) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        found, text = await change(one, TOPIC, name, ("retention.ms", SET, "5"))
+        assert found is code and text
+        assert await replace_all(one, TOPIC, name, retention_ms="5") is code
 
     play(story, brokers=1)
 

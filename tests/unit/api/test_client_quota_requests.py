@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ async def alter(
     request = AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
     reply = await alter_client_quotas(context(broker, 1), request)  # type: ignore[misc]
     assert isinstance(reply, AlterClientQuotasResponse)
-    assert [row.entity for row in reply.entries] == [row.entity for row in entries]
+    assert [row.entity for row in reply.entries] == list(dict.fromkeys(e.entity for e in entries))
     return [(ErrorCode(row.error_code), row.error_message or "") for row in reply.entries]
 
 
@@ -111,8 +112,24 @@ def test_a_trial_changes_nothing_and_an_entity_asked_twice_is_refused() -> None:
         assert one.view.client_quotas == {}
         other = entry({CLIENT: "other"}, producer_byte_rate=1.0)
         codes = [code for code, _ in await alter(one, app, other, app)]
-        assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+        assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE], "one row per entity"
         assert list(one.view.client_quotas) == ["clients/other"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("second", [1.0, 2.0, None])
+def test_a_key_that_stands_twice_for_an_entity_is_refused(second: float | None) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        asked = entry({USER: "a"}, producer_byte_rate=1.0)
+        again = entry({USER: "a"}, producer_byte_rate=second)
+        both = replace(asked, ops=asked.ops + again.ops)
+        other = entry({USER: "b"}, producer_byte_rate=1.0)
+        [(code, text), done] = await alter(one, both, other)
+        assert code is ErrorCode.INVALID_REQUEST and "more than once" in text
+        assert done == DONE
+        assert list(one.view.client_quotas) == ["users/b"]
 
     play(story)
 

@@ -154,6 +154,32 @@ def test_a_preferred_leader_comes_back_on_request(version: int) -> None:
     play(story)
 
 
+@pytest.mark.parametrize("kind", [0, 1])
+def test_an_election_of_all_tells_of_every_topic(kind: int) -> None:
+    """In Kafka's response, too, topics stand there of which no partition needs a leader."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "quiet", (1, 2), (2, 1))
+        await create(one, "lost", (3,))
+        await cluster.kill(3)
+        await until(lambda: leader(one, "lost") == -1)
+        request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
+        reply = await elect_leaders(context(one, 2), request)
+        told = {
+            t.topic: [(p.partition_id, p.error_code) for p in t.partition_result]
+            for t in reply.replica_election_results
+        }
+        refused = (
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            if kind
+            else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        )
+        assert told == {"quiet": [], "lost": [(0, refused)]}
+
+    play(story)
+
+
 def test_an_unknown_kind_of_election_moves_nobody() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.errors import ErrorCode
+from headwater.wire.apis.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headwater.wire.apis.k20_delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -23,9 +24,22 @@ from headwater.wire.apis.k37_create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from headwater.wire.apis.k43_elect_leaders import ElectLeadersRequest, TopicPartitions
+from headwater.wire.apis.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from headwater.wire.apis.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+)
 from headwater.wire.schema import Message, encode
+from headwater_broker.api.k19_create_topics import create_topics
 from headwater_broker.api.k20_delete_topics import delete_topics
 from headwater_broker.api.k37_create_partitions import create_partitions
+from headwater_broker.api.k43_elect_leaders import elect_leaders
+from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
+from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
 from headwater_broker.api.services import RequestContext, Services
 from unit.api.test_moving import context, play
 from unit.cluster.brokers_in_memory import Cluster, FakeBroker
@@ -103,6 +117,50 @@ def test_a_deletion_is_answered_when_this_broker_has_forgotten_the_topic(version
         await delete_topics(ctx, asked)
         assert "t" not in one.view.topics
         await asyncio.gather(*later)
+
+    play(story)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_without_any_time_nothing_is_done(timeout_ms: int) -> None:
+    """As in KRaft, whose controller drops what is late before it begins."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        late = ErrorCode.REQUEST_TIMED_OUT
+        topic = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+        new = CreateTopicsRequest(topics=(topic,), timeout_ms=timeout_ms)
+        [made] = (await create_topics(context(one, 7), new)).topics
+        assert (made.name, made.error_code) == ("new", late)
+        [grown] = (
+            await create_partitions(context(one, 3), grow(("t", 3), timeout_ms=timeout_ms))
+        ).results
+        assert (grown.name, grown.error_code) == ("t", late)
+        old = DeleteTopicsRequest(topic_names=("t",), timeout_ms=timeout_ms)
+        [gone] = (await delete_topics(context(one, 5), old)).responses
+        assert (gone.name, gone.error_code) == ("t", late)
+        assert {n: len(v.partitions) for n, v in one.view.topics.items()} == {"t": 1}
+        row = ReassignablePartition(partition_index=0, replicas=(3,))
+        move = AlterPartitionReassignmentsRequest(
+            timeout_ms=timeout_ms, topics=(ReassignableTopic(name="t", partitions=(row,)),)
+        )
+        moved = await alter_partition_reassignments(context(one, 1), move)
+        [of_topic] = moved.responses
+        assert moved.error_code == late
+        assert [(p.partition_index, p.error_code) for p in of_topic.partitions] == [(0, late)]
+        state = one.view.partition("t", 0)
+        assert state is not None and state.replicas == (1, 2)
+        election = ElectLeadersRequest(
+            topic_partitions=(TopicPartitions(topic="t", partitions=(0,)),), timeout_ms=timeout_ms
+        )
+        elected = await elect_leaders(context(one, 2), election)
+        [of_topic] = elected.replica_election_results
+        assert elected.error_code == late
+        assert [(p.partition_id, p.error_code) for p in of_topic.partition_result] == [(0, late)]
+        listing = ListPartitionReassignmentsRequest(timeout_ms=timeout_ms)
+        listed = await list_partition_reassignments(context(one, 0), listing)
+        assert listed.error_code == ErrorCode.NONE, "reading takes no time of the controller's"
 
     play(story)
 

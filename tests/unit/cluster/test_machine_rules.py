@@ -277,6 +277,16 @@ def test_manual_assignments_that_are_refused(
     assert "t" not in world.machine.state.topics
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_nobody_makes_a_topic_that_tools_take_for_kraft_s(
+    world: World, validate_only: bool
+) -> None:
+    topic = NewTopic(name="__cluster_metadata", num_partitions=1, replication_factor=1)
+    [result] = world.ask(lambda token: CreateTopics(token, (topic,), validate_only))
+    assert result.error is ErrorCode.INVALID_REQUEST and "prohibited" in result.message
+    assert not world.machine.state.topics
+
+
 @pytest.mark.parametrize(
     ("name", "code"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,8 +18,14 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater.wire.apis.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.wire.apis.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from headwater.wire.schema import decode, encode
+from headwater_broker.api.k19_create_topics import create_topics
 from headwater_broker.api.k20_delete_topics import delete_topics
+from headwater_broker.api.k37_create_partitions import create_partitions
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller.events import (
     BalanceTick,
@@ -187,11 +194,60 @@ def test_a_topic_named_twice_is_told_so_and_stays() -> None:
         twice = (DeleteTopicState(name="t"),) * 2
         request = DeleteTopicsRequest(topics=twice, timeout_ms=1000)
         rows = (await delete_topics(context(one, 6), request)).responses
-        assert [(r.name, r.error_code) for r in rows] == [("t", ErrorCode.INVALID_REQUEST)] * 2
+        assert [(r.name, r.error_code) for r in rows] == [("t", ErrorCode.INVALID_REQUEST)]
         old = DeleteTopicsRequest(topic_names=("t", "t"), timeout_ms=1000)
         rows = (await delete_topics(context(one, 5), old)).responses
-        assert [(r.name, r.error_code) for r in rows] == [("t", ErrorCode.INVALID_REQUEST)] * 2
+        assert [(r.name, r.error_code) for r in rows] == [("t", ErrorCode.INVALID_REQUEST)]
+        topic_id = one.view.topics["t"].topic_id
+        named = (twice[0], DeleteTopicState(name=None, topic_id=topic_id))
+        request = DeleteTopicsRequest(topics=named, timeout_ms=1000)
+        [row] = (await delete_topics(context(one, 6), request)).responses
+        told = (row.name, row.topic_id, row.error_code)
+        assert told == ("t", topic_id, ErrorCode.INVALID_REQUEST)
         assert leader(one, "t") == 1
+
+    play(story)
+
+
+def test_a_name_that_stands_twice_in_a_request_is_refused_in_one_row() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1, 2))
+        refused, done = ErrorCode.INVALID_REQUEST, ErrorCode.NONE
+        new = [CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in "abba"]
+        new.insert(2, replace(new[0], name="c"))
+        made = await create_topics(
+            context(one, 7), CreateTopicsRequest(topics=tuple(new), timeout_ms=9000)
+        )
+        told = [(r.name, r.error_code) for r in made.topics]
+        assert told == [("a", refused), ("b", refused), ("c", done)]
+        rows = [CreatePartitionsTopic(name=n, count=2, assignments=None) for n in ("t", "c", "t")]
+        grown = await create_partitions(
+            context(one, 3), CreatePartitionsRequest(topics=tuple(rows), timeout_ms=9000)
+        )
+        assert [(r.name, r.error_code) for r in grown.results] == [("t", refused), ("c", done)]
+        assert {n: len(v.partitions) for n, v in one.view.topics.items()} == {"t": 1, "c": 2}
+
+    play(story)
+
+
+def test_a_topic_that_is_refused_has_no_configs_rather_than_null() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        topics = tuple(
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            for name in ("a/b", "refused by the broker asked")
+        )
+        request = CreateTopicsRequest(topics=topics[:1], timeout_ms=9000)
+        for version in (5, 6, 7):
+            [by_controller] = (await create_topics(context(one, version), request)).topics
+            assert (by_controller.error_code, by_controller.configs) == (
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                (),
+            )
+        late = CreateTopicsRequest(topics=topics[1:], timeout_ms=0)
+        [by_broker] = (await create_topics(context(one, 7), late)).topics
+        assert (by_broker.error_code, by_broker.configs) == (ErrorCode.REQUEST_TIMED_OUT, ())
 
     play(story)
 

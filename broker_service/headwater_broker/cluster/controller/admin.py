@@ -107,7 +107,6 @@ class AdminExecutor:
                 name=result.name or "",
                 error_code=result.error,
                 error_message=result.message,
-                configs=None,
             )
         return CreatableTopicResult(
             name=result.name or "",
@@ -215,7 +214,9 @@ class AdminExecutor:
         rows = None if named is None else tuple((t.topic, p) for t in named for p in t.partitions)
         unclean = request.election_type == UNCLEAN_ELECTION
         results = await term.ask(lambda token: ElectLeaders(token, unclean, rows))
-        by_topic: dict[str, list[PartitionResult]] = {}
+        # As in Kafka who asks for all is told of every topic, also where there was nothing to do.
+        asked_all = term.machine.state.topics if named is None and term.machine else ()
+        by_topic: dict[str, list[PartitionResult]] = {topic: [] for topic in asked_all}
         for (topic, index), (code, text) in results.items():
             row = PartitionResult(partition_id=index, error_code=code, error_message=text)
             by_topic.setdefault(topic, []).append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from headwater.config.keys import Kind, broker_key, check_topic_together, topic_key
-from headwater.config.layers import StaticKeyError, check_dynamic
+from headwater.config.layers import check_dynamic
 from headwater.config.row import ConfigKey
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Set
@@ -116,10 +116,8 @@ def _broker_of(state: ControllerState, name: str) -> str:
 def _check_broker_config(name: str, text: str) -> None:
     try:
         check_dynamic(name, text)
-    except StaticKeyError as e:
+    except UsageError as e:  # not INVALID_CONFIG, which Kafka has for topics alone
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(e)) from e
-    except UsageError as e:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
 
 
 def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:

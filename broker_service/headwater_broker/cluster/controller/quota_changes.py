@@ -56,6 +56,8 @@ def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str
     try:
         if len(entity) != len(edit.entity):
             raise UsageError("quota entity: a type stands more than once")
+        if len({key for key, _ in edit.operations}) != len(edit.operations):
+            raise UsageError("quotas of one entity: a key stands more than once")
         path = entity_path(entity)
         quotas = dict(state.client_quotas.get(path, {}))
         for key, value in edit.operations:

@@ -49,6 +49,8 @@ def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopi
         fault = _contradiction(name, topic_id, is_repeated, is_meant_again)
         if fault:
             bad = ErrorCode.INVALID_REQUEST
+            if topic is not None and not is_repeated:  # meant by its name and by its id
+                name, topic_id = topic.name, topic.topic_id
             results.append(TopicResult(name=name, topic_id=topic_id, error=bad, message=fault))
         elif topic is None:
             by_name = name is not None

@@ -37,6 +37,8 @@ PARTITIONS_PER_TOPIC_MAX = 20_000
 """All of a topic's replica lists are one node, of less than a MiB."""
 FIXED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Which partition a group or transaction belongs to follows from how many there are."""
+KRAFT_TOPIC = "__cluster_metadata"
+"""Kafka's own log of its metadata: clients and tools take a topic of this name for that."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
@@ -93,6 +95,9 @@ def _result_of(topic: Topic, *, is_real: bool) -> TopicResult:
 
 def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Topic:
     check_name(spec.name)
+    if spec.name == KRAFT_TOPIC:
+        text = f"Creation of internal topic {spec.name} is prohibited."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if spec.name in state.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{spec.name}' already exists.")
     if spec.name in state.unusable:

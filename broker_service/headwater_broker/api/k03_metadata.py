@@ -24,7 +24,7 @@ from headwater.wire.apis.k19_create_topics import (
 from headwater.wire.control import PartitionState
 from headwater.wire.schema import decode, encode
 from headwater_broker.api.endpoints import endpoints
-from headwater_broker.api.limits import INTERNAL_TOPICS
+from headwater_broker.api.limits import INTERNAL_TOPICS, KRAFT_TOPIC
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext, Services
 from headwater_broker.cluster.view import TopicView
@@ -89,11 +89,12 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
             for asked in request.topics or ()
         ]
     else:
+        # One row each, however often it is named: replies would grow out of all proportion.
         topics = [
             _by_id(ctx, request, asked.topic_id)
-            if asked.name is None
+            if asked.name is None or asked.topic_id != ZERO
             else _by_name(ctx, request, asked.name, to_create)
-            for asked in request.topics or ()
+            for asked in dict.fromkeys(request.topics or ())
         ]
     if to_create:
         create_on_demand(services, list(to_create)[:CREATED_AT_ONCE], str(ctx.principal.name))
@@ -158,7 +159,9 @@ def _missing(
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     config = ctx.broker.config
     wanted = request.allow_auto_topic_creation or ctx.api_version < 4
-    if not wanted or not (config.auto_create_topics or name in INTERNAL_TOPICS):
+    if name == KRAFT_TOPIC or not (config.auto_create_topics or name in INTERNAL_TOPICS):
+        wanted = False
+    if not wanted:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not ctx.broker.view.is_complete:
         return ErrorCode.LEADER_NOT_AVAILABLE  # it may well exist: we have not been told yet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -134,7 +135,17 @@ def test_topics_of_one_request_are_created_together_and_not_without_bound(
             reply = await c.call(MetadataRequest(topics=topics), MetadataResponse, version=12)
             told.append([t.name for t in reply.topics if t.error_code == 0])
         assert asked == [("a", "b", "c"), ("d", "e")], "the second look asks for the rest"
-        assert told == [[], ["a", "b", "a", "c"], ["a", "b", "a", "c", "d", "e"]]
+        assert told == [[], ["a", "b", "c"], ["a", "b", "c", "d", "e"]], "a has one row"
+
+    serve(tmp_path, scenario)
+
+
+def test_asking_for_kafkas_own_metadata_log_makes_no_topic(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        for _ in range(3):
+            code = await look(c, "__cluster_metadata")
+            assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert broker.forwarded == []
 
     serve(tmp_path, scenario)
 
@@ -208,11 +219,20 @@ def test_groups_wait_until_their_topic_can_have_all_its_replicas(
 def test_topics_are_asked_for_by_id_since_version_12(tmp_path: Path, version: int) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         topic_id = broker.create_topic("t")
-        asked = (MetadataRequestTopic(name="t"), MetadataRequestTopic(name="t", topic_id=topic_id))
+        gone = UUID(int=77)
+        asked = (
+            MetadataRequestTopic(name="t"),
+            MetadataRequestTopic(name="t", topic_id=topic_id),
+            MetadataRequestTopic(name="t", topic_id=gone),
+        )
         request = MetadataRequest(topics=asked)
         reply = await c.call(request, MetadataResponse, version=version)
-        code = ErrorCode.INVALID_REQUEST if version < 12 else ErrorCode.NONE
-        assert [topic.error_code for topic in reply.topics] == [code, code]
-        assert [topic.name for topic in reply.topics] == ["t", "t"]
+        told = [(t.name, t.error_code) for t in reply.topics]
+        if version < 12:
+            assert told == [("t", ErrorCode.INVALID_REQUEST)] * 3
+        else:
+            # What has its name now is another topic than the one that was asked for.
+            lost = (None, ErrorCode.UNKNOWN_TOPIC_ID)
+            assert told == [("t", ErrorCode.NONE), ("t", ErrorCode.NONE), lost]
 
     serve(tmp_path, scenario)

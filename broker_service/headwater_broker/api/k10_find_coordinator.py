@@ -53,12 +53,22 @@ def _may_describe(ctx: RequestContext, key: str) -> bool:
 
 
 async def _make_topic(ctx: RequestContext) -> None:
-    """Once for all keys of a request: while nobody can make it, each would wait in its turn."""
+    """Once for all keys of a request: while nobody can make it, each would wait in its turn. Tried
+    again when more brokers live: there may have been too few for its replicas."""
     services = ctx.broker
-    if OFFSETS_TOPIC not in services.view.topics and services.view.is_complete:
-        create_on_demand(services, (OFFSETS_TOPIC,), str(ctx.principal.name))
-        wanted = [(OFFSETS_TOPIC, services.config.offsets_partitions)]
-        await await_view(services, lambda: have_leaders(services, wanted), CREATE_WAIT_MS)
+    if OFFSETS_TOPIC in services.view.topics or not services.view.is_complete:
+        return
+    wanted = [(OFFSETS_TOPIC, services.config.offsets_partitions)]
+    tried_with = 0
+
+    def is_made() -> bool:
+        nonlocal tried_with
+        if (live := len(services.view.brokers)) > tried_with:
+            tried_with = live
+            create_on_demand(services, (OFFSETS_TOPIC,), str(ctx.principal.name))
+        return have_leaders(services, wanted)
+
+    await await_view(services, is_made, CREATE_WAIT_MS)
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:

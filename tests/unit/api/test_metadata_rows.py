@@ -30,7 +30,7 @@ from headwater_broker.api import k03_metadata, k10_find_coordinator, refused_top
 from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, creatable
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import Scenario
-from whole_cluster import WholeCluster, until
+from whole_cluster import WholeCluster
 
 
 def serve(folder: Path, scenario: Scenario) -> None:
@@ -203,10 +203,14 @@ def test_groups_wait_until_their_topic_can_have_all_its_replicas(
                 await asyncio.sleep(0.01)  # it is being tried
             assert code is ErrorCode.INVALID_REPLICATION_FACTOR
             assert OFFSETS_TOPIC not in first.view.topics
+            monkeypatch.setattr(k10_find_coordinator, "CREATE_WAIT_MS", 50_000)
+            waiting = asyncio.create_task(coordinator(connection))
+            key, at_work = ("create", OFFSETS_TOPIC), first.services.background._tasks
+            for is_tried in (True, False):  # and then refused
+                while (key in at_work) is not is_tried:
+                    await asyncio.sleep(0)
             await cluster.start(1)
-            await until(lambda: len(first.view.brokers) == 2, "the second broker")
-            while (found := await coordinator(connection)).error_code:
-                assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (await waiting).error_code == 0, "it has heard of the second broker"
             made = first.view.topics[OFFSETS_TOPIC].partitions.values()
             assert [sorted(partition.replicas) for partition in made] == [[0, 1], [0, 1]]
             connection.close()

@@ -76,6 +76,8 @@ class LoadedLog:
     """No offset between start and end is missing, by what was written, not by what is there."""
     is_cut: bool
     """Batches that were written are not there any more: what a clean stop said does not hold."""
+    set_aside: list[str]
+    """Paths of files that are no part of the log any more, renamed: to be removed later."""
     recovered: list[str] = field(default_factory=list)
     """What was not as a clean stop leaves it, in words."""
 
@@ -106,6 +108,7 @@ class Loader:
         self._epochs = self._load_epochs()
         self._is_gapless = self._load_gapless()
         self._is_cut = False
+        self._put_aside: list[str] = []
         self._segments: list[Segment] = []
         self._end = 0
 
@@ -144,6 +147,7 @@ class Loader:
             max(point, 0),
             self._is_gapless,
             self._is_cut,
+            self._put_aside,
             self._notes,
         )
 
@@ -279,6 +283,7 @@ class Loader:
                 self._files.rename(path, path + DELETED_SUFFIX)
             except FileNotFoundError:
                 continue
+            self._put_aside.append(path + DELETED_SUFFIX)
 
     def _trust(self, segment: Segment, following: int | None) -> bool:
         """Use it as it is. Damage met on the way is a matter of who reads there, unless it hides

@@ -52,6 +52,7 @@ from headwater_broker.log.futures import (
 )
 from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.strays import Strays
 from headwater_broker.log.twins import Twins
 from headwater_broker.log.upkeep import forget_untiered
 
@@ -92,6 +93,7 @@ class LogManager:
         """Appended to by jobs off the loop, drained on it."""
         self._is_truncated = False
         self._entropy = entropy
+        self._strays = Strays(files, entropy, self._disposals.add)
         self._context = LogContext(
             files, clock, entropy, offload, self._disposals.add, self._failed,
             self._failures.append,
@@ -171,7 +173,7 @@ class LogManager:
                 names[directory.path] = directory.folder_names()
         return settle_futures(
             self._files, names, all_online=not self.offline_directories,
-            set_aside=self._set_aside, failed=self._failed,
+            set_aside=self._strays.set_aside, failed=self._failed,
         )  # fmt: skip
 
     def _load_futures(self, directory: DataDirectory, names: list[str]) -> None:
@@ -187,7 +189,7 @@ class LogManager:
                     future.truncate_to(request.recovery_point)
                 except KafkaError as e:
                     future.delete()
-                    self._set_aside(directory.path, name, str(e))
+                    self._strays.set_aside(directory.path, name, str(e))
                     continue
             self.futures.take_up(parsed[0], future)
 
@@ -196,7 +198,7 @@ class LogManager:
         try:
             return directory.topic_id(name)
         except CheckpointError as e:
-            self._set_aside(directory.path, name, str(e))
+            self._strays.set_aside(directory.path, name, str(e))
             return None
 
     def _load_directory(
@@ -204,6 +206,7 @@ class LogManager:
     ) -> None:
         for name in directory.folder_names():
             key = parse_folder_name(name)
+            self._strays.found(directory.path, name)
             if name.endswith(DELETE_SUFFIX):
                 self._files.remove(f"{directory.path}/{name}")
             if key is None:
@@ -258,18 +261,12 @@ class LogManager:
         log.first_dirty_offset = min(directory.first_dirty.get(key, 0), log.log_end_offset)
         return log
 
-    def _set_aside(self, folder: str, name: str, reason: str) -> None:
-        """Rename a folder that must not be used, so that nothing is lost (`-stray`)."""
-        target = f"{name}.{self._entropy.uuid().hex}-stray"
-        logger.warning("%s/%s set aside as %s: %s", folder, name, target, reason)
-        self._files.rename(f"{folder}/{name}", f"{folder}/{target}")
-
     def _set_log_aside(self, log: PartitionLog, reason: str) -> None:
         log.delete()
         directory = self._directory_of(log)
         directory.forget((log.topic, log.partition))
         try:
-            self._set_aside(directory.path, f"{log.topic}-{log.partition}", reason)
+            self._strays.set_aside(directory.path, f"{log.topic}-{log.partition}", reason)
         except OSError as e:  # a new log of that name in this folder would take over its files
             self._failed(log.path, e)
 
@@ -346,7 +343,10 @@ class LogManager:
 
     def delete(self, log: PartitionLog) -> None:
         """Rename the folder to `-delete` at once, or raise OSError; the files go off the loop."""
-        self._drop(log)
+        self.futures.drop_of(log)
+        self._twins.remove(log)
+        log.delete()
+        self._directory_of(log).forget((log.topic, log.partition))
         target = f"{log.path}.{self._entropy.uuid().hex}{DELETE_SUFFIX}"
         try:
             self._files.rename(log.path, target)
@@ -356,11 +356,16 @@ class LogManager:
         files = tuple(segment.file for segment in log.segments)
         self._disposals.add(Disposal((target,), files, log.config.file_delete_delay_ms))
 
-    def _drop(self, log: PartitionLog) -> None:
-        self.futures.drop_of(log)
-        self._twins.remove(log)
-        log.delete()
-        self._directory_of(log).forget((log.topic, log.partition))
+    def delete_replica(self, topic: str, topic_id: UUID, partition: int) -> None:
+        """`delete` of the log, if it is here, and of what was set aside of that topic.
+
+        Raises OSError as long as data may be on a disk that is away, be it an older copy of what
+        was found: it would be back with the disk, and nobody would ask again."""
+        if (log := self.find(topic, topic_id, partition)) is not None:
+            self.delete(log)
+        self._strays.delete((topic, partition), topic_id, self.log_config({}).file_delete_delay_ms)
+        if offline := self.offline_directories:
+            raise OSError(f"there may be more of it: {offline} are offline")
 
     def high_watermark_checkpoint(self, log: PartitionLog) -> int:
         """The high watermark as last written in the log's folder; 0 when unknown."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.checkpoints import HAS_GAPS, LEADER_EPOCHS, encode_epochs
 from headwater_broker.log.config import LogConfig
-from headwater_broker.log.context import LogContext
+from headwater_broker.log.context import Disposal, LogContext
 from headwater_broker.log.index import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
 from headwater_broker.log.loader import LoadedLog
 from headwater_broker.log.segment import Segment
@@ -65,6 +65,9 @@ class LogState:
         self.uncleanable_reason = ""
         """Why this log is not compacted any more; empty: it is."""
         self.is_closed = False
+        if loaded.set_aside:
+            delay_ms = config.file_delete_delay_ms
+            context.dispose(Disposal(tuple(loaded.set_aside), (), delay_ms))
         self.on_start: Callable[[], None] | None = None
         """Called when the log start has moved: its replica, while that is hosted."""
         self.update_config(config)

@@ -428,7 +428,7 @@ class ReplicaManager:
                     self._stop_hosted(partition, delete=row.delete)
                     changed.append(partition)
                 if row.delete:
-                    self._delete_log(row)
+                    self._logs.delete_replica(row.topic, row.topic_id, row.partition)
         except OSError as failed:
             _log.error("StopReplica: %s-%d: %s", row.topic, row.partition, failed)
             error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -445,15 +445,6 @@ class ReplicaManager:
         else:
             self._fetchers.unfollow(partition)
             partition.stop(STOPPED)
-
-    def _delete_log(self, row: StopReplicaPartition) -> None:
-        """Raises OSError as long as data may be on a disk that is away, be it an older copy of what
-        was found: it would be back with the disk, and nobody would ask again."""
-        log = self._logs.find(row.topic, row.topic_id, row.partition)
-        if log is not None:
-            self._logs.delete(log)
-        if offline := self._logs.offline_directories:
-            raise OSError(f"there may be more of it: {offline} are offline")
 
     def _stop_unnamed(self, request: LeaderAndIsrRequest, changed: list[Partition]) -> None:
         """A full request names all that this broker hosts. What it does not name is stopped, but

@@ -97,6 +97,26 @@ def test_a_crash_while_the_rest_is_set_aside_changes_nothing(
     assert (log.log_end_offset, offsets(log)) == (end, list(range(end)))
 
 
+def test_what_a_start_cut_off_goes_after_its_delay() -> None:
+    """It stayed until the next start, which may be months away: space lost."""
+    box = Box()
+    log = filled(box)
+    lose_the_last_batch_of(box, log.bases[1])
+    box.files.crash(tear=ALL_THAT_IS_LOOSE)
+    box.open_manager({"file.delete.delay.ms": "5000"})
+
+    def left() -> int:
+        box.manager.look_after_files()
+        return len([name for name in box.files.names("/d/t-0") if name.endswith(".deleted")])
+
+    assert left() > 3
+    box.clock.advance(4999)
+    assert left() > 3
+    box.clock.advance(2)
+    assert left() == 0
+    assert offsets(box.manager.logs["t", 0])
+
+
 def test_a_log_that_does_not_tell_may_have_gaps() -> None:
     box = Box()
     log = filled(box)

@@ -9,6 +9,7 @@ import pytest
 
 from headwater.errors import KafkaError
 from headwater_broker.log.config import LogConfig
+from headwater_broker.log.directory import topic_id_in
 from unit.log.harness import TOPIC_ID, Box, batch
 
 CONFIG = LogConfig.from_overrides({})
@@ -94,7 +95,7 @@ def test_a_copy_whose_records_were_all_deleted_is_kept_for_its_end(
     assert (found.path, found.log_end_offset) == (path, 9)
 
 
-OLD_ID, NEW_ID = TOPIC_ID, UUID(int=8)
+OLD_ID, NEW_ID, THIRD_ID = TOPIC_ID, UUID(int=8), UUID(int=9)
 
 
 def deleted_and_made_anew(box: Box, old_records: int = 9) -> dict[str, str]:
@@ -167,6 +168,61 @@ def test_a_copy_of_the_deleted_topic_is_deleted_where_it_is() -> None:
     assert box.manager.find("t", OLD_ID, 0) is None
     log = box.manager.get_or_create("t", NEW_ID, 0, CONFIG, is_new=False)
     assert (log.path, log.log_end_offset) == (paths["new"], 5)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_set_aside_goes_with_its_topic_and_with_no_other(restarts: bool) -> None:
+    """It was space lost for ever: the deletion of its topic came when it was set aside already."""
+    box = Box()
+    for topic_id in (OLD_ID, NEW_ID, THIRD_ID):  # each is set aside when the next one comes
+        box.log(topic_id=topic_id).append_as_leader(batch(9), 0, 2000)
+    if restarts:
+        box.files.crash(tear=1 << 30)
+        box.open_manager()
+    box.manager.delete_replica("t", UUID(int=99), 0)
+    box.manager.delete_replica("t", OLD_ID, 1)
+    box.manager.delete_replica("u", OLD_ID, 0)
+    assert [name[-6:] for name in names(box, "/d/t-0")[1:]] == ["-stray", "-stray"]
+    box.manager.delete_replica("t", OLD_ID, 0)
+    left = sorted(name.rpartition("-")[2] for name in names(box, "/d/t-0"))
+    assert left == ["0", "delete", "stray"]
+    box.manager.look_after_files()
+    box.clock.advance(59_999)
+    box.manager.look_after_files()
+    assert len(names(box, "/d/t-0")) == 3, "file.delete.delay.ms"
+    box.clock.advance(2)
+    box.manager.look_after_files()
+    log = box.manager.get("t", 0)
+    assert log is not None and (log.topic_id, log.log_end_offset) == (THIRD_ID, 9)
+    (stray,) = names(box, "/d/t-0")[1:]
+    assert topic_id_in(box.files, f"/d/{stray}") == NEW_ID
+    box.files.remove(f"/d/{stray}/partition.metadata")
+    box.manager.delete_replica("t", NEW_ID, 0)
+    assert names(box, "/d/t-0")[1:] == [stray], "it does not tell whose it is"
+
+
+def test_a_deletion_of_what_was_set_aside_is_asked_for_until_it_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box()
+    for topic_id in (OLD_ID, NEW_ID):
+        box.log(topic_id=topic_id)
+    rename = box.files.rename
+
+    def out_of_descriptors(source: str, target: str) -> None:
+        rename(source, target)
+        raise OSError(errno.EMFILE, "too many open files")  # for the fsync of the folder
+
+    for refusal in (_fails, out_of_descriptors):
+        with monkeypatch.context() as patch:
+            patch.setattr(box.files, "rename", refusal)
+            with pytest.raises(OSError):
+                box.manager.delete_replica("t", OLD_ID, 0)
+    box.manager.delete_replica("t", OLD_ID, 0)
+    box.manager.look_after_files()
+    box.clock.advance(60_001)
+    box.manager.look_after_files()
+    assert names(box, "/d/t-0") == ["t-0"]
 
 
 @pytest.mark.parametrize("failing", ["old", "new"])

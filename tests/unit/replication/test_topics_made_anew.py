@@ -55,6 +55,28 @@ def test_a_topic_made_again_keeps_its_own_overrides(tmp_path: Path, partitions: 
     play(tmp_path, story)
 
 
+def test_the_log_that_gave_way_goes_when_its_topics_deletion_comes(tmp_path: Path) -> None:
+    """It was set aside, and stayed for ever: the deletion found no log of that topic any more."""
+
+    def endings(broker: SoloBroker, partition: int) -> list[str]:
+        (folder, _, _) = broker.logs.by_folder()[0]
+        found = broker.files.names(folder)
+        return [name.rpartition("-")[2] for name in found if name.startswith(f"a-{partition}")]
+
+    async def story(broker: SoloBroker) -> None:
+        make(broker, A, state(), state(partition=1))
+        make(broker, B, state(), state(partition=1))
+        assert [endings(broker, index) for index in (0, 1)] == [["0", "stray"], ["1", "stray"]]
+        assert codes(stop(broker, A, delete=False)) == [ErrorCode.NONE]
+        assert endings(broker, 0) == ["0", "stray"]
+        assert codes(stop(broker, A, delete=True)) == [ErrorCode.NONE]
+        assert endings(broker, 0) == ["0", "delete"]
+        assert endings(broker, 1) == ["1", "stray"], "nobody said that it may go"
+        assert broker.replicas.lookup("a", 0).topic_id == B
+
+    play(tmp_path, story)
+
+
 def test_a_topic_made_anew_does_not_begin_where_the_table_of_the_older_one_ends(
     tmp_path: Path,
 ) -> None:

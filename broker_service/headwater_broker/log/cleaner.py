@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet
+from headwater.ports.files import Files
 from headwater_broker.log.cleanable import Cleanable, SegmentSpan, cleanable
 from headwater_broker.log.cleaning import (
     CleanedSegment,
@@ -29,7 +30,7 @@ from headwater_broker.log.cleaning import (
 from headwater_broker.log.context import Disposal
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.log.segment import Segment
+from headwater_broker.log.segment import CLEANED_SUFFIX, Segment
 from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.swap import put_in_place, swapped_in
 
@@ -114,7 +115,9 @@ class LogCleaner:
         self._clock = clock
         self._settings = settings
         self._tasks = OrderedSet[asyncio.Task[None]]()
-        self._busy: set[PartitionLog] = set()
+        self._busy: dict[PartitionLog, str] = {}
+        """With the folder of each. Work goes on in it when the log is deleted: another log that is
+        made there meanwhile has the same names, and waits."""
         self._failures: dict[PartitionLog, int] = {}
         self._put_off: dict[PartitionLog, _PutOff] = {}
 
@@ -136,11 +139,13 @@ class LogCleaner:
         while (chosen := self._choose(tried)) is not None:
             log, part = chosen
             tried.add(log)
-            self._busy.add(log)
+            folder = self._busy[log] = log.path
             try:
                 await self._clean(log, part)
             finally:
-                self._busy.discard(log)
+                if log.is_closed:
+                    _clear(log.context.files, folder)
+                del self._busy[log]
 
     async def close(self) -> None:
         """Stop what is under way; nothing it did counts."""
@@ -162,8 +167,9 @@ class LogCleaner:
         now_ms, now = self._clock.now_ms(), self._clock.monotonic()
         for log in [log for log in self._put_off if log.is_closed]:
             del self._put_off[log]
+        folders = set(self._busy.values())
         for log in self._logs.logs.values():
-            if not _is_compactable(log) or log in self._busy or self._is_moving(log):
+            if not _is_compactable(log) or self._is_moving(log) or log.path in folders:
                 continue
             if log in self._put_off and now < self._put_off[log].until:
                 continue
@@ -327,6 +333,16 @@ def _is_as_it_was(under: _Under, new: CleanedSegment) -> bool:
     return [s.base_offset for s in now] == new.replaces and all(
         s is under.segments.get(s.base_offset) for s in now
     )
+
+
+def _clear(files: Files, folder: str) -> None:
+    """What was written for a log that is gone may lie beside a new one's files."""
+    try:
+        for name in files.names(folder):
+            if name.endswith(CLEANED_SUFFIX):
+                files.remove(f"{folder}/{name}")
+    except OSError as e:  # the log may have gone with its disk
+        logger.warning("%s: leftovers of a compaction stay: %s", folder, e)
 
 
 def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:

@@ -187,11 +187,13 @@ class _Work:
         job = self._job
         for name in cleaned_names(group[0]):
             self._files.remove(f"{job.folder}/{name}")
+        self._open(group[0]).close()  # a log deleted meanwhile would get its folder anew
         new = Segment(
             self._files, job.folder, group[0],
             has_txn_index=False, now_ms=job.now_ms, mark=CLEANED_SUFFIX,
         )  # fmt: skip
         new.create_indexes()
+        new.hold_indexes()
         changed, tombstones = len(group) > 1, work.tombstones_dropped
         for header, batch, is_last in self._with_last(group):
             outcome = work.take(header, batch, is_last=is_last)

@@ -13,6 +13,10 @@ class LazyFile:
         self._file: File | None = None
         self.path = path
 
+    def hold(self) -> None:
+        """Open it now: later nothing is looked for by its path."""
+        self._open()
+
     def fsync(self) -> None:
         """Make the file durable, if it was opened."""
         if self._file is not None:

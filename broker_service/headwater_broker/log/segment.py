@@ -142,6 +142,14 @@ class Segment:
         self.offset_index.create()
         self.time_index.create()
 
+    def hold_indexes(self) -> None:
+        """Load and open them now: until they are released no call needs another descriptor for
+        them, or finds other files by their names."""
+        self.offset_index.load()
+        self.time_index.load()
+        self.offset_index.hold()
+        self.time_index.hold()
+
     def headers(self, at: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of every batch from byte `at` on. Raises DamagedLogError."""
         end = self.file.size_bytes

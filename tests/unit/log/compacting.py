@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
 from headwater.ports.files import Files
 from headwater.records.batch import BatchHeader, iter_headers
@@ -14,7 +15,7 @@ from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
-from unit.log.harness import Box
+from unit.log.harness import TOPIC_ID, Box
 
 HUGE = 1 << 30
 MAP_BYTES = 1 << 20
@@ -112,9 +113,12 @@ def compact(box: Box, **options: int) -> LogCleaner:
     return cleaner
 
 
-def compacted_log(box: Box, overrides: Mapping[str, str] = SETTINGS) -> PartitionLog:
+def compacted_log(
+    box: Box, overrides: Mapping[str, str] = SETTINGS, topic_id: UUID = TOPIC_ID
+) -> PartitionLog:
     """The log `t-0` with these settings."""
-    return box.log(**{name.replace(".", "_"): value for name, value in overrides.items()})
+    named = {name.replace(".", "_"): value for name, value in overrides.items()}
+    return box.log(topic_id=topic_id, **named)
 
 
 def fill(log: PartitionLog, count: int, keys: int, now_ms: int = 2000) -> None:

@@ -208,6 +208,26 @@ def test_a_log_deleted_meanwhile_is_left_alone() -> None:
     assert not box.files.names("/d/t-0")
 
 
+def test_a_log_deleted_while_a_segment_is_written_leaves_no_folder() -> None:
+    """The next segment's files made it anew, without an identity: a start set that aside."""
+    box = Box()
+    log = compacted_log(box)
+    fill(log, 40, 12)
+    told: list[int] = []
+
+    def delete_late(size: int) -> None:
+        told.append(size)
+        if any(name.endswith(".cleaned") for name in box.files.names(log.path)):
+            box.manager.delete(log)
+
+    async def work(job: CleanJob) -> CleanResult:
+        return clean(box.files, job, lambda size: None if log.is_closed else delete_late(size))
+
+    asyncio.run(LogCleaner(box.manager, work, box.clock).run())
+    assert told and log.is_closed
+    assert not box.files.names("/d/t-0")
+
+
 def test_what_cannot_be_compacted_is_marked_once_and_told() -> None:
     box = Box()
     log = compacted_log(box)

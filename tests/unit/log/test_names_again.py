@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
@@ -11,7 +13,10 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.memory_files import MemoryFile, MemoryFiles
+from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
+from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
 from headwater_broker.log.partition_log import PartitionLog
+from unit.log.compacting import compacted_log, latest, records_batch, visible
 from unit.log.harness import Box, batch
 
 Job = Callable[[], None]
@@ -125,3 +130,70 @@ def test_a_segment_that_cannot_be_made_leaves_nothing(
     assert (log.log_end_offset, log.recovered) == (5, [])
     for offset in range(5):
         assert log.read(offset, 1, ALL).first_offset == offset
+
+
+class Overtaken:
+    """Two hands: the first stops when it has read the keys, the second when its files are there."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.jobs: list[CleanJob] = []
+        self.has_read, self.may_write = threading.Event(), threading.Event()
+        self.first_ended, self.may_swap = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, job: CleanJob) -> CleanResult:
+        self.jobs.append(job)
+        if len(self.jobs) == 1:
+            try:
+                return await asyncio.to_thread(clean, self.box.files, job, self._stop)
+            finally:
+                self.first_ended.set()
+        result = clean(self.box.files, job, lambda size: None)
+        await self.may_swap.wait()
+        return result
+
+    def _stop(self, size: int) -> None:
+        self.has_read.set()
+        assert self.may_write.wait(60)
+
+
+def test_the_compaction_of_a_deleted_log_does_not_touch_the_one_that_has_its_name() -> None:
+    """With two threads both wrote the same `.cleaned` files: what the old topic's keys hid was gone
+    from the new topic."""
+    box = Box()
+    old = compacted_log(box)
+    keyed(old, [b"k", b"k", b"last", b"k"])
+
+    async def story() -> None:
+        hands = Overtaken(box)
+        cleaner = LogCleaner(box.manager, hands, box.clock, lambda: CleanerSettings(threads=2))
+        cleaner.tick()
+        await asyncio.to_thread(hands.has_read.wait)
+        box.manager.delete(old)
+        new = compacted_log(box, topic_id=NEXT_ID)
+        keyed(new, [b"k", b"other", b"other", b"last"])
+        wanted = latest(visible(new))
+        cleaner.tick()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        hands.may_write.set()
+        await hands.first_ended.wait()
+        hands.may_swap.set()
+        await asyncio.gather(*cleaner._tasks)
+        assert [job.folder for job in hands.jobs] == ["/d/t-0", "/d/t-0"]
+        assert latest(visible(new)) == wanted
+        assert new.first_dirty_offset == new.bases[-1]
+        assert not [name for name in box.files.names(new.path) if name.endswith(".cleaned")]
+
+    asyncio.run(story())
+    log = box.restart()
+    assert (log.topic_id, log.recovered) == (NEXT_ID, [])
+
+
+def keyed(log: PartitionLog, keys: list[bytes]) -> None:
+    """One closed segment of these keys, and an active one."""
+    for key in keys:
+        log.append_as_leader(records_batch([(key, bytes(60))]), 0, 2000)
+    log.roll(2000)
+    log.append_as_leader(records_batch([(b"active", b"v")]), 0, 2000)
+    assert log.bases == [0, len(keys)]

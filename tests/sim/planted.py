@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -15,12 +15,18 @@ from headwater.wire.control import PartitionState
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import elections, snapshot
 from headwater_broker.cluster.controller.state import ControllerState
+from headwater_broker.log import retention, upkeep
+from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.retention import Reach, SegmentAge
+from headwater_broker.log.state import LogState
 from headwater_broker.node.peers import DeadPeers
 from headwater_broker.replication import replica_manager
 from headwater_broker.replication.partition import Partition
 from headwater_broker.replication.replica_manager import ReplicaManager
 from headwater_broker.replication.transitions import Decision, Hosted, decide
 from sim.plan import Plan, administer
+from sim.upkeep import Deleting
+from sim.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,10 @@ class Planted:
     down_s: tuple[float, float] = (0.1, 6.0)
     fault_pause_s: float = 0.7
     is_administered: bool = False
+    kind: type[World] = World
+    configs: dict[str, str] = field(default_factory=dict)
+    """Of the topic, beside those of all."""
+    properties: dict[str, str] = field(default_factory=dict)
     first_seed: int = 0
     """Where it was seen soon: later seeds are as good, and take longer."""
 
@@ -47,7 +57,8 @@ class Planted:
             supervised=self.supervised,
             down_s=self.down_s,
             faults=self.faults,
-            topic_configs={"min.insync.replicas": "2", "retention.ms": "-1"},
+            topic_configs={"min.insync.replicas": "2", "retention.ms": "-1", **self.configs},
+            properties=dict(self.properties),
         )
         if self.is_administered:
             administer(plan)
@@ -119,6 +130,43 @@ def forget_removals_at_a_failover(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(snapshot, "_read_deletions", forget)
 
 
+def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:
+    """Retention takes one more segment than retention.bytes lets go."""
+    plan = retention.plan
+
+    def one_more(segments: Sequence[SegmentAge], *rest: Any) -> tuple[int, Reach]:
+        count, reach = plan(segments, *rest)
+        return (min(count + 1, len(segments) - 1) if count else 0), reach
+
+    patch.setattr(upkeep, "plan", one_more)
+
+
+def delete_the_segment_of_the_start(patch: pytest.MonkeyPatch) -> None:
+    """After DeleteRecords the segment goes that holds the log's start, too."""
+    retain = PartitionLog.retain
+
+    def one_more(self: PartitionLog, *args: Any, **named: Any) -> int:
+        start = self.log_start_offset
+        later = [base for base in self.bases if base > start]
+        if start > self.bases[0] and later:
+            self.log_start_offset = later[0]
+        count = retain(self, *args, **named)
+        self.log_start_offset = max(start, self.bases[0])
+        return count
+
+    patch.setattr(PartitionLog, "retain", one_more)
+
+
+def delete_whole_segments_only(patch: pytest.MonkeyPatch) -> None:
+    """DeleteRecords moves the start to the end of a segment."""
+    delete = upkeep.delete_records_before
+
+    def to_its_end(log: LogState, offset: int) -> None:
+        delete(log, next((base for base in log.bases if base >= offset), offset))
+
+    patch.setattr(upkeep, "delete_records_before", to_its_end)
+
+
 LOSSES = frozenset({"LeaderHasAllCommitted", "CommittedPrefixAgrees", "NoAckedRecordIsLost"})
 
 PLANTED = (
@@ -166,5 +214,22 @@ PLANTED = (
         frozenset({"MetadataConverges"}),
         {"slow": 1.0},
         is_administered=True,
+    ),
+    *(
+        Planted(
+            name,
+            plant,
+            frozenset({"NothingElseIsDeleted"}),
+            {"kill": 1.0},
+            kind=Deleting,
+            configs={"segment.bytes": "900", **configs},
+            properties={"log.retention.check.interval.ms": "1500"},
+            first_seed=first,
+        )
+        for name, plant, configs, first in (
+            ("retain a segment too few", retain_a_segment_too_few, {"retention.bytes": "4000"}, 2),
+            ("delete the segment of the start", delete_the_segment_of_the_start, {}, 0),
+            ("delete whole segments only", delete_whole_segments_only, {}, 0),
+        )
     ),
 )

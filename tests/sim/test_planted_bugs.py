@@ -14,7 +14,7 @@ SEEDS_MAX = 20
 def test_a_planted_bug_is_seen(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     for seed in range(bug.first_seed, bug.first_seed + SEEDS_MAX):
-        outcome = run(seed, plan=bug.plan())
+        outcome = run(seed, plan=bug.plan(), kind=bug.kind)
         if outcome.violation is not None:
             assert outcome.violation.name in bug.seen_by, outcome.violation
             return
@@ -23,4 +23,4 @@ def test_a_planted_bug_is_seen(bug: Planted, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name.replace(" ", "-"))
 def test_without_it_the_same_world_holds(bug: Planted) -> None:
-    assert run(0, plan=bug.plan(chaos_s=6.0)).violation is None
+    assert run(0, plan=bug.plan(chaos_s=6.0), kind=bug.kind).violation is None

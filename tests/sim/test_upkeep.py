@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from headwater_broker.replication.partition import Partition
+from sim.invariants import ViolationError
 from sim.plan import Plan
 from sim.upkeep import FOLDERS, Compacting, Deleting, Kept, Moving
 from sim.world import Outcome, run
@@ -40,6 +47,36 @@ def total(outcomes: list[Outcome], name: str) -> int:
     """So many of `name` were counted in all of these; faults there were enough."""
     assert sum(sum(outcome.counts.values()) for outcome in outcomes) > 4 * len(outcomes)
     return sum(outcome.administered.get(name, 0) for outcome in outcomes)
+
+
+def test_the_rule_of_deletions_knows_what_may_go() -> None:
+    plan = Plan(topic_configs={**CONFIGS, "retention.bytes": "2000"})
+    world = Deleting(0, plan)
+    (broker, *_), rule = world.brokers, world.shortened
+
+    def look(start: int, bases: list[int], size: int, local: int = 0, mark: int = 99) -> None:
+        segments = [SimpleNamespace(base_offset=b, file=SimpleNamespace(size_bytes=size))
+                    for b in bases]  # fmt: skip
+        log = SimpleNamespace(
+            log_start_offset=start, local_log_start_offset=max(local, start), bases=bases,
+            segments=segments, size_bytes=size * len(bases),
+        )  # fmt: skip
+        seen = SimpleNamespace(partition=0, log=log, high_watermark=mark)
+        rule.look(broker, cast(Partition, seen))
+
+    look(0, [0, 10, 20, 30], 900)
+    look(10, [10, 20, 30], 900)
+    for start, bases, local in ((20, [20, 30], 0), (11, [10, 20, 30], 0), (10, [10, 20, 30], 11)):
+        with pytest.raises(ViolationError, match="NothingElseIsDeleted"):
+            look(start, bases, 900, local)
+    rule.asked(0, 15)
+    look(15, [10, 20, 30], 900)
+    with pytest.raises(ViolationError):
+        look(15, [20, 30], 900)
+    with pytest.raises(ViolationError):
+        look(99, [30], 900)
+    rule.asked(0, -1)
+    look(99, [30], 900)
 
 
 def test_replicas_move_between_folders_while_brokers_fail() -> None:

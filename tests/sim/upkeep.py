@@ -18,6 +18,7 @@ from sim import invariants as rules
 from sim.broker import Broker
 from sim.clients import LOST, Client, Consumer, IdempotentProducer, Producer
 from sim.ledger import Acked, Batch, Ledger, batches
+from sim.loop import ProcessLoop
 from sim.plan import Plan
 from sim.world import World
 
@@ -72,11 +73,75 @@ class Deleter(Operator):
         if host is None:
             return None
         offset = random.choice([-1, max(0, end - random.randrange(10)), random.randint(0, end)])
+        assert isinstance(self.world, Deleting)
+        self.world.shortened.asked(index, offset)
         row = k21.DeleteRecordsPartition(partition_index=index, offset=offset)
         topic = k21.DeleteRecordsTopic(name=TOPIC, partitions=(row,))
         request = k21.DeleteRecordsRequest(topics=(topic,), timeout_ms=500)
         reply = await self.ask(host, request, k21.DeleteRecordsResponse, 2)
         return ErrorCode(reply.topics[0].partitions[0].error_code)
+
+
+class _Start:
+    """Where a partition's logs may begin, and what they last held."""
+
+    def __init__(self) -> None:
+        self.may_be = 0
+        self.asked = 0
+        """The highest offset that DeleteRecords named; its answer may be lost."""
+        self.is_all_asked = False
+        """One named the high watermark, whatever that will be."""
+        self.sizes: dict[int, dict[int, int]] = {}
+        """Broker -> base offset of a segment -> its bytes, as it was after the last event."""
+
+
+class NothingElseIsDeleted(rules.Invariant):
+    """A log begins no later than somebody asked for, or else where whole segments were dropped and
+    what is left still has retention.bytes."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._starts: dict[int, _Start] = {}
+        self._retention_bytes = int(world.plan.topic_configs.get("retention.bytes", 0))
+
+    def asked(self, index: int, offset: int) -> None:
+        """DeleteRecords is about to be sent."""
+        start = self._start(index)
+        start.asked = max(start.asked, offset)
+        start.is_all_asked |= offset == -1
+
+    def look(self, broker: Broker, partition: Partition) -> None:
+        """After any event of its broker."""
+        log, start = partition.log, self._start(partition.partition)
+        begin = max(log.log_start_offset, log.local_log_start_offset, log.bases[0])
+        if begin > start.may_be:
+            if not self._is_due(start, begin, broker, partition):
+                self.fail(
+                    f"{broker} {partition!r}: begins at {begin}; DeleteRecords asked for "
+                    f"{start.asked}, {log.size_bytes} bytes are left in {log.bases}"
+                )
+            start.may_be = begin
+        start.sizes[broker.id] = {s.base_offset: s.file.size_bytes for s in log.segments}
+
+    def _is_due(self, start: _Start, begin: int, broker: Broker, partition: Partition) -> bool:
+        if begin <= start.asked or (start.is_all_asked and begin == partition.high_watermark):
+            return True
+        # As it was before: a start after a power loss may find less than retention had left.
+        before = start.sizes.get(broker.id, {})
+        left = sum(size for base, size in before.items() if base >= begin)
+        is_whole = begin == partition.log.bases[0]
+        return is_whole and max(left, partition.log.size_bytes) >= self._retention_bytes > 0
+
+    def _start(self, index: int) -> _Start:
+        return self._starts.setdefault(index, _Start())
+
+
+class CommittedPrefixAgreesFromTheStart(rules.CommittedPrefixAgrees):
+    """As `CommittedPrefixAgrees`, of what is not deleted: where the leader's log begins behind a
+    parting of ways, it does not know of that any more, nor does it matter."""
+
+    def counts(self, partition: Partition, batch: Batch) -> bool:
+        return batch.last_offset >= partition.log.log_start_offset
 
 
 class LeaderHasAllFromItsStart(rules.LeaderHasAllCommitted):
@@ -130,10 +195,16 @@ class Kept(World):
 
     operator: type[Operator]
     left_out: frozenset[type[rules.Invariant]] = frozenset(
-        {rules.LeaderHasAllCommitted, rules.NoAckedRecordIsLost, rules.ReplicasEndEqual}
+        {
+            rules.CommittedPrefixAgrees,
+            rules.LeaderHasAllCommitted,
+            rules.NoAckedRecordIsLost,
+            rules.ReplicasEndEqual,
+        }
     )
     added: tuple[type[rules.Invariant], ...] = (
-        LeaderHasAllFromItsStart, NoAckedRecordIsLostFromTheStart, ReplicasEndEqualFromTheStart,
+        CommittedPrefixAgreesFromTheStart, LeaderHasAllFromItsStart,
+        NoAckedRecordIsLostFromTheStart, ReplicasEndEqualFromTheStart,
     )  # fmt: skip
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
@@ -164,6 +235,22 @@ class Deleting(Kept):
     """Records are deleted, and segments of them go."""
 
     operator = Deleter
+    added = (*Kept.added, NothingElseIsDeleted)
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        super().__init__(seed, plan)
+        (self.shortened,) = [r for r in self.rules if isinstance(r, NothingElseIsDeleted)]
+
+    def _after_event(self, loop: ProcessLoop) -> None:
+        super()._after_event(loop)
+        broker, partitions = self._watched.get(loop, (None, {}))
+        if broker is None:
+            return
+        try:
+            for partition in partitions.values():
+                self.shortened.look(broker, partition)
+        except rules.ViolationError as violation:
+            self.broken(violation)
 
 
 class _Keyed(Producer):
@@ -240,7 +327,7 @@ def _latest(partition: Partition) -> dict[bytes, tuple[int, bytes]]:
 class Compacting(Kept):
     """Keys are compacted; batches are not what they were, so other rules judge."""
 
-    left_out = Kept.left_out | {rules.CommittedPrefixAgrees, rules.AckedIsCommitted}
+    left_out = Kept.left_out | {rules.AckedIsCommitted}
     added = (TheLastOfEachKeyStays,)
 
     def watch(self, broker: Broker, node: Node) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.files import File
 from headwater_broker.log.context import Disposal
+from headwater_broker.log.directory import is_disk_fault
 from headwater_broker.log.loader import replay_segment
 from headwater_broker.log.producers import Producers
 from headwater_broker.log.retention import Reach, plan
@@ -27,7 +28,14 @@ from headwater_broker.log.segment import (
 from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.state import LogState
 
+_NEW_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+_APART = ".tmp"
+"""Ends the names of a segment that is made before its names are free; a start removes it."""
+
 logger = logging.getLogger(__name__)
+
+
+Victims = list[tuple[Segment, list[File]]]
 
 
 class ActiveProducer(NamedTuple):
@@ -83,16 +91,17 @@ def should_roll(log: LogState, size: int, last: int, timestamp: int, now_ms: int
     )
 
 
-def _new_segment(log: LogState, offset: int, now_ms: int) -> Segment:
+def _new_segment(log: LogState, offset: int, now_ms: int, mark: str = "") -> Segment:
     """An empty one; nothing of it is left behind after an OSError: a later start would find a
     segment inside of another."""
-    segment = Segment(log.context.files, log.path, offset, has_txn_index=False, now_ms=now_ms)
+    files = log.context.files
+    segment = Segment(files, log.path, offset, has_txn_index=False, now_ms=now_ms, mark=mark)
     try:
         segment.create_indexes()
     except OSError:
         segment.close()
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            log.context.files.remove(f"{log.path}/{file_name(offset, suffix)}")
+        for suffix in _NEW_SUFFIXES:
+            files.remove(f"{log.path}/{file_name(offset, suffix)}{mark}")
         raise
     return segment
 
@@ -196,17 +205,22 @@ def close(log: LogState) -> None:
 # -- shorten
 
 
-def _discard(log: LogState, segments: Sequence[Segment], *, at_once: bool) -> None:
+def _release(segments: Sequence[Segment]) -> Victims:
+    """Segments that are to go, each with the index files that are still to be closed. Raises
+    OSError, and then nothing has happened to them."""
+    return [(segment, segment.release()) for segment in segments]
+
+
+def _discard(log: LogState, victims: Victims, *, at_once: bool) -> None:
     """Rename the files of segments that are no longer part of the log; unlink them later.
 
     `at_once`: their names will be used again, so the rename may not wait its turn off the loop.
     Those are the end of the log: the last goes first, so that a crash in between leaves no hole.
     """
     delay_ms = log.config.file_delete_delay_ms
-    ordered = reversed(segments) if at_once else segments
-    victims = [(segment, segment.release()) for segment in ordered]
-    log.leaving.update((s.base_offset, s) for s in segments)
-    log.snapshots.forget([s.base_offset for s in segments])
+    victims = victims[::-1] if at_once else victims
+    log.leaving.update((segment.base_offset, segment) for segment, _ in victims)
+    log.snapshots.forget([segment.base_offset for segment, _ in victims])
 
     def work() -> None:
         renamed: list[str] = []
@@ -232,19 +246,30 @@ def _discard(log: LogState, segments: Sequence[Segment], *, at_once: bool) -> No
 def _rename_away(log: LogState, segment: Segment) -> list[str]:
     """The `.deleted` paths of a discarded segment; none when it was renamed before. In any thread:
     who comes first does it, the other one waits for that."""
-    files, renamed = log.context.files, []
+    renamed = []
     with log.leaving_lock:
         if log.leaving.get(segment.base_offset) is not segment:
             return []
         for name in segment.names():
             path = f"{log.path}/{name}"
             try:
-                files.rename(path, path + DELETED_SUFFIX)
+                _rename(log, path, path + DELETED_SUFFIX)
             except FileNotFoundError:
                 continue
             renamed.append(path + DELETED_SUFFIX)
         del log.leaving[segment.base_offset]
     return renamed
+
+
+def _rename(log: LogState, source: str, target: str) -> None:
+    """As the files do it. Without a descriptor a name is as good as changed, and only the fsync of
+    the folder is missing: what saves the leader epochs, before anything is appended, makes up."""
+    try:
+        log.context.files.rename(source, target)
+    except OSError as e:
+        if is_disk_fault(target, e):
+            raise
+        log.epochs.changed = True
 
 
 def _free_name(log: LogState, base_offset: int) -> None:
@@ -272,6 +297,8 @@ def retain(log: LogState, now_ms: int, tiered_end: int | None, high_watermark: i
     if count == len(log.segments):
         roll(log, now_ms)
     gone, kept = log.segments[:count], log.segments[count:]
+    with log.touching_files():
+        victims = _release(gone)
     log.replace_segments(kept)
     start = kept[0].base_offset
     log.local_log_start_offset = max(log.local_log_start_offset, start)
@@ -281,7 +308,7 @@ def retain(log: LogState, now_ms: int, tiered_end: int | None, high_watermark: i
         "%s-%d: %d segments below offset %d deleted (%s)",
         log.topic, log.partition, count, start, reach.value,
     )  # fmt: skip
-    _discard(log, gone, at_once=False)
+    _discard(log, victims, at_once=False)
     try:
         log.snapshots.remove_below(start)  # of clean stops within those segments
     except OSError as e:
@@ -335,49 +362,67 @@ def truncate_to(log: LogState, offset: int) -> None:
         truncate_fully(log, offset, min(offset, log.log_start_offset))
         return
     keep = [s for s in log.segments if s.base_offset <= offset]
+    gone = log.segments[len(keep) :]
     with log.touching_files():
-        keep[-1].find(offset)  # damage in the way is met before anything is changed
+        # What meets damage, or lacks a descriptor, does so before anything is changed: half a cut
+        # would leave segments in use whose files are renamed, and closed soon.
+        place = keep[-1].find(offset)
+        end = offset if place is None else min(place.base_offset, offset)
+        keep[-1].hold_indexes()
+        victims, producers = _release(gone), log.producers
+        if not producers.truncate_end(end):
+            producers = producers_at(log, end, passes_damage=True)
     log.truncations += 1
     log.context.truncated()
-    gone = log.segments[len(keep) :]
     try:
         if gone:
-            _discard(log, gone, at_once=True)
-        log.log_end_offset = keep[-1].truncate(offset)
+            _discard(log, victims, at_once=True)
+        keep[-1].truncate(offset)
     except OSError as e:
         raise log.storage_error(e) from e
     log.replace_segments(keep)
-    end = log.log_end_offset
+    log.log_end_offset = end
     log.first_dirty_offset = min(log.first_dirty_offset, end)
     log.recovery_point = min(log.recovery_point, end)
     log.log_start_offset = min(log.log_start_offset, end)
     log.local_log_start_offset = min(log.local_log_start_offset, end)
+    log.producers = producers
     log.epochs.truncate_from_end(end)
-    if log.epochs.changed:
-        log.save_epochs()
     with log.touching_files():
         log.snapshots.remove_above(end)
-        if not log.producers.truncate_end(end):
-            log.producers = producers_at(log, end, passes_damage=True)
+    if log.epochs.changed:
+        log.save_epochs()
 
 
 def truncate_fully(log: LogState, offset: int, log_start_offset: int) -> None:
     """Drop all and start at `offset`."""
+    _begin_anew(log, offset, log_start_offset)
+    log.save_epochs()
+
+
+def _begin_anew(log: LogState, offset: int, log_start_offset: int) -> None:
+    """As `truncate_fully`; the epochs are still to be saved. For want of a descriptor it fails
+    before anything is changed."""
+    with log.touching_files():
+        victims = _release(log.segments)
+        segment = _new_segment(log, offset, log.context.clock.now_ms(), _APART)
     log.truncations += 1
     log.context.truncated()
     log.first_dirty_offset = min(log.first_dirty_offset, offset)
     try:
-        _discard(log, log.segments, at_once=True)
+        _discard(log, victims, at_once=True)
         _free_name(log, offset)
-        segment = _new_segment(log, offset, log.context.clock.now_ms())
+        for suffix in _NEW_SUFFIXES:
+            path = f"{log.path}/{file_name(offset, suffix)}"
+            _rename(log, path + _APART, path)
     except OSError as e:
         raise log.storage_error(e) from e
+    segment.relocate(log.path)
     log.replace_segments([segment])
     log.log_end_offset = log.recovery_point = log.local_log_start_offset = offset
     log.log_start_offset = log_start_offset
     log.epochs.clear()
     log.producers = Producers()
-    log.save_epochs()
     with log.touching_files():
         log.snapshots.remove(log.snapshots.offsets)
 
@@ -397,14 +442,14 @@ def begin_inside(log: LogState, base: int, last: int) -> None:
             f"this log ends at {end}",
         )
     epochs, producers = log.epochs.entries, log.producers
-    truncate_fully(log, base, start)
+    _begin_anew(log, base, start)
     log.local_log_start_offset = local_start
+    log.producers = producers
     for epoch, first in epochs:
         if first < base:
             log.epochs.assign(epoch, first)
     log.save_epochs()
     if producers.entries:
-        log.producers = producers
         try:
             log.snapshots.write(base, producers)
         except OSError as e:

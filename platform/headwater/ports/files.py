@@ -72,7 +72,8 @@ class Files(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically rename a file or folder, then fsync the target's folder."""
+        """Atomically rename a file or folder, then fsync the target's folder. EMFILE and ENFILE
+        tell that only the latter failed."""
         ...
 
     def remove(self, path: str) -> None:

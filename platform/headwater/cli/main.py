@@ -82,7 +82,7 @@ def run_command(
         click.echo(help_text.format_message())
         return EXIT_USAGE
     except click.ClickException as error:
-        return _told(error.format_message(), EXIT_USAGE)
+        return _told(error.format_message() + _help_of(error), EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except UsageError as error:
@@ -96,6 +96,16 @@ def run_command(
     except OSError as error:
         return _os_error(error)
     return result if isinstance(result, int) else 0
+
+
+def _help_of(error: click.ClickException) -> str:
+    """Where to read what is right: of words that are missing or unknown."""
+    is_value = isinstance(error, click.BadParameter) and not isinstance(
+        error, click.MissingParameter
+    )
+    if not isinstance(error, click.UsageError) or error.ctx is None or is_value:
+        return ""
+    return f" See {error.ctx.command_path} --help."
 
 
 def _told(message: str, code: int) -> int:

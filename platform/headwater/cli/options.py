@@ -97,24 +97,24 @@ def open_admin(given: str | None, directory: str, timeout_ms: int = TIMEOUT_DEFA
         request_timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS),
         default_api_timeout_ms=timeout_ms,
         bootstrap_timeout_ms=min(timeout_ms, BOOTSTRAP_TIMEOUT_MS),
-        on_wait=Waits(timeout_ms),
+        on_wait=Waits(),
     )
 
 
 class Waits:
     """Tells on stderr what calls wait for; of many that wait at once, the first few."""
 
-    def __init__(self, timeout_ms: int) -> None:
-        self._limit = f"{timeout_ms / 1000:g} s"
+    def __init__(self) -> None:
         self._told = 0
 
-    def __call__(self, what: str) -> None:
-        """`what` as `Admin(on_wait=...)` tells it."""
+    def __call__(self, what: str, limit_ms: int) -> None:
+        """As `Admin(on_wait=...)` tells it."""
         self._told += 1
         if self._told <= WAITS_TOLD_MAX:
             more = ", and others" if self._told == WAITS_TOLD_MAX else ""
             text = " ".join(what.split())
-            click.echo(f"headwater: waiting for up to {self._limit}: {text}{more}", err=True)
+            limit = f"{limit_ms / 1000:g} s"
+            click.echo(f"headwater: waiting for up to {limit}: {text}{more}", err=True)
 
 
 def up_command(directory: str) -> str:

@@ -60,9 +60,9 @@ class Admin:
         request_timeout_ms: int = 30_000,
         default_api_timeout_ms: int = 60_000,
         bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS,
-        on_wait: Callable[[str], None] | None = None,
+        on_wait: Callable[[str, int], None] | None = None,
     ) -> None:
-        """`on_wait` hears what a call waits for, in a thread of its own, after a second of it."""
+        """`on_wait` hears what a call waits for, and for how many ms at most; in another thread."""
         options = ClusterOptions(
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,

@@ -54,8 +54,9 @@ class ClusterOptions:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     default_api_timeout_ms: int = 60_000
-    on_wait: Callable[[str], None] | None = None
-    """Hears, on the loop's thread and once per call, what a call waits for that is tried again."""
+    on_wait: Callable[[str, int], None] | None = None
+    """Hears, on the loop's thread and once per call, what a call waits for that is tried again, and
+    for how many ms at most."""
 
 
 class Cluster:
@@ -80,17 +81,23 @@ class Cluster:
 
     async def bootstrap(self, timeout_ms: int) -> None:
         """First contact, tried again until time is up. Raises NoBrokersAvailableError."""
-        deadline = self.clock.monotonic() + timeout_ms / 1000
+        began = self.clock.monotonic()
+        deadline = began + timeout_ms / 1000
+        on_wait = self.options.on_wait
         tries = 0
         while True:
             try:
                 await self.refresh(())
                 return
-            except NoBrokersAvailableError:
+            except NoBrokersAvailableError as e:
                 pause = self.backoff_s(tries)
                 tries += 1
-                if self.clock.monotonic() + pause >= deadline:
+                again_at = self.clock.monotonic() + pause
+                if again_at >= deadline:
                     raise
+                if on_wait is not None and again_at - began >= WAIT_TOLD_MS / 1000:
+                    on_wait(str(e), timeout_ms)
+                    on_wait = None
                 await asyncio.sleep(pause)
 
     async def close(self) -> None:
@@ -335,7 +342,7 @@ class Cluster:
                     raise KafkaTimeoutError(text) from e
                 waited_s = self.clock.monotonic() + pause - began
                 if on_wait is not None and waited_s >= WAIT_TOLD_MS / 1000:
-                    on_wait(f"{what}: {e or type(e).__name__}")
+                    on_wait(f"{what}: {e or type(e).__name__}", limit_ms)
                     on_wait = None
                 await asyncio.sleep(pause)
                 await self._refresh_quietly(names)

@@ -86,6 +86,8 @@ def load(directory: Path) -> ClusterFile | None:
         document = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise UsageError(f"{directory} is a file: name a cluster's folder (--dir)") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}: restore or remove this file") from error
     found = document.get("format") if isinstance(document, dict) else None

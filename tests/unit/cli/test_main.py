@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import click
@@ -90,6 +91,45 @@ def test_bad_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixtur
 def test_a_near_name_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topic"]) == 2
     assert "topics" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "page"),
+    [
+        (["topics", "foo"], "topics"),
+        (["topics", "create"], "topics create"),
+        (["topics", "list", "--nope"], "topics list"),
+        (["topics", "list", "more"], "topics list"),
+    ],
+)
+def test_words_that_a_command_does_not_know_lead_to_its_help(
+    arguments: list[str], page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert f"See headwater {page} --help." in told and told.count("\n") == 1
+
+
+def test_a_file_where_a_folder_is_expected_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said to restore or remove a file in it."""
+    path = tmp_path / "file"
+    path.touch()
+    assert main(["status", "--dir", str(path)]) == 2
+    assert f"{path} is a file: name a cluster's folder" in capsys.readouterr().err
+
+
+def test_who_waits_for_a_cluster_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten seconds without a word."""
+    with socket.socket() as taken:  # bound, so that nobody else listens there
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        asked = ["groups", "list", "--bootstrap-server", address, "--timeout", "2500"]
+        assert main(asked) == 1
+    waiting, ended = capsys.readouterr().err.splitlines()
+    assert "waiting for up to 2.5 s" in waiting and address in waiting
+    assert "BROKER_NOT_AVAILABLE" in ended and address in ended
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

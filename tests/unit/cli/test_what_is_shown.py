@@ -62,9 +62,9 @@ def test_who_resets_offsets_is_told_which_leader_is_waited_for(c: ServedCluster)
 
 
 def test_of_many_that_wait_the_first_few_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    waits = Waits(60_000)
+    waits = Waits()
     for n in range(100):
-        waits(f"offsets of t-{n}: LEADER_NOT_AVAILABLE")
+        waits(f"offsets of t-{n}: LEADER_NOT_AVAILABLE", 60_000)
     shown = capsys.readouterr().err.splitlines()
     assert [line.partition(": ")[2] for line in shown] == [
         "waiting for up to 60 s: offsets of t-0: LEADER_NOT_AVAILABLE",

@@ -21,7 +21,7 @@ def locate(
     storage_options: Sequence[tuple[str, str]] = (),
 ) -> TableLocation:
     """The table of a topic of this cluster. Raises UsageError when nothing says where it is."""
-    described = admin.describe_topics([topic])[topic]
+    described = admin.describe_topics([topic], patient=False)[topic]
     configured = admin.describe_configs("topic", topic, patient=False).get(TOPIC_URI_KEY)
     base = (configured.value if configured else None) or tables_uri
     if not base:

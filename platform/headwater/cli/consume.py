@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import click
 
@@ -47,6 +47,8 @@ def consume(
     as_json: bool,
 ) -> int:
     """Print the records of TOPIC until interrupted; --json prints one object per line."""
+    if cast(TextIO | None, sys.stdout) is None:
+        raise UsageError("standard output is closed: there is nowhere to print records to")
     if offset is not None and partition is None:
         raise UsageError("--offset needs --partition")
     by_place = offset is not None or from_timestamp is not None or partition is not None

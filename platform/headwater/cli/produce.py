@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from typing import TextIO, cast
 
 import click
 
@@ -90,8 +91,9 @@ def _checked(futures: list[SendFuture]) -> list[SendFuture]:
 
 
 def _stdin_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")
+    if cast(TextIO | None, sys.stdin) is None:
+        raise UsageError("standard input is closed: give VALUES, or lines with < FILE")
+    return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
 
 
 def _split(

@@ -70,7 +70,7 @@ def generate(
         raise UsageError(f"topics that are named more than once: {', '.join(doubled)}")
     ids = parse_ids(brokers, "--brokers")
     with open_admin(bootstrap_server, directory) as admin:
-        found = [admin.describe_topics([name])[name] for name in names]
+        found = [admin.describe_topics([name], patient=False)[name] for name in names]
         live = admin.describe_cluster().brokers
     proposed = propose(found, ids, live, SystemEntropy(), by_rack=not disable_rack_aware)
     now, then = plan_document(current_plan(found)), plan_document(proposed)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 
@@ -127,7 +129,9 @@ def _once(watcher: _Watcher, internal: bool, as_json: bool) -> int:
 
 def _watch(watcher: _Watcher, internal: bool, as_json: bool) -> int:
     before: StatusView | None = None
-    with Live(console=console(), auto_refresh=False, screen=not as_json) as live:
+    out = console()
+    in_place = out.is_terminal and not as_json  # a pipe gets one view below the other
+    with Live(console=out, auto_refresh=False, screen=True) if in_place else nullcontext() as live:
         while True:
             now = watcher.view()
             moved = rates(before, now)
@@ -135,7 +139,11 @@ def _watch(watcher: _Watcher, internal: bool, as_json: bool) -> int:
                 click.echo(json.dumps(as_document(now, moved)))
             else:
                 shown = render(now, moved, watcher.cluster, internal=internal)
-                live.update(shown, refresh=True)
+                if live is None:
+                    out.print(shown)
+                    sys.stdout.flush()
+                else:
+                    live.update(shown, refresh=True)
             before = now
             time.sleep(REFRESH_S)
 

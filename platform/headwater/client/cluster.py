@@ -341,7 +341,8 @@ class Cluster:
                     text = f"{what}: not done within {limit_ms} ms: {e or type(e).__name__}"
                     raise KafkaTimeoutError(text) from e
                 waited_s = self.clock.monotonic() + pause - began
-                if on_wait is not None and waited_s >= WAIT_TOLD_MS / 1000:
+                is_unknown = getattr(e, "code", None) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if on_wait and waited_s >= WAIT_TOLD_MS / 1000 and not is_unknown:
                     on_wait(f"{what}: {e or type(e).__name__}", limit_ms)
                     on_wait = None
                 await asyncio.sleep(pause)

@@ -29,6 +29,20 @@ def test_partitions_are_named_by_topic_and_numbers() -> None:
     assert parse_assignment("1:2,2:3", "--replica-assignment") == [[1, 2], [2, 3]]
 
 
+@pytest.mark.parametrize(("command", "name"), [(produce, "stdin"), (consume, "stdout")])
+def test_a_closed_standard_stream_is_told_in_a_line(
+    command: click.Command,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As of `headwater produce t <&-`: it ended with a traceback."""
+    monkeypatch.setattr(f"sys.{name}", None)
+    assert run_command(command, ["t", "--bootstrap-server", "127.0.0.1:1"]) == 2
+    told = capsys.readouterr().err
+    assert "is closed" in told and told.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

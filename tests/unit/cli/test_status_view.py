@@ -213,4 +213,29 @@ def test_a_broker_is_watched_over_one_channel(
     assert opened == []
 
 
+def test_a_pipe_gets_each_view_as_it_is_watched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was written until the end, so `headwater status --watch | head` had none."""
+    shown: list[int] = []
+
+    class Watcher:
+        cluster = ClusterFile(
+            "c", 1, 9092, bootstrap_servers="h:9092", control_addresses=(CONTROL,)
+        )
+
+        def view(self) -> StatusView:
+            return view(row(led=True))
+
+    def pause(_: float) -> None:
+        shown.append(capsys.readouterr().out.count("bootstrap servers h:9092"))
+        if len(shown) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", pause)
+    with pytest.raises(KeyboardInterrupt):
+        status._watch(Watcher(), False, False)  # type: ignore[arg-type]
+    assert shown == [1, 1]
+
+
 CONTROL = "h:9192"

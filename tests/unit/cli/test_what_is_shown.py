@@ -80,6 +80,8 @@ UNKNOWN = [
     ("configs", "alter", "topic", "never-made", "--set", "retention.ms=1000"),
     ("groups", "delete-offsets", "g", "--topic", "never-made"),
     ("groups", "reset-offsets", "g", "--topic", "never-made", "--to-latest"),
+    ("groups", "reset-offsets", "g", "--topic", "never-made:0", "--to-latest"),
+    ("reassign", "generate", "--topic", "never-made", "--brokers", "0"),
     ("elect", "preferred", "--partition", "never-made"),
 ]
 
@@ -94,6 +96,8 @@ def test_a_topic_that_does_not_exist_is_told_at_once(
 
     run(c, "topics", "create", "there")
     monkeypatch.setattr(Cluster, "_refresh_quietly", refresh)
+    asked = ("reset-offsets", "g", "--topic", "there:0,9", "--to-latest")
+    assert "there-9: the topic has partitions 0 to 0" in run(c, "groups", *asked, code=1).stderr
     for name, *arguments in UNKNOWN:
         told_why = run(c, name, *arguments, code=1).stderr
         assert "never-made" in told_why and "waiting" not in told_why, (name, told_why)

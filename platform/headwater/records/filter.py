@@ -21,7 +21,7 @@ from headwater.records.batch import (
 from headwater.records.builder import NO_TIMESTAMP, seal
 from headwater.records.compression import compress
 from headwater.records.record import unpack_batch
-from headwater.records.varint import read_varint, varint_of
+from headwater.records.varint import INT64_MAX, INT64_MIN, as_int64, read_varint, varint_of
 
 
 class Span(NamedTuple):
@@ -87,6 +87,8 @@ def rebuild(
     newest = header.max_timestamp
     if kept and not header.is_log_append_time:
         newest = header.base_timestamp + max(span.timestamp_delta for span in kept)
+        if not INT64_MIN <= newest <= INT64_MAX:  # no client means it, but a log may hold it
+            newest = max(as_int64(header.base_timestamp + span.timestamp_delta) for span in kept)
     if shift:
         plain = b"".join(_shifted(payload, span, shift) for span in kept)
     else:
@@ -110,7 +112,7 @@ def _shifted(payload: bytes, span: Span, shift: int) -> bytes:
     """One record with its timestamp counted from another base."""
     body = b"%b%b%b" % (
         payload[span.body : span.body + 1],
-        varint_of(span.timestamp_delta + shift),
+        varint_of(as_int64(span.timestamp_delta + shift)),
         payload[span.rest : span.end],
     )
     return varint_of(len(body)) + body

@@ -19,7 +19,14 @@ from headwater.records.batch import (
     iter_headers,
 )
 from headwater.records.compression import decompress
-from headwater.records.varint import NULL_LENGTH, read_varint, varint_of
+from headwater.records.varint import (
+    INT64_MAX,
+    INT64_MIN,
+    NULL_LENGTH,
+    as_int64,
+    read_varint,
+    varint_of,
+)
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Keys in the order sent; a key may come twice."""
@@ -94,6 +101,7 @@ def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> l
     out: list[Record] = []
     append, make = out.append, Record
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    lowest, highest = INT64_MIN - base_timestamp, INT64_MAX - base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
     at, end_of_data = 0, len(data)
     for _ in range(header.record_count):
@@ -107,6 +115,8 @@ def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> l
             delta, at = (byte >> 1) ^ -(byte & 1), at + 1
         else:
             delta, at = read_varint(data, at)
+            if not lowest <= delta <= highest:
+                delta = as_int64(base_timestamp + delta) - base_timestamp
         offset_delta, at = read_varint(data, at)
         key: bytes | None = None
         size = data[at]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 VARINT_BYTES_MAX = 10
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 TABLE_SIZE = 8192
 """Values 0 to TABLE_SIZE - 1 are encoded by table look-up: lengths and deltas nearly always."""
 
@@ -24,6 +25,11 @@ VARINTS: tuple[bytes, ...] = tuple(encode_varint(n) for n in range(TABLE_SIZE))
 """VARINTS[n] is the varint of n."""
 NULL_LENGTH = encode_varint(-1)
 """The length of a null key or value."""
+
+
+def as_int64(value: int) -> int:
+    """The low 64 bits as a signed number: what Java's clients and brokers make of a sum beyond."""
+    return ((value - INT64_MIN) & 0xFFFF_FFFF_FFFF_FFFF) + INT64_MIN
 
 
 def varint_of(value: int) -> bytes:

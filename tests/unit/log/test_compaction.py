@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from struct import pack_into
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.records.batch import BatchHeader
+from headwater.records.batch import (
+    AT_BATCH_LENGTH,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+)
+from headwater.records.builder import seal
+from headwater.records.record import encode_record
+from headwater.records.varint import INT64_MAX, INT64_MIN
 from headwater_broker.log.aborted import AbortedTransaction
 from headwater_broker.log.compaction import Transactions
 from headwater_broker.log.partition_log import PartitionLog
@@ -174,6 +184,23 @@ def test_a_tombstone_goes_after_its_horizon_and_keeps_its_timestamp_till_then() 
         log.first_dirty_offset = 0
         compact(box)
         assert len(visible(log)) == left
+
+
+def test_a_time_beyond_64_bits_stops_no_compaction() -> None:
+    """A client may write it, and wraps it as it reads."""
+    box = Box()
+    log = compacted_log(box)
+    far = bytearray(records_batch([(b"a", b"1"), (b"far", None)], 1000)[:HEADER_BYTES])
+    far += encode_record(0, 0, b"a", b"1") + encode_record(1, INT64_MAX - 999, b"far", None)
+    pack_into(">i", far, AT_BATCH_LENGTH, len(far) - LOG_OVERHEAD_BYTES)
+    seal(far)
+    log.append_as_leader(memoryview(far), 0, 2000)
+    log.append_as_leader(records_batch([(b"b", b"3")], 3000), 0, 4000)
+    log.roll(4000)
+    compact(box)
+    kept = [(r.offset, r.key, r.timestamp) for r in visible(log)]
+    assert kept == [(0, b"a", 1000), (1, b"far", INT64_MIN), (2, b"b", 3000)]
+    assert batches(log)[0][0].delete_horizon_ms is not None
 
 
 def test_a_marker_outlives_its_aborted_records_by_one_horizon() -> None:

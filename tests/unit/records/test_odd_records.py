@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from headwater.columnar.decode import decode_batches
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import AT_CRC, HEADER_BYTES, LOG_OVERHEAD_BYTES, compute_crc
 from headwater.records.builder import build_batch
@@ -20,6 +21,7 @@ from headwater.records.compression import (
     unpacked_limit,
 )
 from headwater.records.record import Record, read_records
+from headwater.records.varint import INT64_MAX, INT64_MIN, encode_varint
 from headwater_broker.log.validation import UNPACKED_BYTES_MAX
 from unit.log.harness import Box
 
@@ -46,6 +48,17 @@ def test_a_header_key_that_is_not_utf8_is_read_with_replacements() -> None:
     body = b"\0\0\0" + b"\1" + b"\1" + b"\2" + b"\4h\xff" + b"\2v"
     (found,) = read_records(with_payload(record(body)))
     assert found.headers == [("h\ufffd", b"v")]
+
+
+@pytest.mark.parametrize("delta", [INT64_MAX, INT64_MAX - 999, INT64_MIN, INT64_MIN + 1])
+def test_a_time_beyond_64_bits_is_what_java_makes_of_it(delta: int) -> None:
+    body = b"\0" + encode_varint(delta) + b"\0\1\1\0"
+    batch = with_payload(record(body))
+    (found,) = read_records(batch)
+    assert found.timestamp == (1000 + delta if delta < 0 else 1000 + delta - (1 << 64))
+    columns = ("offset", "timestamp_raw")
+    decoded = decode_batches(batch, start_offset=0, end_offset=1, columns=columns)
+    assert decoded.chunks[0].column("timestamp_raw").to_pylist() == [found.timestamp]
 
 
 def test_bytes_behind_the_last_record_are_refused() -> None:

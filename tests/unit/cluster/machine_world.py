@@ -54,6 +54,7 @@ class World:
         self.token = 0
         self.replies: dict[int, Any] = {}
         self.updates: list[BrokerUpdate] = []
+        self.warnings: list[str] = []
         self._loop = asyncio.new_event_loop()
         self.store: MemoryStore = self._run(self._connect())
         self.machine = self.fail_over()
@@ -96,6 +97,7 @@ class World:
         """Write the Ready; brokers delete at once what they are told to."""
         while True:
             ready = self.machine.take()
+            self.warnings += ready.warnings
             fence = Check(znodes.CONTROLLER_EPOCH, self.controller_epoch)
             for group in ready.writes:
                 self._run(self.store.multi([fence, *group]))

@@ -78,6 +78,8 @@ def test_unclean_election_is_the_topics_choice() -> None:
     world.ask(lambda token: AlterConfigs(token, (edit,), False))
     assert world.partition("careful").leader == 2
     assert world.machine.state.unclean_elections == 2
+    told = [text.split(": ")[:2] for text in world.warnings]
+    assert told == [["loose-0", "unclean election"], ["careful-0", "unclean election"]]
     world.close()
 
 

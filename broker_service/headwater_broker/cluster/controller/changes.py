@@ -49,6 +49,7 @@ class Changes:
         self._lives: list[tuple[Operation, ...]] = []
         self._replies: list[Reply] = []
         self._late_replies: list[tuple[int, Callable[[], Any]]] = []
+        self._warnings: list[str] = []
 
     def touch(self, partition: Partition) -> None:
         """The partition's record changed: write it, tell everybody; its replicas too.
@@ -253,6 +254,10 @@ class Changes:
         """Answer once durable, with what this gives when the round is over."""
         self._late_replies.append((token, make))
 
+    def warn(self, text: str) -> None:
+        """An operator must hear of this, once it is durable."""
+        self._warnings.append(text)
+
     def take(self) -> Ready:
         """The round's Ready. These changes are spent: the next round makes new ones."""
         writes = [*self._writes, *self._assignment_writes()]
@@ -263,6 +268,7 @@ class Changes:
             live=tuple(b.live() for _, b in sorted(self._state.brokers.items())),
             updates=tuple(self._updates()),
             replies=(*self._replies, *(Reply(t, make()) for t, make in self._late_replies)),
+            warnings=tuple(self._warnings),
         )
 
     def _assignment_writes(self) -> list[tuple[Operation, ...]]:

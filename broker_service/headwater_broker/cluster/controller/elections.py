@@ -92,7 +92,12 @@ def elect(
         go_offline(state, changes, partition)
         return choice.case
     is_unclean = choice.case is Case.UNCLEAN
-    state.unclean_elections += is_unclean
+    if is_unclean:
+        state.unclean_elections += 1
+        changes.warn(
+            f"{partition.name}: unclean election: broker {choice.leader} leads, "
+            "which was not in sync: acknowledged records may be lost"
+        )
     lead(state, changes, partition, choice.leader, choice.isr, unclean=is_unclean)
     return choice.case
 

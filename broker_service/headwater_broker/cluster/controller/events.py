@@ -356,3 +356,5 @@ class Ready:
     live: tuple[LiveBroker, ...] = ()
     updates: tuple[BrokerUpdate, ...] = ()
     replies: tuple[Reply, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """For the log, once durable."""

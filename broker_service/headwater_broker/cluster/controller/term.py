@@ -248,6 +248,8 @@ class TermOfOffice:
     async def _carry_out(self, ready: Ready) -> None:
         if ready.writes:
             await write_groups(self._store, self.term.fence, ready.writes)
+        for text in ready.warnings:
+            logger.warning("%s", text)
         self._live = ready.live
         self._open_channels()
         for update in ready.updates:

@@ -149,6 +149,8 @@ class Segment:
         self.time_index.load()
         self.offset_index.hold()
         self.time_index.hold()
+        if self.txn_index.entries:  # without any it has no file
+            self.txn_index.hold()
 
     def headers(self, at: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of every batch from byte `at` on. Raises DamagedLogError."""

@@ -16,6 +16,8 @@ from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.results import AppendOrigin
+from unit.log.compacting import end_transaction
 from unit.log.harness import TOPIC_ID, batch
 
 RECORDS = 24
@@ -27,12 +29,12 @@ CONFIG = LogConfig.from_overrides(SETTINGS)
 class RealBox:
     """A log on a real disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, records: int = RECORDS) -> None:
         self.folder = f"{folder}/data"
         self.clock = ManualClock()
         self.open_manager()
         self.log = self.manager.get_or_create("t", TOPIC_ID, 0, CONFIG, is_new=True)
-        for number in range(RECORDS):
+        for number in range(records):
             self.log.append_as_leader(
                 batch(producer_id=number // 9, epoch=0, sequence=number % 9), number // 7, 2000
             )
@@ -111,6 +113,35 @@ def test_a_truncation_is_done_or_not_begun(tmp_path: Path, cut: int, left: int) 
     log = box.restart()
     assert (offsets(log), log.recovered) == (list(range(cut + 1)), [])
     assert (log.active_producers(), log.epochs.entries) == (known, epochs)
+
+
+@pytest.mark.parametrize("left", range(8))
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_truncation_of_aborted_transactions_is_done_or_not_begun(
+    tmp_path: Path, restarts: bool, left: int
+) -> None:
+    """Their index is a third file: without a descriptor for it the cut was left in the middle."""
+    box = RealBox(tmp_path, records=0)
+    log = box.log
+    for number in range(2):
+        view = batch(producer_id=50, epoch=0, sequence=number, transactional=True)
+        log.append_as_leader(view, 9, 2000, origin=AppendOrigin.COORDINATOR)
+        end_transaction(log, 50, 0, commit=False)
+    while len(log.segments) < 4:
+        log.append_as_leader(batch(), 9, 2000)
+    assert log.bases[1] > 3
+    log = box.restart() if restarts else log
+    before = offsets(log)
+    with descriptors_left(left):
+        try:
+            log.truncate_to(2)
+        except KafkaError as refused:
+            assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+    box.minutes_pass()
+    assert offsets(log) in (before, [0, 1])
+    assert box.manager.offline_directories == []
+    log.truncate_to(2)
+    assert (offsets(log), log.aborted_transactions(0, 9)) == ([0, 1], [(50, 0)])
 
 
 @pytest.mark.parametrize("left", range(8))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from headwater.entropy import Entropy
+from headwater.errors import UsageError
 from headwater.ordered import OrderedSet
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoints import CheckpointError
@@ -76,5 +77,5 @@ class Strays:
     def _topic_id(self, path: str) -> UUID | None:
         try:
             return topic_id_in(self._files, path)
-        except CheckpointError:
+        except (CheckpointError, UsageError):  # of a newer version: it does not tell us, either
             return None

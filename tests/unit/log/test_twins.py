@@ -201,6 +201,17 @@ def test_what_was_set_aside_goes_with_its_topic_and_with_no_other(restarts: bool
     assert names(box, "/d/t-0")[1:] == [stray], "it does not tell whose it is"
 
 
+def test_what_a_newer_version_set_aside_stays_and_hinders_no_deletion() -> None:
+    """It ended the whole StopReplica request, each time that the controller sent it."""
+    box = Box()
+    for topic_id in (OLD_ID, NEW_ID):
+        box.log(topic_id=topic_id)
+    _, stray = names(box, "/d/t-0")
+    box.files.write_atomic(f"/d/{stray}/partition.metadata", b"version: 9\n")
+    box.manager.delete_replica("t", OLD_ID, 0)
+    assert names(box, "/d/t-0") == ["t-0", stray]
+
+
 def test_a_deletion_of_what_was_set_aside_is_asked_for_until_it_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,8 +20,8 @@ from kafka import KafkaConsumer
 
 from headwater import Consumer
 from headwater.client.values import TopicPartition
+from headwater.topic_names import OFFSETS_TOPIC
 from headwater_broker.groups.hashing import partition_of
-from headwater_broker.groups.service import OFFSETS_TOPIC
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
+from headwater.topic_names import is_legal_name
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
 from headwater_broker.api.config_rights import TOPIC_RESOURCE, Refusal, refusal
 from headwater_broker.api.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
-from headwater_broker.api.k03_metadata import is_legal_name
 from headwater_broker.api.services import RequestContext
 
 Req = TypeVar("Req", k33.AlterConfigsRequest, k44.IncrementalAlterConfigsRequest)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
+from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
 from headwater_broker.api.in_sequence import RefusedBatches, is_new_here
-from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.meters import LATENCY_SAMPLE
 from headwater_broker.api.out_of_order import confirm, is_doubtful
 from headwater_broker.api.peer import Peer

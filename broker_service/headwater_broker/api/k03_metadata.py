@@ -8,6 +8,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, is_legal_name
 from headwater.wire.apis.k03_metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -24,7 +25,6 @@ from headwater.wire.apis.k19_create_topics import (
 from headwater.wire.control import PartitionState
 from headwater.wire.schema import decode, encode
 from headwater_broker.api.endpoints import endpoints
-from headwater_broker.api.limits import INTERNAL_TOPICS, KRAFT_TOPIC
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext, Services
 from headwater_broker.cluster.view import TopicView
@@ -59,13 +59,9 @@ NAMES_LOGGED = 10
 CREATED_AT_ONCE = 100
 """Topics that one request may have made; further ones when its client asks again. The controller's
 answer tells every config of each."""
-TOPIC_NAME_MAX = 249
-LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 BY_ID_SINCE = 12
 """Versions 10 and 11 have a field for the topic id, which no broker looks at: they are refused
 (KIP-516)."""
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 logger = logging.getLogger(__name__)
 
@@ -118,11 +114,6 @@ def operations(
 ) -> int:
     """The allowed operations as the protocol's bit field (KIP-430)."""
     return sum(1 << operation for operation in candidates if ctx.allowed(operation, resource, name))
-
-
-def is_legal_name(name: str) -> bool:
-    """Kafka's rule for topic names."""
-    return 0 < len(name) <= TOPIC_NAME_MAX and name not in (".", "..") and LEGAL.issuperset(name)
 
 
 def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: UUID) -> MetadataResponseTopic:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.topic_names import OFFSETS_TOPIC
 from headwater.wire.apis.k10_find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -16,7 +17,7 @@ from headwater.wire.apis.k10_find_coordinator import (
 )
 from headwater_broker.api.endpoints import Endpoint, endpoints
 from headwater_broker.api.forwarding import await_view, have_leaders
-from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, create_on_demand
+from headwater_broker.api.k03_metadata import create_on_demand
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 

@@ -7,13 +7,13 @@ from collections.abc import Container
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k21_delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 from headwater_broker.replication.partition import Partition

@@ -11,6 +11,7 @@ from headwater.config.keys import BROKER_KEYS, ConfigKey, Kind
 from headwater.config.layers import Given, Source
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation
+from headwater.topic_names import is_legal_name
 from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -20,7 +21,6 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsSynonym,
 )
 from headwater_broker.api.config_rights import TOPIC_RESOURCE, refusal
-from headwater_broker.api.k03_metadata import is_legal_name
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 

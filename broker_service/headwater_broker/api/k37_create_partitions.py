@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
+from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k37_create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
 from headwater_broker.api.forwarding import forward_in_time, may_on_topic, ms_left, unseen_leaders
-from headwater_broker.api.limits import INTERNAL_TOPICS
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
+from headwater.topic_names import is_legal_name
 from headwater.wire.apis.k61_describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -16,7 +17,6 @@ from headwater.wire.apis.k61_describe_producers import (
     TopicResponse,
 )
 from headwater_broker.api.forwarding import may_on_topic
-from headwater_broker.api.k03_metadata import is_legal_name
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 from headwater_broker.log.partition_log import PartitionLog

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation, ResourceType
+from headwater.topic_names import INTERNAL_TOPICS, is_legal_name
 from headwater.wire.apis.k75_describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -20,11 +21,10 @@ from headwater.wire.control import PartitionState
 from headwater_broker.api.forwarding import may_on_topic
 from headwater_broker.api.k03_metadata import (
     TOPIC_OPERATIONS,
-    is_legal_name,
     operations,
     partition_row,
 )
-from headwater_broker.api.limits import INTERNAL_TOPICS, PARTITIONS_PER_REPLY_MAX
+from headwater_broker.api.limits import PARTITIONS_PER_REPLY_MAX
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 

@@ -20,10 +20,6 @@ REMOTE_READS_PER_FETCH = 4
 """How many partitions of one fetch are served from the table at once; the others come next."""
 PARTITIONS_PER_REPLY_MAX = 2000
 """Of one DescribeTopicPartitions reply (max.request.partition.size.limit)."""
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics that ordinary producers may not write to."""
-KRAFT_TOPIC = "__cluster_metadata"
-"""Kafka's own log of its metadata: asking for it makes no topic of the name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
+from headwater.topic_names import OFFSETS_TOPIC
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
 from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
@@ -25,7 +26,6 @@ from headwater_broker.groups.membership import Joining
 from headwater_broker.groups.offsets import Committed
 from headwater_broker.groups.shard import Committing, GroupShard
 
-OFFSETS_TOPIC = "__consumer_offsets"
 ARRIVAL_WAIT_S = 1.0
 """How long a request may wait for a shard that is about to be ready."""
 

@@ -25,6 +25,7 @@ from headwater.records.batch import (
 )
 from headwater.records.compression import Compression, compress, decompress
 from headwater.records.record import decode_batch
+from headwater.records.varint import as_int64
 from headwater_broker.log.config import LogConfig
 
 NO_TIMESTAMP = -1
@@ -127,7 +128,8 @@ def mend_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHead
     """The header and its largest timestamp, which was set to what the records say, as Kafka does:
     a client left it out, and lookups by time would not see them. Raises KafkaError."""
     records = decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX)
-    largest = max((record.timestamp for record in records), default=header.base_timestamp)
+    times = (as_int64(record.timestamp) for record in records)
+    largest = max(times, default=header.base_timestamp)
     patch_max_timestamp(view, 0, header.size_bytes, largest)
     return read_header(view), largest
 

@@ -9,10 +9,11 @@ from headwater.clock import Clock
 from headwater.config.keys import Values
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
+from headwater.topic_names import OFFSETS_TOPIC
 from headwater_broker.api.services import Purgatories
 from headwater_broker.cluster.view import ClusterView, ViewChange
 from headwater_broker.groups.config import GroupConfig
-from headwater_broker.groups.service import OFFSETS_TOPIC, GroupService
+from headwater_broker.groups.service import GroupService
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replication.partition import ACKS_ALL, Partition
 from headwater_broker.replication.replica_manager import ReplicaManager

@@ -34,17 +34,24 @@ class Arrivals:
         self._has_place = has_place
         self._serve = serve
         self._is_closed = False
+        self._is_full = False
+        """That it is has been logged."""
 
     def came(self, arrival: Arrival) -> None:
         """Serve it now, or when its turn comes."""
         if not self.waiting and not self._is_closed and self._has_place():
             self._begin(arrival)
-        elif self._is_closed or len(self.waiting) >= WAITING_MAX:
-            logger.warning("a new connection is closed: %d wait for a place", len(self.waiting))
+        elif self._is_closed:
+            arrival.transport.abort()
+        elif len(self.waiting) >= WAITING_MAX:
+            if not self._is_full:
+                logger.warning("new connections are closed: %d wait for a place", WAITING_MAX)
+            self._is_full = True
             arrival.transport.abort()
         else:
             if not self.waiting:
                 logger.warning("new connections wait: there are as many as max.connections allows")
+            self._is_full = False
             self.waiting.add(arrival)
             # Not within connection_made: the first releases of Python 3.11 would read all the same.
             self.loop.call_soon(self._hold, arrival)

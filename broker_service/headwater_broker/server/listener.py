@@ -34,7 +34,7 @@ SWEEP_MIN_S = 0.01
 SWEEP_MAX_S = 10.0
 NEVER = 2**62
 UNLIMITED = 2**31 - 1
-"""max.connections, as it is where nobody sets it."""
+"""Limits of connections, where nobody sets them."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +55,9 @@ class Listener:
         receive_buffer_bytes: int = SYSTEM_BUFFER,
         idle_ms: int = 600_000,
         connections_max: int = UNLIMITED,
-        connections_per_host_max: int = 2**31 - 1,
+        connections_per_host_max: int = UNLIMITED,
         connections_of_host: Mapping[str, int] | None = None,
-        connections_per_s: int = 2**31 - 1,
+        connections_per_s: int = UNLIMITED,
     ) -> None:
         self.services = services
         self.rows = rows

@@ -19,8 +19,11 @@ from headwater.wire.primitives import INT32_MAX
 DIRECTORY_DEFAULT = "headwater-data"
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP_SERVERS"
 TIMEOUT_DEFAULT_MS = 60_000
+"""How long a call of a command is tried."""
 REQUEST_TIMEOUT_MS = 30_000
+"""One try of it at most."""
 WAITS_TOLD_MAX = 3
+"""Lines on stderr that say what a command waits for; more would scroll the others away."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

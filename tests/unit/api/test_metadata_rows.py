@@ -10,6 +10,7 @@ import pytest
 
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
+from headwater.topic_names import OFFSETS_TOPIC
 from headwater.wire.apis.k03_metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -27,7 +28,7 @@ from headwater.wire.apis.k19_create_topics import (
 )
 from headwater.wire.schema import decode, encode
 from headwater_broker.api import k03_metadata, k10_find_coordinator, refused_topics
-from headwater_broker.api.k03_metadata import OFFSETS_TOPIC, creatable
+from headwater_broker.api.k03_metadata import creatable
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import Scenario
 from whole_cluster import WholeCluster

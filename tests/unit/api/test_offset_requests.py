@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headwater.client.connection import Connection, open_connection
 from headwater.errors import ErrorCode
+from headwater.topic_names import OFFSETS_TOPIC
 from headwater.wire.apis.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -24,7 +25,6 @@ from headwater.wire.apis.k47_offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from headwater_broker.groups.service import OFFSETS_TOPIC
 from solo_broker import SoloBroker
 from unit.server.test_data_plane import Scenario
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.placement import assign, assign_by_rack
+from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, fault_of
 from headwater_broker.cluster import znodes
 from headwater_broker.cluster.controller import elections
 from headwater_broker.cluster.controller.changes import Changes
@@ -32,28 +32,13 @@ from headwater_broker.cluster.controller.state import (
 from headwater_broker.cluster.controller.transitions import PartitionPhase, ReplicaPhase
 from headwater_broker.cluster.znodes import NO_DIRECTORY
 
-TOPIC_NAME_CHARS_MAX = 249
 PARTITIONS_PER_TOPIC_MAX = 20_000
 """All of a topic's replica lists are one node, of less than a MiB."""
-FIXED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Which partition a group or transaction belongs to follows from how many there are."""
-KRAFT_TOPIC = "__cluster_metadata"
-"""Kafka's own log of its metadata: clients and tools take a topic of this name for that."""
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_name(topic: str) -> None:
     """Raises KafkaError(INVALID_TOPIC_EXCEPTION) that says what is wrong."""
-    text = None
-    if not topic:
-        text = "the topic's name is empty"
-    elif topic in (".", ".."):
-        text = f"a topic cannot be named {topic!r}"
-    elif len(topic) > TOPIC_NAME_CHARS_MAX:
-        text = f"the topic's name has {len(topic)} characters; {TOPIC_NAME_CHARS_MAX} are allowed"
-    elif not _LEGAL_NAME.match(topic):
-        text = f"topic {topic!r}: only ASCII letters, digits, '.', '_' and '-' are allowed"
-    if text is not None:
+    if text := fault_of(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 
@@ -313,7 +298,7 @@ def _plan_growth(
     if topic is None:
         text = f"The topic '{growth.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-    if topic.name in FIXED_TOPICS:
+    if topic.name in INTERNAL_TOPICS:
         text = f"the number of partitions of {topic.name} cannot be changed"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     now = len(topic.partitions)

@@ -150,9 +150,8 @@ def _missing(
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     config = ctx.broker.config
     wanted = request.allow_auto_topic_creation or ctx.api_version < 4
-    if name == KRAFT_TOPIC or not (config.auto_create_topics or name in INTERNAL_TOPICS):
-        wanted = False
-    if not wanted:
+    may_be_made = name in INTERNAL_TOPICS or (config.auto_create_topics and name != KRAFT_TOPIC)
+    if not (wanted and may_be_made):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not ctx.broker.view.is_complete:
         return ErrorCode.LEADER_NOT_AVAILABLE  # it may well exist: we have not been told yet

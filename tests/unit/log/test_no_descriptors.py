@@ -84,6 +84,15 @@ def offsets(log: PartitionLog) -> list[int]:
     return found
 
 
+@contextmanager
+def may_be_refused() -> Iterator[None]:
+    """Done, or refused for want of a descriptor."""
+    try:
+        yield
+    except KafkaError as refused:
+        assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def leftovers(log: PartitionLog) -> list[str]:
     return [name for name in os.listdir(log.path) if name.endswith((".deleted", ".tmp"))]
 
@@ -96,11 +105,8 @@ def test_a_truncation_is_done_or_not_begun(tmp_path: Path, cut: int, left: int) 
     box = RealBox(tmp_path)
     log, before = box.log, offsets(box.log)
     for _ in range(3):
-        with descriptors_left(left):
-            try:
-                log.truncate_to(cut)
-            except KafkaError as refused:
-                assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+        with descriptors_left(left), may_be_refused():
+            log.truncate_to(cut)
     box.minutes_pass()
     assert offsets(log) in (before, list(range(cut)))
     assert box.manager.offline_directories == []
@@ -132,11 +138,8 @@ def test_a_truncation_of_aborted_transactions_is_done_or_not_begun(
     assert log.bases[1] > 3
     log = box.restart() if restarts else log
     before = offsets(log)
-    with descriptors_left(left):
-        try:
-            log.truncate_to(2)
-        except KafkaError as refused:
-            assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+    with descriptors_left(left), may_be_refused():
+        log.truncate_to(2)
     box.minutes_pass()
     assert offsets(log) in (before, [0, 1])
     assert box.manager.offline_directories == []
@@ -150,11 +153,8 @@ def test_a_log_begins_anew_or_stays_as_it_is(tmp_path: Path, start: int, left: i
     box = RealBox(tmp_path)
     log, before = box.log, offsets(box.log)
     for _ in range(3):
-        with descriptors_left(left):
-            try:
-                log.truncate_fully_and_start_at(start)
-            except KafkaError as refused:
-                assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+        with descriptors_left(left), may_be_refused():
+            log.truncate_fully_and_start_at(start)
     box.minutes_pass()
     assert offsets(log) in (before, [])
     assert box.manager.offline_directories == []

@@ -17,11 +17,14 @@ import asyncio
 import logging
 import os
 import resource
+import select
 import selectors
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sized
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import Any
 
 PROBE_S = 0.1
 """The delay of timers is sampled so often. Each sample wakes a loop that has nothing to do, which
@@ -37,6 +40,10 @@ WAITED_FRESH_S = 0.01
 FRESH_S = 0.001
 """The kernel is asked what the thread has used so far when it may have waited, or so often: to ask
 in every turn of a busy broker would cost it a hundredth."""
+
+# epoll's masks are the same on every Linux; a hang-up or an error is both, as for asyncio.
+_NOT_IN = ~getattr(select, "EPOLLIN", 0)
+_NOT_OUT = ~getattr(select, "EPOLLOUT", 0)
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +115,10 @@ class TurnClock(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
+        own = vars(self)
+        self._epoll = own.get("_selector") if _is_epoll(own) else None
+        self._keys: dict[int, selectors.SelectorKey] = own.get("_fd_to_key", {})
+        """Of the standard selector, which keeps them; where that is one of epoll's."""
         self.ready: Sized = ("unknown",)
         """What the loop has to call in the next turn."""
         self._at_end: list[Callable[[], object]] = []
@@ -155,13 +166,25 @@ class TurnClock(selectors.DefaultSelector):
         held = ended - self._since
         if held > LOOK_S and self._run_queue is not None:
             self._note(held)
-        events = super().select(timeout)
+        epoll = self._epoll
+        events = super().select(timeout) if epoll is None else self._poll(epoll, timeout)
         self._since = now = time.perf_counter()
         if timeout != 0 or now >= self._used_until:
             self._used = _used(_THREAD)
             self._used_until = now + FRESH_S
             if now >= self._waited_until:
                 self.look()
+        return events
+
+    def _poll(self, epoll: Any, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As the standard selector, at half of its price (a twentieth of a small request)."""
+        keys, events = self._keys, []
+        wait = -1 if timeout is None else timeout if timeout > 0 else 0
+        for fd, mask in epoll.poll(wait, len(keys) or 1):
+            key = keys.get(fd)
+            if key is not None:
+                ready = (mask & _NOT_IN and EVENT_WRITE) | (mask & _NOT_OUT and EVENT_READ)
+                events.append((key, ready & key.events))
         return events
 
     def _note(self, held: float) -> None:
@@ -187,6 +210,11 @@ class TurnClock(selectors.DefaultSelector):
         if self._run_queue is not None:
             self._run_queue.close()
         super().close()
+
+
+def _is_epoll(own: dict[str, Any]) -> bool:
+    kind = getattr(select, "epoll", None)
+    return kind is not None and isinstance(own.get("_selector"), kind) and "_fd_to_key" in own
 
 
 class MeasuredLoop(asyncio.SelectorEventLoop):

@@ -46,9 +46,12 @@ def skip_client_id(view: memoryview, at: int, flexible: bool) -> int:
     """The position behind the header's client id and tagged fields, from the id's length on."""
     size = _SHORT.unpack_from(view, at)[0]
     at += 2 + size if size > 0 else 2
-    if flexible:
-        at = at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
-    return at
+    return skip_tags(view, at) if flexible else at
+
+
+def skip_tags(view: memoryview, at: int) -> int:
+    """The position behind tagged fields."""
+    return at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
 
 
 def client_id_of(view: memoryview, at: int) -> str | None:

@@ -279,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
             if row is not None and row.raw is not None and row.low <= version <= row.high:
                 body = at + 14 + id_size if id_size > 0 else at + 14
                 if version >= row.flexible:
-                    body = dispatch.skip_client_id(view, at + 12, True)
+                    body = dispatch.skip_tags(view, body) if view[body] else body + 1
                 if body > end:
                     raise CloseConnectionError("client id runs past the frame")
                 answer = (

@@ -101,6 +101,22 @@ def test_the_short_parsers_agree_or_pass(
         assert single is None
 
 
+SIZES = (0, 1, 125, 126, 127, 16_381, 16_382, 16_383, 16_384, 2**21 - 2, 2**21 - 1, 2**21)
+"""Around those at which one more byte tells the size."""
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_short_parsers_read_every_size(version: int, size: int) -> None:
+    data = PartitionProduceData(index=3, records=bytes(size))
+    topic = TopicProduceData(name="sizes", partition_data=(data,))
+    body = encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=(topic,)), version)
+    parse_short = parse_single if version < 9 else parse_single_flexible
+    single = parse_short(memoryview(body), 0, len(body))
+    stop = len(body) - (3 if version >= 9 else 0)  # tagged fields
+    assert single is not None and single[3:5] == (stop - size, stop)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_cut_frame_is_refused(version: int) -> None:
     topic = TopicProduceData(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
+import socket
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +16,7 @@ from headwater_broker.node.lag import (
     Maxima,
     MeasuredLoop,
     RunQueue,
+    TurnClock,
     own_seconds,
 )
 
@@ -149,3 +153,28 @@ def test_an_end_that_fails_or_begins_another_turn_leaves_nobody_waiting(
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         runner.run(scenario())
     assert "the end of a turn failed" in caplog.text
+
+
+def test_the_selector_tells_what_the_standard_one_tells() -> None:
+    clock, near, far = TurnClock(), *socket.socketpair()
+    try:
+        near.setblocking(False)
+        clock.register(near, selectors.EVENT_READ, "in")
+        assert clock.select(0) == clock.select(-1) == clock.select(0.001) == []
+        steps: tuple[Callable[[], object], ...] = (
+            lambda: clock.modify(near, selectors.EVENT_READ | selectors.EVENT_WRITE, "both"),
+            lambda: far.send(b"x"),
+            lambda: clock.modify(near, selectors.EVENT_READ, "in"),
+            far.close,  # a hang-up
+            lambda: clock.modify(near, selectors.EVENT_WRITE, "out"),
+        )
+        for step in steps:
+            step()
+            found = clock.select(None)
+            assert found == selectors.DefaultSelector.select(clock, None) != []
+        clock.unregister(near)
+        assert clock.select(0) == []
+    finally:
+        near.close()
+        far.close()
+        clock.close()

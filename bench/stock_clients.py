@@ -1,4 +1,4 @@
-"""Stock confluent-kafka clients: throughput, end-to-end latency, many partitions."""
+"""Stock confluent-kafka clients: throughput, end-to-end latency, many partitions, new topics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
 from generators import generator, librdkafka
 from measures import Figure, Peer, create_topic, delete_topic, touch
 from peers import cpu_seconds
@@ -19,6 +20,7 @@ MANY_PARTITIONS = 1_000
 LATENCY_S = 5.0
 LATENCY_SKIP_S = 1.0
 """The first part of a latency run warms up the path; it is not counted."""
+TOPICS = 100
 WAIT_S = 120
 
 
@@ -52,6 +54,22 @@ def produce(peer: Peer, *, partitions: int = PARTITIONS, copies: int = 1) -> Fig
     if left or failures:
         raise RuntimeError(f"{peer.name}: {left} unsent, {len(failures)} failed: {failures[:1]}")
     return Figure(MESSAGES / seconds, used / MESSAGES * 1e6)
+
+
+def create_topics(peer: Peer, *, copies: int) -> Figure:
+    """Topics of one partition, a request each, by a stock admin client that awaits each answer."""
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    admin.list_topics(timeout=WAIT_S)
+    names = [f"made{time.monotonic_ns()}-{n}" for n in range(TOPICS)]
+    before, start = cpu_seconds(peer.pids), time.monotonic()
+    for name in names:
+        admin.create_topics([NewTopic(name, 1, copies)])[name].result(WAIT_S)
+    seconds = time.monotonic() - start
+    used = cpu_seconds(peer.pids) - before
+    for done in admin.delete_topics(names).values():
+        done.result(WAIT_S)
+    time.sleep(1.0)
+    return Figure(TOPICS / seconds, used / TOPICS * 1e6)
 
 
 def latency(peer: Peer, records_per_s: int) -> tuple[Figure, Figure]:

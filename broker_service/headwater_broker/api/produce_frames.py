@@ -2,7 +2,8 @@
 
 Both parsers give (transactional id, acks, timeout_ms, topics); a topic is (its field as it came,
 its key, entries), so that the reply can repeat the field; an entry is (partition, start, stop) of
-the records, or (partition, -1, -1) for null. They raise ValueError, IndexError, struct.error.
+the records, or (partition, -1, -1) for null. They raise ValueError, IndexError, struct.error; what
+lies behind the last field is ignored, as by Kafka.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFra
             else:
                 entries.append((index, -1, -1))
         topics.append((field, field[2:].decode(), entries))
-    if at != end:
+    if at > end:
         raise ValueError(f"Produce v{version}: body ends at {at}, frame at {end}")
     return transactional_id, acks, timeout_ms, topics
 
@@ -142,7 +143,7 @@ def parse_flexible(view: memoryview, at: int, end: int, version: int) -> Produce
         at = at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
         topics.append((field, key, entries))
     at = at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
-    if at != end:
+    if at > end:
         raise ValueError(f"Produce v{version}: body ends at {at}, frame at {end}")
     return transactional_id, acks, timeout_ms, topics
 

@@ -2,9 +2,9 @@
 
 Raw: prepared frames from a C generator, so that the server is the bound. Stock: confluent-kafka
 clients, where the client is the bound and the server's CPU per record is what counts; end-to-end
-latency (given as its inverse); three brokers with acks=all; 1,000 partitions. Every pair is
-measured back to back on the same file system; ratios are taken pair by pair and the median is held
-against the bar. Exit 1 when a bar is missed.
+latency (given as its inverse); 1,000 partitions; three brokers with acks=all, and new topics on
+them. Every pair is measured back to back on the same file system; ratios are taken pair by pair and
+the median is held against the bar. Exit 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from measures import Bar, Figure, Peer, compare, show
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, rss_megabytes
 from rich.console import Console
 
-PARTS = ("raw", "stock", "latency", "partitions", "replicated")
+ALONE = ("raw", "stock", "latency", "partitions")
+"""With one broker each."""
+TRIOS = ("replicated", "topics")
+"""With three."""
+COPIES = 3
 LATENCY_RATES = (1_000, 20_000)
 LATENCY_PAIRS = 4
 """Pairs per round: one other program that wakes up moves a p99 more than it moves a rate."""
@@ -85,8 +89,13 @@ class Bench:
 
     def replicated(self) -> None:
         """One stock producer to three brokers, three copies, acks=all."""
-        run = partial(stock_clients.produce, copies=3)
+        run = partial(stock_clients.produce, copies=COPIES)
         self.pairs("stock librdkafka, 3 copies, acks=all", run, run, Bar(1.5))
+
+    def topics(self) -> None:
+        """New topics on three brokers, one per request."""
+        run = partial(stock_clients.create_topics, copies=COPIES)
+        self.pairs("topics created, one per request, 3 brokers", run, run, Bar(1.0))
 
     def latency(self) -> None:
         """End to end at a pace; p50 and p99 come from the same runs."""
@@ -131,16 +140,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="pairs per workload")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one raw run")
     parser.add_argument("--warmup", type=float, default=8.0, help="seconds per raw workload, each")
-    parser.add_argument("--only", action="append", choices=PARTS, help="these parts")
+    parser.add_argument("--only", action="append", choices=(*ALONE, *TRIOS), help="these parts")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    wanted = [part for part in PARTS if part in (options.only or PARTS)]
-    alone = [part for part in wanted if part != "replicated"]
     rows: list[Row] = []
     memory: dict[str, float] = {}
-    for brokers, parts in ((1, alone), (3, [part for part in wanted if part == "replicated"])):
-        if parts:
-            bench = run_parts(options, brokers, parts)
+    for brokers, parts in ((1, ALONE), (COPIES, TRIOS)):
+        wanted = [part for part in parts if part in (options.only or parts)]
+        if wanted:
+            bench = run_parts(options, brokers, wanted)
             rows += bench.rows
             memory = memory or bench.memory
     show(rows, memory, as_json=options.json)

@@ -31,7 +31,7 @@ from soak.workload import Load
 from soak.world import WHOLE_S, NotNowError, World, build
 
 BASE_PORT = 24_500
-OVERLAP_CHANCE = 0.5
+OVERLAP_CHANCE = 0.65
 OVERLAP_WAIT_S = (0.0, 1.5)
 RESUME_ACKS = 25
 RESUME_S = 30.0

@@ -2,7 +2,8 @@
 
 The internal topic is created when the first group is looked for. Version 4 asks for several keys at
 once (KIP-699). Transactional ids and share groups have no coordinator here yet: they are refused
-for good, so that clients do not look for ever.
+for good, so that clients do not look for ever. Of all refusals of a transactional id librdkafka
+takes only that of a right as final, here and from InitProducerId.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
 GROUP_KEY = 0
+TRANSACTION_KEY = 1
+NO_TRANSACTIONS = "Headwater has no transactions: leave transactional.id out"
 BATCH_SINCE = 4
 CREATE_WAIT_MS = 3_000
 """How long the very first look-up waits for the internal topic; then the client asks again."""
@@ -89,6 +92,8 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
 
 def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
     services = ctx.broker
+    if key_type == TRANSACTION_KEY:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     if key_type != GROUP_KEY:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"no coordinators of key type {key_type}, only of groups"

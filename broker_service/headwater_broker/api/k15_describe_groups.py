@@ -16,7 +16,13 @@ from headwater_broker.api.k03_metadata import operations
 from headwater_broker.api.registry import handles
 from headwater_broker.api.services import RequestContext
 
-GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+GROUP_OPERATIONS = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 NOT_FOUND_SINCE = 6
 
 

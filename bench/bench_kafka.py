@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import raw_frames
 import stock_clients
@@ -26,7 +27,8 @@ ALONE = ("raw", "stock", "latency", "partitions")
 """With one broker each."""
 TRIOS = ("replicated", "topics")
 """With three."""
-COPIES = 3
+TRIO = 3
+"""So many brokers, and copies on them."""
 LATENCY_RATES = (1_000, 20_000)
 LATENCY_PAIRS = 4
 """Pairs per round: one other program that wakes up moves a p99 more than it moves a rate."""
@@ -35,6 +37,7 @@ STOCK_PAIRS = 2
 P50_BAR = Bar(1 / 0.8)
 P99_BAR = Bar(1 / 0.5)
 Row = dict[str, object]
+T = TypeVar("T")
 
 
 class Bench:
@@ -59,15 +62,19 @@ class Bench:
         for peer in self.peers:
             self.memory[f"{peer.name} {when}"] = rss_megabytes(peer.pids[0])
 
-    def pairs(self, name: str, warm: Callable[[Peer], object], run: Callable[[Peer], Figure],
-              bar: Bar, pairs: int = 1) -> None:  # fmt: skip
+    def by_turns(self, name: str, warm: Callable[[Peer], object], run: Callable[[Peer], T],
+                 pairs: int) -> list[tuple[T, T]]:  # fmt: skip
         """Warm both, then measure by turns, so many pairs in each round."""
         rounds = pairs * self.options.rounds
         self._console.print(f"{name}: warm-up, then {rounds} pairs")
         for peer in self.peers:
             warm(peer)
-        found = [(run(self.kafka), run(self.headwater)) for _ in range(rounds)]
-        self.rows.append(compare(name, found, bar))
+        return [(run(self.kafka), run(self.headwater)) for _ in range(rounds)]
+
+    def pairs(self, name: str, warm: Callable[[Peer], object], run: Callable[[Peer], Figure],
+              bar: Bar, pairs: int = 1) -> None:  # fmt: skip
+        """A row of what was measured by turns."""
+        self.rows.append(compare(name, self.by_turns(name, warm, run, pairs), bar))
 
     def raw(self) -> None:
         """Prepared frames."""
@@ -89,28 +96,19 @@ class Bench:
 
     def replicated(self) -> None:
         """One stock producer to three brokers, three copies, acks=all."""
-        run = partial(stock_clients.produce, copies=COPIES)
+        run = partial(stock_clients.produce, copies=TRIO)
         self.pairs("stock librdkafka, 3 copies, acks=all", run, run, Bar(1.5))
 
     def topics(self) -> None:
         """New topics on three brokers, one per request."""
-        run = partial(stock_clients.create_topics, copies=COPIES)
+        run = partial(stock_clients.create_topics, copies=TRIO)
         self.pairs("topics created, one per request, 3 brokers", run, run, Bar(1.0))
 
     def latency(self) -> None:
         """End to end at a pace; p50 and p99 come from the same runs."""
         for rate in LATENCY_RATES:
-            rounds = LATENCY_PAIRS * self.options.rounds
-            self._console.print(f"latency at {rate:,}/s: warm-up, then {rounds} pairs")
-            for peer in self.peers:
-                stock_clients.latency(peer, rate)
-            found = [
-                (
-                    stock_clients.latency(self.kafka, rate),
-                    stock_clients.latency(self.headwater, rate),
-                )
-                for _ in range(rounds)
-            ]
+            run = partial(stock_clients.latency, records_per_s=rate)
+            found = self.by_turns(f"latency at {rate:,}/s", run, run, LATENCY_PAIRS)
             for at, name, bar in ((0, "p50", P50_BAR), (1, "p99", P99_BAR)):
                 pairs = [(k[at], h[at]) for k, h in found]
                 self.rows.append(compare(f"1 / latency {name}, {rate:,} records/s", pairs, bar))
@@ -145,7 +143,7 @@ def main() -> int:
     options = parser.parse_args()
     rows: list[Row] = []
     memory: dict[str, float] = {}
-    for brokers, parts in ((1, ALONE), (COPIES, TRIOS)):
+    for brokers, parts in ((1, ALONE), (TRIO, TRIOS)):
         wanted = [part for part in parts if part in (options.only or parts)]
         if wanted:
             bench = run_parts(options, brokers, wanted)

@@ -68,10 +68,11 @@ def touch(peer: Peer, topic: str, partitions: int) -> None:
         raise RuntimeError(f"{topic} takes no records on {peer.name}")
 
 
-def delete_topic(peer: Peer, topic: str) -> None:
-    """Delete it, so that its bytes do not weigh on the next run."""
-    admin = AdminClient({"bootstrap.servers": peer.bootstrap})  # must outlive its future
-    admin.delete_topics([topic])[topic].result(60)
+def delete_topics(peer: Peer, *topics: str) -> None:
+    """Delete them, so that their bytes do not weigh on the next run."""
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})  # must outlive its futures
+    for done in admin.delete_topics(list(topics)).values():
+        done.result(60)
     time.sleep(1.0)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from generators import generator
-from measures import Bar, Figure, Peer, create_topic, delete_topic, touch
+from measures import Bar, Figure, Peer, create_topic, delete_topics, touch
 from peers import cpu_seconds
 
 from headwater.records.builder import build_batch
@@ -73,7 +73,7 @@ def run_raw(peer: Peer, work: Raw, seconds: float, frames: Path, nice: int = 0) 
         figure = _blast(peer, topic, requests, FETCH_VERSION, error_at, seconds, frames, nice)
     else:
         figure = _blast(peer, topic, produce, PRODUCE_VERSION, error_at, seconds, frames, nice)
-    delete_topic(peer, topic)
+    delete_topics(peer, topic)
     return figure
 
 

@@ -10,7 +10,7 @@ import time
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from generators import generator, librdkafka
-from measures import Figure, Peer, create_topic, delete_topic, touch
+from measures import Figure, Peer, create_topic, delete_topics, touch
 from peers import cpu_seconds
 
 VALUE_BYTES = 100
@@ -50,7 +50,7 @@ def produce(peer: Peer, *, partitions: int = PARTITIONS, copies: int = 1) -> Fig
     left = producer.flush(WAIT_S)
     seconds = time.monotonic() - start
     used = cpu_seconds(peer.pids) - before
-    delete_topic(peer, topic)
+    delete_topics(peer, topic)
     if left or failures:
         raise RuntimeError(f"{peer.name}: {left} unsent, {len(failures)} failed: {failures[:1]}")
     return Figure(MESSAGES / seconds, used / MESSAGES * 1e6)
@@ -66,9 +66,7 @@ def create_topics(peer: Peer, *, copies: int) -> Figure:
         admin.create_topics([NewTopic(name, 1, copies)])[name].result(WAIT_S)
     seconds = time.monotonic() - start
     used = cpu_seconds(peer.pids) - before
-    for done in admin.delete_topics(names).values():
-        done.result(WAIT_S)
-    time.sleep(1.0)
+    delete_topics(peer, *names)
     return Figure(TOPICS / seconds, used / TOPICS * 1e6)
 
 
@@ -84,7 +82,7 @@ def latency(peer: Peer, records_per_s: int) -> tuple[Figure, Figure]:
     pace = (records_per_s, LATENCY_S, LATENCY_SKIP_S, VALUE_BYTES)
     command = [program, peer.bootstrap, topic, *map(str, pace)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    delete_topic(peer, topic)
+    delete_topics(peer, topic)
     if done.returncode != 0:
         raise RuntimeError(f"{peer.name} {topic}: {done.stdout}{done.stderr}")
     found = json.loads(done.stdout)

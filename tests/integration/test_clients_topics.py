@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import aiokafka
 import confluent_kafka
@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient as ConfluentAdmin
 from integration.cluster import LocalCluster
 
 WAIT_S = 60.0
+Poll = Callable[[], Iterable[bytes]]
+"""The values that came within half a second."""
 
 
 def _by_librdkafka(bootstrap: str) -> Iterable[str]:
@@ -59,7 +61,8 @@ def test_all_topics_are_listed(
     assert names <= set(lister(shared_cluster.bootstrap))
 
 
-def _librdkafka(bootstrap: str, pattern: str, wanted: set[bytes]) -> set[bytes]:
+@contextmanager
+def _librdkafka(bootstrap: str, pattern: str) -> Iterator[Poll]:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -68,71 +71,67 @@ def _librdkafka(bootstrap: str, pattern: str, wanted: set[bytes]) -> set[bytes]:
             "topic.metadata.refresh.interval.ms": 500,
         }
     )
-    consumer.subscribe([f"^{pattern}"])
-    seen: set[bytes] = set()
+    consumer.subscribe([pattern])
     try:
-        end = time.monotonic() + WAIT_S
-        while not wanted <= seen and time.monotonic() < end:
-            message = consumer.poll(0.5)
-            if message is not None and message.error() is None:
-                seen.add(message.value() or b"")
-        return seen
+        yield lambda: [m.value() or b"" for m in consumer.consume(10, 0.5) if m.error() is None]
     finally:
         consumer.close()
 
 
-def _kafka_python(bootstrap: str, pattern: str, wanted: set[bytes]) -> set[bytes]:
+@contextmanager
+def _kafka_python(bootstrap: str, pattern: str) -> Iterator[Poll]:
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=f"pattern-{pattern}",
         auto_offset_reset="earliest",
         metadata_max_age_ms=500,
     )
-    consumer.subscribe(pattern=f"^{pattern}")
-    seen: set[bytes] = set()
+    consumer.subscribe(pattern=pattern)
     try:
-        end = time.monotonic() + WAIT_S
-        while not wanted <= seen and time.monotonic() < end:
-            for rows in consumer.poll(timeout_ms=500).values():
-                seen.update(row.value for row in rows)
-        return seen
+        yield lambda: [r.value for rows in consumer.poll(timeout_ms=500).values() for r in rows]
     finally:
         consumer.close()
 
 
-def _aiokafka(bootstrap: str, pattern: str, wanted: set[bytes]) -> set[bytes]:
-    async def read() -> set[bytes]:
+@contextmanager
+def _aiokafka(bootstrap: str, pattern: str) -> Iterator[Poll]:
+    async def subscribed() -> aiokafka.AIOKafkaConsumer:
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=f"pattern-{pattern}",
             auto_offset_reset="earliest",
             metadata_max_age_ms=500,
         )
-        consumer.subscribe(pattern=f"^{pattern}")
+        consumer.subscribe(pattern=pattern)
         await consumer.start()
-        seen: set[bytes] = set()
+        return consumer
+
+    async def poll() -> list[bytes]:
+        found = await consumer.getmany(timeout_ms=500)
+        return [row.value or b"" for rows in found.values() for row in rows]
+
+    with asyncio.Runner() as runner:
+        consumer = runner.run(subscribed())
         try:
-            end = time.monotonic() + WAIT_S
-            while not wanted <= seen and time.monotonic() < end:
-                for rows in (await consumer.getmany(timeout_ms=500)).values():
-                    seen.update(row.value or b"" for row in rows)
-            return seen
+            yield lambda: runner.run(poll())
         finally:
-            await consumer.stop()
-
-    return asyncio.run(read())
+            runner.run(consumer.stop())
 
 
-@pytest.mark.parametrize("read", [_librdkafka, _kafka_python, _aiokafka])
+@pytest.mark.parametrize("subscribed", [_librdkafka, _kafka_python, _aiokafka])
 def test_a_pattern_finds_its_topics(
-    shared_cluster: LocalCluster, read: Callable[[str, str, set[bytes]], set[bytes]]
+    shared_cluster: LocalCluster,
+    subscribed: Callable[[str, str], AbstractContextManager[Poll]],
 ) -> None:
-    start = f"pattern{read.__name__.replace('_', '-')}"
+    start = f"pattern{subscribed.__name__.replace('_', '-')}"
+    wanted, other = [f"{start}-a", f"{start}-b"], f"other-{start}"
     producer = confluent_kafka.Producer({"bootstrap.servers": shared_cluster.bootstrap})
-    wanted = set()
-    for name in (f"{start}-a", f"{start}-b", f"other-{start}"):
+    for name in (*wanted, other):
         producer.produce(shared_cluster.create_topic(name), name.encode())
-        if re.match(start, name):
-            wanted.add(name.encode())
     assert producer.flush(WAIT_S) == 0
-    assert read(shared_cluster.bootstrap, f"{start}-.*", wanted) == wanted
+    seen: set[bytes] = set()
+    with subscribed(shared_cluster.bootstrap, f"^{start}-.*") as poll:
+        end = time.monotonic() + WAIT_S
+        while len(seen) < len(wanted) and time.monotonic() < end:
+            seen.update(poll())
+    assert seen == {name.encode() for name in wanted}

@@ -51,7 +51,7 @@ def skip_client_id(view: memoryview, at: int, flexible: bool) -> int:
 
 def skip_tags(view: memoryview, at: int) -> int:
     """The position behind tagged fields."""
-    return at + 1 if view[at] == 0 else read_tagged(view, at, {}, {})
+    return read_tagged(view, at, {}, {})
 
 
 def client_id_of(view: memoryview, at: int) -> str | None:

@@ -11,7 +11,7 @@ import click
 from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError
 from headwater_broker.node import process
 from headwater_broker.node.config import load
-from headwater_broker.node.lag import MeasuredLoop
+from headwater_broker.node.loop import MeasuredLoop
 from headwater_broker.node.run import announce_on_stdout, run
 
 

@@ -17,14 +17,10 @@ import asyncio
 import logging
 import os
 import resource
-import select
-import selectors
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Sized
-from selectors import EVENT_READ, EVENT_WRITE
-from typing import Any
+from collections.abc import Callable
+from time import monotonic  # noqa: TID251 - what asyncio's loops go by
 
 PROBE_S = 0.1
 """The delay of timers is sampled so often. Each sample wakes a loop that has nothing to do, which
@@ -38,12 +34,9 @@ LOOK_S = 0.004
 WAITED_FRESH_S = 0.01
 """The run-queue delay that a long turn is compared with is at most so much older than the turn."""
 FRESH_S = 0.001
-"""The kernel is asked what the thread has used so far when it may have waited, or so often: to ask
-in every turn of a busy broker would cost it a hundredth."""
-
-# epoll's masks are the same on every Linux; a hang-up or an error is both, as for asyncio.
-_NOT_IN = ~getattr(select, "EPOLLIN", 0)
-_NOT_OUT = ~getattr(select, "EPOLLOUT", 0)
+"""The kernel is asked so often what the thread has used so far."""
+SLEPT_S = 1e-5
+"""Who was in the selector for longer has slept: it is no wait of the turn before or after."""
 
 logger = logging.getLogger(__name__)
 
@@ -109,92 +102,66 @@ class Maxima:
         return max((v for s, v in self._seconds if now - s <= WINDOW), default=0.0)
 
 
-class TurnClock(selectors.DefaultSelector):
-    """The loop's selector; knows how long the loop was away from it, and tells who asks when a
-    turn ends."""
+class TurnClock:
+    """How long the loop was away from its selector, and who wants to be called when a turn ends.
+
+    The loop says when a turn ends and begins; `node.loop` has the only caller of it.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        own = vars(self)
-        self._epoll = own.get("_selector") if _is_epoll(own) else None
-        self._keys: dict[int, selectors.SelectorKey] = own.get("_fd_to_key", {})
-        """Of the standard selector, which keeps them; where that is one of epoll's."""
-        self.ready: Sized = ("unknown",)
-        """What the loop has to call in the next turn."""
-        self._at_end: list[Callable[[], object]] = []
+        self.number = 0
+        """Of the turn: each has its own."""
+        self.ended_s = self.began_s = monotonic()
+        """When the last turn ended, and this one began; by the loop's clock."""
+        self.ends: list[Callable[[], object]] = []
+        """What is to be called as this turn ends."""
         self._run_queue: RunQueue | None = None
         self._waited = 0.0
         self._waited_until = 0.0
-        self._since = time.perf_counter()
         self._used = _used(_THREAD)
-        self._used_until = 0.0
-        self.turns = Maxima()
+        self.slept = 0
+        """How often the loop slept in its selector since that."""
+        self.fresh_until = 0.0
+        """Until then what is known of the thread's use of time is fresh."""
+        self.longest = Maxima()
         self.late_total = 0
 
     def reset(self) -> None:
         """Begin to measure, on the loop's thread; what was before does not count."""
         if self._run_queue is None:
             self._run_queue = RunQueue()
-        self._since = time.perf_counter()
-        self._used = _used(_THREAD)
-        self.turns = Maxima()
+        self.began_s = monotonic()
+        self._look_at_use()
+        self.longest = Maxima()
         self.late_total = 0
-        self.look()
-
-    def look(self) -> None:
-        """Remember the run-queue delay so far: what a long turn is compared with."""
-        if self._run_queue is not None:
-            self._waited = self._run_queue.waited_s()
-            self._waited_until = time.perf_counter() + WAITED_FRESH_S
+        self._look_at_queue()
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Call it when this turn ends, after all that the turn has to call."""
-        self._at_end.append(callback)
+        """As `call_soon`, but at the end of this turn: a turn that has nothing else to call is
+        spared (half of the turns of a broker with one busy client)."""
+        self.ends.append(callback)
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """One turn ends here, the next one begins when there is work."""
-        if self._at_end:
-            callbacks, self._at_end = self._at_end, []
-            for callback in callbacks:
-                try:
-                    callback()
-                except Exception:  # it would end the loop; of a handle the loop says the same
-                    logger.exception("the end of a turn failed")
-            if self.ready or self._at_end:  # the loop has computed `timeout` without them
-                timeout = 0
-        ended = time.perf_counter()
-        held = ended - self._since
-        if held > LOOK_S and self._run_queue is not None:
-            self._note(held)
-        epoll = self._epoll
-        events = super().select(timeout) if epoll is None else self._poll(epoll, timeout)
-        self._since = now = time.perf_counter()
-        if timeout != 0 or now >= self._used_until:
-            self._used = _used(_THREAD)
-            self._used_until = now + FRESH_S
-            if now >= self._waited_until:
-                self.look()
-        return events
+    def call_ends(self) -> None:
+        """Call who wants to be; those whom they add are for the next turn."""
+        callbacks, self.ends = self.ends, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:  # it would end the loop; of a handle the loop says the same
+                logger.exception("the end of a turn failed")
 
-    def _poll(self, epoll: Any, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As the standard selector, in one call instead of four: every turn pays for it."""
-        keys, events = self._keys, []
-        wait = -1 if timeout is None else timeout if timeout > 0 else 0
-        for fd, mask in epoll.poll(wait, len(keys) or 1):
-            key = keys.get(fd)
-            if key is not None:
-                ready = (mask & _NOT_IN and EVENT_WRITE) | (mask & _NOT_OUT and EVENT_READ)
-                events.append((key, ready & key.events))
-        return events
-
-    def _note(self, held: float) -> None:
+    def note(self) -> None:
+        """The turn that ends took longer than `LOOK_S`."""
+        if self._run_queue is None:
+            return
+        held = self.ended_s - self.began_s
         before, after, waited = self._used, _used(_THREAD), self._waited
-        self.look()
+        self._look_at_queue()
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         cpu = min(used, held)  # the sample before may be a little older than the turn
-        sleeps = after.ru_nvcsw - before.ru_nvcsw
+        sleeps = max(after.ru_nvcsw - before.ru_nvcsw - self.slept, 0)
         own = own_seconds(held, cpu, self._waited - waited, sleeps)
-        self.turns.add(time.perf_counter(), own)
+        self.longest.add(self.ended_s, own)
         if own > WARN_S:
             self.late_total += 1
             logger.warning(
@@ -205,30 +172,27 @@ class TurnClock(selectors.DefaultSelector):
                 after.ru_majflt - before.ru_majflt,
             )  # fmt: skip
 
+    def look(self) -> None:
+        """A turn begins, and what is known of the thread's use of time is no more fresh."""
+        self._look_at_use()
+        if self.began_s >= self._waited_until:
+            self._look_at_queue()
+
     def close(self) -> None:
-        """Release descriptors."""
+        """Release the descriptor."""
         if self._run_queue is not None:
             self._run_queue.close()
-        super().close()
 
+    def _look_at_use(self) -> None:
+        self._used = _used(_THREAD)
+        self.slept = 0
+        self.fresh_until = self.began_s + FRESH_S
 
-def _is_epoll(own: dict[str, Any]) -> bool:
-    kind = getattr(select, "epoll", None)
-    return kind is not None and isinstance(own.get("_selector"), kind) and "_fd_to_key" in own
-
-
-class MeasuredLoop(asyncio.SelectorEventLoop):
-    """The broker's loop: a selector loop whose turns are measured."""
-
-    def __init__(self) -> None:
-        self.clock = TurnClock()
-        super().__init__(self.clock)
-        self.clock.ready = vars(self).get("_ready", self.clock.ready)  # asyncio's own queue
-
-    def at_turn_end(self, callback: Callable[[], object]) -> None:
-        """As `call_soon`, but at the end of this turn: a turn that has nothing else to call is
-        spared (half of the turns of a broker with one busy client)."""
-        self.clock.at_end(callback)
+    def _look_at_queue(self) -> None:
+        """Remember the run-queue delay so far: what a long turn is compared with."""
+        if self._run_queue is not None:
+            self._waited = self._run_queue.waited_s()
+            self._waited_until = monotonic() + WAITED_FRESH_S
 
 
 class LagProbe:
@@ -239,13 +203,14 @@ class LagProbe:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._delays = Maxima()
-        self._clock = loop.clock if isinstance(loop, MeasuredLoop) else None
+        turns = getattr(loop, "turns", None)
+        self._turns = turns if isinstance(turns, TurnClock) else None
 
     def start(self) -> None:
         """Begin to measure: what was before, the start included, does not count."""
         self._delays = Maxima()
-        if self._clock is not None:
-            self._clock.reset()
+        if self._turns is not None:
+            self._turns.reset()
         self._schedule()
 
     def stop(self) -> None:
@@ -266,17 +231,17 @@ class LagProbe:
     @property
     def recent_turn_s(self) -> float:
         """The loop's own worst delay within the last minute: its longest turn."""
-        return 0.0 if self._clock is None else self._clock.turns.recent(time.perf_counter())
+        return 0.0 if self._turns is None else self._turns.longest.recent(monotonic())
 
     @property
     def longest_turn_s(self) -> float:
         """The loop's own worst delay since the start; turns under 4 ms are not looked at."""
-        return 0.0 if self._clock is None else self._clock.turns.worst
+        return 0.0 if self._turns is None else self._turns.longest.worst
 
     @property
     def late_total(self) -> int:
         """How many turns took more than 20 ms."""
-        return 0 if self._clock is None else self._clock.late_total
+        return 0 if self._turns is None else self._turns.late_total
 
     def _schedule(self) -> None:
         self._due = self._loop.time() + PROBE_S

@@ -15,17 +15,52 @@ TURN_S = 0.002
 that is at work then, and for the writes that follow: not for one request of every busy
 connection."""
 QUIET_S = 0.0002
-"""A turn that comes so long after the last one is quiet: there is nothing to join replies with."""
+"""A turn that comes so long after the last one is quiet: there is nothing to join replies with.
+(The loop's last one, whatever it was for: a timer that fired just before hides a quiet one.)"""
 
 logger = logging.getLogger(__name__)
 
 
-class AtEnd(Protocol):
-    """A loop's way to call when a turn is over: its `at_turn_end`, or just `call_soon`."""
+class Turns(Protocol):
+    """A loop's turns."""
 
-    def __call__(self, callback: Callable[[], None], /) -> object:
-        """Call `callback` once."""
+    @property
+    def number(self) -> int:
+        """Of this turn: the next one has another."""
         ...
+
+    @property
+    def ended_s(self) -> float:
+        """When the turn before this one ended, by the loop's clock."""
+        ...
+
+    def at_end(self, callback: Callable[[], None], /) -> object:
+        """Call `callback` once, when this turn is over."""
+        ...
+
+
+class CountedTurns:
+    """The turns of a loop that does not count them: known from the first question in each."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._number = 0
+        self._is_watched = False
+        self.ended_s = 0.0
+        self.at_end = loop.call_soon
+
+    @property
+    def number(self) -> int:
+        """Of this turn."""
+        if not self._is_watched:
+            self._is_watched = True
+            self._loop.call_soon(self._over)
+        return self._number
+
+    def _over(self) -> None:
+        self._is_watched = False
+        self._number += 1
+        self.ended_s = self._loop.time()
 
 
 class Woken(Protocol):
@@ -47,12 +82,12 @@ class Turn:
     what has arrived meanwhile.
     """
 
-    __slots__ = ("_at_end", "_ended", "_ends", "_loop", "_unsent", "_woken", "is_quiet")
+    __slots__ = ("_ends", "_number", "_time", "_turns", "_unsent", "_woken", "is_quiet")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._at_end: AtEnd = getattr(loop, "at_turn_end", loop.call_soon)
-        self._ended = -QUIET_S
+        self._time = loop.time
+        self._turns: Turns = getattr(loop, "turns", None) or CountedTurns(loop)
+        self._number = -1
         self._ends = 0.0
         self.is_quiet = False
         """The first connection of a quiet turn is at work."""
@@ -61,34 +96,32 @@ class Turn:
 
     def has_time(self) -> bool:
         """False when this turn's time is used up."""
-        now = self._loop.time()
-        if self._ends:
+        now, turns = self._time(), self._turns
+        number = turns.number
+        if number == self._number:
             self.is_quiet = False
             return now < self._ends
-        self.is_quiet = now - self._ended >= QUIET_S
+        self._number = number
+        self.is_quiet = now - turns.ended_s >= QUIET_S
         self._ends = now + TURN_S
-        self._at_end(self._is_over)
         return True
 
-    def _is_over(self) -> None:
-        """Called last of all in a turn, or first of all in the next one."""
-        self._ends = 0.0
-        self._ended = self._loop.time()
-        unsent = self._unsent
-        if unsent:
-            self._unsent = []
-            for connection in unsent:
-                try:
-                    connection.flush_ready()
-                except Exception as error:  # the others wait for theirs
-                    logger.exception("replies of a turn failed")
-                    connection.close(f"internal error: {error!r}")
+    def _send_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            try:
+                connection.flush_ready()
+            except Exception as error:  # the others wait for theirs
+                logger.exception("replies of a turn failed")
+                connection.close(f"internal error: {error!r}")
 
     def flush_at_end(self, connection: Woken) -> None:
         """Write the replies of this connection once all that this turn has are at hand.
 
         Each write wakes a client, which may cost more than the request; the second one finds the
         client's machine awake. It is not for quiet turns."""
+        if not self._unsent:
+            self._turns.at_end(self._send_unsent)
         self._unsent.append(connection)
 
     def answer_few(self, purgatories: Purgatories) -> None:

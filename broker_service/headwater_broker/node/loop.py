@@ -31,7 +31,14 @@ _IN, _OUT = getattr(select, "EPOLLIN", 1), getattr(select, "EPOLLOUT", 4)
 _NOT_IN, _NOT_OUT = ~_IN, ~_OUT
 _MASKS = {EVENT_READ: _IN, EVENT_WRITE: _OUT, EVENT_READ | EVENT_WRITE: _IN | _OUT}
 
-_LEANS_ON = ("_ready", "_scheduled", "_stopping", "_timer_cancelled_count", "_clock_resolution")
+_LEANS_ON = (
+    "_ready",
+    "_scheduled",
+    "_stopping",
+    "_debug",
+    "_timer_cancelled_count",
+    "_clock_resolution",
+)
 _METHODS = ("_run_once", "_remove_reader", "_remove_writer")
 
 
@@ -47,6 +54,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
     _ready: deque[Handle]
     _scheduled: list[Any]
     _stopping: bool
+    _debug: bool
     _timer_cancelled_count: int
     _clock_resolution: float
     _remove_reader: Callable[[object], bool]
@@ -78,16 +86,16 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             turns.call_ends()
         turns.number += 1
         turns.ended_s = now = monotonic()
-        if not self._is_known or self.get_debug():
+        if not self._is_known or self._debug:
             if turns.ends:
                 self.call_soon(int)  # for the next turn to come at once
             super()._run_once()  # type: ignore[misc]
             return
         if now - turns.began_s > LOOK_S:
             turns.note()
-        if self._timer_cancelled_count:
-            self._drop_cancelled()
         ready, scheduled, keys = self._ready, self._scheduled, self._keys
+        if scheduled and (scheduled[0]._cancelled or len(scheduled) > SCHEDULED_MIN):
+            scheduled = self._drop_cancelled()
         if ready or self._stopping or turns.ends:
             timeout = 0.0
         elif scheduled:
@@ -123,8 +131,8 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             if not handle._cancelled:
                 handle._run()
 
-    def _drop_cancelled(self) -> None:
-        """Timers that nobody waits for: the first ones, or all when they are many."""
+    def _drop_cancelled(self) -> list[Any]:
+        """Without timers that nobody waits for: the first ones, or all when they are many."""
         scheduled = self._scheduled
         if SCHEDULED_MIN < len(scheduled) < self._timer_cancelled_count * 2:
             self._scheduled = [handle for handle in scheduled if not handle._cancelled]
@@ -132,10 +140,11 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
                 handle._scheduled = not handle._cancelled
             heapify(self._scheduled)
             self._timer_cancelled_count = 0
-            return
+            return self._scheduled
         while scheduled and scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1
             heappop(scheduled)._scheduled = False
+        return scheduled
 
 
 def _poll_of(selector: selectors.BaseSelector) -> Poll:

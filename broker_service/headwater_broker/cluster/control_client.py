@@ -1,20 +1,21 @@
 """Control calls over gRPC: `headwater.ports.control.ControlCalls` for the broker's loop.
 
-The one adapter of grpcio on the calling side of the broker. grpcio's own threads do the I/O; an
-answer is posted back to the loop. (grpc.aio would bind the poller to this loop; the callback form
-costs the loop one wake-up per call and nothing while idle.)
+The one adapter of grpcio on the calling side of the broker. Calls go through grpc.aio: one thread
+polls for all channels, without the GIL, and wakes the loop by a socket. (grpcio's other calls pass
+through threads of Python, each of which waits until a busy loop lets go of the GIL; and here a
+broker that hangs holds no thread that calls to others need.) The poller is one per process and
+wakes every open loop that made a client, so one should: the broker's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar
 
 import grpc
+import grpc.aio
 
+from headwater.errors import HeadwaterError
 from headwater.ports.control import ControlUnavailableError
 from headwater.wire.control_payload import (
     CHANNEL_OPTIONS,
@@ -30,16 +31,15 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class GrpcControlCalls:
-    """One channel per address, made on first use and kept."""
+    """One channel per address, made on first use and kept. Made and used on one loop."""
 
     def __init__(self) -> None:
-        self._channels: dict[str, grpc.Channel] = {}
+        self._peers: dict[str, _Peer] = {}
         self._formats = PeerFormats()
         self._closed = False
-        # grpcio starts a thread for a channel that was idle, and waits until that runs: on a box
-        # with more work than cores this is long, so it is not the loop that waits.
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="control-call")
-        self._starter.submit(int)
+        # Starts the poller's thread: here, so that no call waits until that runs, which is long on
+        # a box with more work than cores.
+        grpc.aio.init_grpc_aio()
 
     async def call(
         self, address: str, request: Message, reply: type[Reply], timeout_ms: int
@@ -47,117 +47,84 @@ class GrpcControlCalls:
         """Send to `host:port`, await the reply. Raises ControlUnavailableError, KafkaError."""
         try:
             payload = self._formats.pack(address, request)
-            call = await self._send(address, request, payload, timeout_ms)
-            if self._formats.is_older(address, payload, request.versions[0], _refusal(call)):
+            try:
+                answer = await self._send(address, request, payload, timeout_ms)
+            except grpc.RpcError as error:
+                oldest = request.versions[0]
+                if not self._formats.is_older(address, payload, oldest, _refusal(error)):
+                    raise
                 payload = self._formats.pack(address, request)
-                call = await self._send(address, request, payload, timeout_ms)
+                answer = await self._send(address, request, payload, timeout_ms)
+            return unpack(reply, answer)
+        except grpc.RpcError as error:
+            raise _failure(error, address, request) from error
         except ControlFormatError as error:
             text = f"{type(request).__name__} to {address}: {error}"
             raise ControlUnavailableError(text) from error
-        return _outcome(call, address, request, reply)
 
-    async def _send(
-        self, address: str, request: Message, payload: bytes, timeout_ms: int
-    ) -> grpc.Future:
-        """The call, when it is done: the loop wakes once."""
+    async def _send(self, address: str, request: Message, payload: bytes, timeout_ms: int) -> bytes:
+        name = type(request).__name__
         if self._closed:
-            raise ControlUnavailableError(f"{type(request).__name__}: this client is closed")
-        send = self._channel(address).unary_unary(method_path(type(request)))
-        call = _Call(asyncio.get_running_loop())
-        start = partial(send.future, payload, timeout=timeout_ms / 1000)
-        self._starter.submit(call.start, start).add_done_callback(call.started)
+            raise ControlUnavailableError(f"{name}: this client is closed")
         try:
-            return await call.answered
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
-        except ValueError as error:  # grpcio: the channel is closed
-            raise ControlUnavailableError(str(error)) from error
+            send = self._peer(address).method(type(request))
+            answer: bytes = await send(payload, timeout=timeout_ms / 1000)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # nobody waits any more, and grpcio has cancelled the call
+            raise ControlUnavailableError(f"{name} to {address}: cancelled") from error
+        except grpc.aio.BaseError as error:  # the channel is closed
+            raise ControlUnavailableError(f"{name} to {address}: {error}") from error
+        return answer
 
     async def close(self) -> None:
         """Close every channel; calls in flight fail with ControlUnavailableError."""
+        if self._closed:
+            return
         self._closed = True
-        self._starter.shutdown(wait=False)
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        for address in list(self._peers):
+            await self.forget(address)
+        grpc.aio.shutdown_grpc_aio()
 
-    def forget(self, address: str) -> None:
-        """Drop the channel of an address that left the cluster."""
-        channel = self._channels.pop(address, None)
-        if channel is not None:
-            channel.close()
+    async def forget(self, address: str) -> None:
+        """Drop the channel of an address that left the cluster; calls in flight to it fail."""
+        peer = self._peers.pop(address, None)
+        if peer is not None:
+            await peer.channel.close()
 
-    def _channel(self, address: str) -> grpc.Channel:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-            self._channels[address] = channel
-        return channel
+    def _peer(self, address: str) -> _Peer:
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = _Peer(address)
+        return peer
 
 
-class _Call:
-    """One call between the loop, the thread that starts it and grpcio's own that ends it."""
+class _Peer:
+    """The channel to one address, and its methods that were called."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.answered: asyncio.Future[grpc.Future] = loop.create_future()
-        self._call: grpc.Future | None = None
-        self._is_given_up = False
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._methods: dict[type[Message], Any] = {}
 
-    def start(self, start: Callable[[], grpc.Future]) -> None:
-        """On the starter's thread."""
-        call = self._call = start()
-        # Each side says first what it did, then looks what the other has done: one of them sees.
-        if self._is_given_up:
-            call.cancel()
-        call.add_done_callback(partial(self._post, self._settle))
-
-    def started(self, starting: Future[None]) -> None:
-        """It could not be started: this is the answer."""
-        error = starting.exception()
-        if error is not None:
-            self._post(self._fail, error)
-
-    def cancel(self) -> None:
-        """On the loop: nobody waits any more."""
-        self._is_given_up = True
-        if self._call is not None:
-            self._call.cancel()
-
-    def _post(self, settle: Callable[[Any], None], outcome: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(settle, outcome)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits any more
-
-    def _settle(self, call: grpc.Future) -> None:
-        if not self.answered.done():
-            self.answered.set_result(call)
-
-    def _fail(self, error: BaseException) -> None:
-        if not self.answered.done():
-            self.answered.set_exception(error)
+    def method(self, request: type[Message]) -> Any:
+        """grpcio's callable for `request`: making one costs, so it is kept."""
+        method = self._methods.get(request)
+        if method is None:
+            method = self._methods[request] = self.channel.unary_unary(method_path(request))
+        return method
 
 
-def _refusal(call: grpc.Future) -> str:
+def _refusal(error: grpc.RpcError) -> str:
     """What the serving side gave as the reason, if it refused."""
-    if call.cancelled() or call.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+    if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
         return ""
-    return call.details() or ""
+    return error.details() or ""
 
 
-def _outcome(call: grpc.Future, address: str, request: Message, reply: type[Reply]) -> Reply:
+def _failure(error: grpc.RpcError, address: str, request: Message) -> HeadwaterError:
+    known = error_from_detail(error.details() or "")
+    if known is not None:
+        return known
     name = type(request).__name__
-    try:
-        return unpack(reply, call.result())
-    except grpc.RpcError as error:
-        known = error_from_detail(error.details() or "")
-        if known is not None:
-            raise known from error
-        text = f"{name} to {address}: {error.code().name}: {error.details()}"
-        raise ControlUnavailableError(text) from error
-    except grpc.FutureCancelledError as error:
-        raise ControlUnavailableError(f"{name} to {address}: cancelled") from error
-    except ControlFormatError as error:
-        raise ControlUnavailableError(f"{name} to {address}: {error}") from error
+    return ControlUnavailableError(f"{name} to {address}: {error.code().name}: {error.details()}")

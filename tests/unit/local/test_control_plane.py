@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,11 +72,13 @@ def serving(handlers: Mapping[type[Message], ControlHandler]) -> Iterator[Contro
     thread.start()
     server = ControlServer(handlers, loop)
     server.start()
-    yield server
-    server.stop(0)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    try:
+        yield server
+    finally:
+        server.stop(0)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 @pytest.fixture
@@ -177,12 +182,105 @@ def test_a_call_given_up_before_the_handler_is_tied_to_it_does_not_run_on() -> N
     asyncio.run(run())
 
 
+def test_a_broker_that_hangs_delays_no_call_to_another(server: ControlServer) -> None:
+    async def run(other: str) -> None:
+        calls = GrpcControlCalls()
+        hang = (calls.call(address(server), DrainRequest(), DrainReply, 60_000) for _ in range(200))
+        hanging = [asyncio.create_task(call) for call in hang]
+        await asyncio.sleep(0)  # all are on their way
+        async with asyncio.timeout(10):
+            for _ in range(50):
+                assert (await calls.call(other, StatusRequest(), StatusReply, 10_000)).ready
+        assert not any(task.done() for task in hanging)
+        await calls.close()
+        async with asyncio.timeout(10):
+            ends = await asyncio.gather(*hanging, return_exceptions=True)
+        assert {type(end) for end in ends} == {ControlUnavailableError}
+
+    with serving(HANDLERS) as another:
+        asyncio.run(run(address(another)))
+
+
+def test_a_call_that_is_given_up_while_the_client_closes_is_given_up(server: ControlServer) -> None:
+    async def run() -> None:
+        calls = GrpcControlCalls()
+        tasks = [
+            asyncio.create_task(calls.call(address(server), DrainRequest(), DrainReply, 60_000))
+            for _ in range(2)
+        ]
+        await calls.call(address(server), StatusRequest(), StatusReply, 5_000)
+        tasks[0].cancel()
+        await calls.close()
+        await calls.close()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError, ControlUnavailableError]
+
+    asyncio.run(run())
+
+
+def test_an_address_that_is_forgotten_ends_its_calls_and_no_others(server: ControlServer) -> None:
+    async def run(gone: str, kept: str) -> None:
+        calls = GrpcControlCalls()
+        lost, stays = (
+            asyncio.create_task(calls.call(where, DrainRequest(), DrainReply, 60_000))
+            for where in (gone, kept)
+        )
+        await calls.call(gone, StatusRequest(), StatusReply, 5_000)
+        await calls.forget(gone)
+        await calls.forget(gone)
+        with pytest.raises(ControlUnavailableError, match="cancelled"):
+            await lost
+        assert (await calls.call(gone, StatusRequest(), StatusReply, 5_000)).ready, "another one"
+        assert not stays.done()
+        await calls.close()
+        with pytest.raises(ControlUnavailableError, match="cancelled"):
+            await stays
+
+    with serving(HANDLERS) as another:
+        asyncio.run(run(address(another), address(server)))
+
+
+EXITS = """
+import asyncio, sys
+from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest
+from headwater_broker.cluster.control_client import GrpcControlCalls
+
+async def run(where, is_closed):
+    calls = GrpcControlCalls()
+    hang = [calls.call(where, DrainRequest(), DrainReply, 60_000) for _ in range(20)]
+    hanging = [asyncio.create_task(call) for call in hang]
+    await calls.call(where, StatusRequest(), StatusReply, 30_000)
+    if is_closed:
+        await calls.close()
+        ends = await asyncio.gather(*hanging, return_exceptions=True)
+        print({type(end).__name__ for end in ends})
+
+asyncio.run(run(sys.argv[1], sys.argv[2] == "closed"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("closed", "{'ControlUnavailableError'}\n"), ("left", "")]
+)
+def test_a_process_exits_while_its_calls_hang(server: ControlServer, how: str, said: str) -> None:
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", EXITS, address(server), how],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    assert time.monotonic() - start < 50, "it waited for the calls"
+
+
 def test_a_call_on_a_channel_closed_meanwhile_is_unavailable(server: ControlServer) -> None:
     async def run() -> None:
         calls = GrpcControlCalls()
         where = address(server)
         await calls.call(where, StatusRequest(), StatusReply, 5_000)
-        calls._channel(where).close()
+        await calls._peer(where).channel.close()
         with pytest.raises(ControlUnavailableError):
             await calls.call(where, StatusRequest(), StatusReply, 5_000)
         await calls.close()

@@ -99,8 +99,14 @@ class SystemFiles:
 
     def read(self, path: str) -> bytes:
         """A whole file."""
-        with open(path, "rb") as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:  # by hand: `open` asks the kernel five more things, of thousands of small files
+            parts, size = [], max(os.fstat(fd).st_size, 1)
+            while part := os.read(fd, size):
+                parts.append(part)
+        finally:
+            os.close(fd)
+        return b"".join(parts)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Temporary file, fsync, rename, fsync of the folder."""

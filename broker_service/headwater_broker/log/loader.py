@@ -156,11 +156,11 @@ class Loader:
         self._notes.append(text)
 
     def _load_epochs(self) -> LeaderEpochs:
+        if LEADER_EPOCHS not in self._names:  # a new log; or a loss: `_read_epochs`
+            return LeaderEpochs()
+        path = f"{self._request.folder}/{LEADER_EPOCHS}"
         try:
-            path = f"{self._request.folder}/{LEADER_EPOCHS}"
             return LeaderEpochs(decode_epochs(self._files.read(path), path))
-        except FileNotFoundError:
-            pass  # a new log; or a loss: `_read_epochs`
         except CheckpointError as e:
             self._note(str(e))
         return LeaderEpochs()
@@ -194,9 +194,11 @@ class Loader:
 
     def _finish_swaps(self) -> None:
         """What a compaction was putting in place."""
-        for note in finish_swaps(self._files, self._request.folder, self._names):
+        notes = finish_swaps(self._files, self._request.folder, self._names)
+        for note in notes:
             self._note(note)
-        self._names = set(self._files.names(self._request.folder))
+        if notes:
+            self._names = set(self._files.names(self._request.folder))
 
     def _clear_leftovers(self) -> None:
         """What a stopped deletion left, and indexes whose log is gone."""

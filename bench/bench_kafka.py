@@ -3,9 +3,10 @@
 Raw: prepared frames from a C generator, so that the server is the bound. Stock: confluent-kafka
 clients, where the client is the bound and the server's CPU per record is what counts; end-to-end
 latency (given as its inverse); 1,000 partitions; three brokers with acks=all, and new topics on
-them. Every pair is measured back to back on the same file system; ratios are taken pair by pair and
-the median is held against the bar. With one broker each, the one that is not measured is stopped
-meanwhile (SIGSTOP): an idle JVM broker takes a twentieth of a core. Exit 1 when a bar is missed.
+them. Every pair is measured back to back on the same file system: raw frames in memory, so that no
+disk is the bound, clients on the disk, as theirs would be. With one broker each, the one that is
+not measured is stopped meanwhile (SIGSTOP): an idle JVM broker takes a twentieth of a core. Ratios
+are taken pair by pair and the median is held against the bar. Exit 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ from measures import Bar, Figure, Peer, compare, show
 from peers import HeadwaterPeer, KafkaPeer, bench_folder, rss_megabytes
 from rich.console import Console
 
-ALONE = ("raw", "stock", "latency", "partitions")
-"""With one broker each."""
+RAW = ("raw",)
+"""With one broker each; data in memory, as the server is the bound and not the disk."""
+CLIENTS = ("stock", "latency", "partitions")
+"""With one broker each, after a heat of raw frames."""
 TRIOS = ("replicated", "topics")
 """With three."""
+PARTS = (*RAW, *CLIENTS, *TRIOS)
+HEAT = (raw_frames.WORK[0], raw_frames.WORK[1], raw_frames.WORK[3])
 TRIO = 3
 """So many brokers, and copies on them."""
 LATENCY_RATES = (1_000, 20_000)
@@ -63,6 +68,14 @@ class Bench:
     def peers(self) -> tuple[Peer, Peer]:
         """Kafka first, as in every pair."""
         return self.kafka, self.headwater
+
+    def heat(self) -> None:
+        """Raw frames, until a JIT has compiled what stock clients will need."""
+        self._console.print("heat: raw frames")
+        for peer in self.peers:
+            for work in HEAT:
+                frames = self.folder / "frames"
+                raw_frames.run_raw(peer, work, self.options.warmup, frames)
 
     def weigh(self, when: str) -> None:
         """Remember the first server's resident memory."""
@@ -142,13 +155,17 @@ class Bench:
                 self.rows.append(compare(f"1 / latency {name}, {rate:,} records/s", pairs, bar))
 
 
-def run_parts(options: argparse.Namespace, brokers: int, parts: list[str]) -> Bench:
-    """Start both clusters, run these parts, stop them."""
-    bench = Bench(options, bench_folder(f"kafka-{brokers}"), brokers)
+def run_parts(options: argparse.Namespace, group: tuple[str, ...], parts: list[str]) -> Bench:
+    """Start both clusters, run these parts of a group, stop them."""
+    brokers = TRIO if group is TRIOS else 1
+    folder = bench_folder(f"kafka-{brokers}", on_disk=group is not RAW)
+    bench = Bench(options, folder, brokers)
     try:
         for peer in bench.peers:
             peer.start()
         bench.weigh("idle")
+        if group is CLIENTS:
+            bench.heat()
         for part in parts:
             getattr(bench, part)()
         bench.weigh("after load")
@@ -166,15 +183,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="pairs per workload")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one raw run")
     parser.add_argument("--warmup", type=float, default=8.0, help="seconds per raw workload, each")
-    parser.add_argument("--only", action="append", choices=(*ALONE, *TRIOS), help="these parts")
+    parser.add_argument(
+        "--only", action="append", choices=(*RAW, *CLIENTS, *TRIOS), help="these parts"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows: list[Row] = []
     memory: dict[str, float] = {}
-    for brokers, parts in ((1, ALONE), (TRIO, TRIOS)):
-        wanted = [part for part in parts if part in (options.only or parts)]
+    for group in (RAW, CLIENTS, TRIOS):
+        wanted = [part for part in group if part in (options.only or group)]
         if wanted:
-            bench = run_parts(options, brokers, wanted)
+            bench = run_parts(options, group, wanted)
             rows += bench.rows
             memory = memory or bench.memory
     show(rows, memory, as_json=options.json)

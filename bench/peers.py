@@ -313,12 +313,13 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def bench_folder(name: str) -> Path:
-    """A fresh folder for data, on a memory file system where there is room: the server's own
-    speed, without the noise of write-back throttling."""
+def bench_folder(name: str, *, on_disk: bool = False) -> Path:
+    """A fresh folder for data. `on_disk`: where a user's data would be; else on a memory file
+    system where there is room: the server's own speed, without the noise of write-back throttling.
+    """
     memory = Path("/dev/shm")
     has_room = memory.is_dir() and shutil.disk_usage(memory).free > 8 << 30
-    parent = memory if has_room else CACHE
+    parent = memory if has_room and not on_disk else CACHE
     folder = parent / f"headwater-bench-{os.getpid()}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     return folder

@@ -34,7 +34,7 @@ RAW = ("raw",)
 CLIENTS = ("stock", "latency", "partitions")
 """With one broker each, after a heat of raw frames."""
 TRIOS = ("replicated", "topics")
-"""With three."""
+"""With three, on the disk."""
 PARTS = (*RAW, *CLIENTS, *TRIOS)
 HEAT = (raw_frames.WORK[0], raw_frames.WORK[1], raw_frames.WORK[3])
 TRIO = 3
@@ -183,9 +183,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="pairs per workload")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one raw run")
     parser.add_argument("--warmup", type=float, default=8.0, help="seconds per raw workload, each")
-    parser.add_argument(
-        "--only", action="append", choices=(*RAW, *CLIENTS, *TRIOS), help="these parts"
-    )
+    parser.add_argument("--only", action="append", choices=PARTS, help="these parts")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows: list[Row] = []

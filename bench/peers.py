@@ -245,6 +245,7 @@ def _kafka_properties(
             "transaction.state.log.min.isr=1",
             "group.initial.rebalance.delay.ms=0",
             "log.segment.delete.delay.ms=100",
+            "broker.session.timeout.ms=60000",  # it may be stopped while the other is measured
         )
     )
 

@@ -83,15 +83,11 @@ class GrpcControlCalls:
         if self._closed:
             return
         self._closed = True
-        for address in list(self._peers):
-            await self.forget(address)
-        grpc.aio.shutdown_grpc_aio()
-
-    async def forget(self, address: str) -> None:
-        """Drop the channel of an address that left the cluster; calls in flight to it fail."""
-        peer = self._peers.pop(address, None)
-        if peer is not None:
-            await peer.channel.close()
+        try:
+            while self._peers:
+                await self._peers.popitem()[1].channel.close()
+        finally:
+            grpc.aio.shutdown_grpc_aio()
 
     def _peer(self, address: str) -> _Peer:
         peer = self._peers.get(address)

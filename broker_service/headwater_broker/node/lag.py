@@ -36,12 +36,12 @@ WAITED_FRESH_S = 0.01
 FRESH_S = 0.001
 """The kernel is asked so often what the thread has used so far."""
 SLEPT_S = 1e-5
-"""Who was in the selector for longer has slept: it is no wait of the turn before or after."""
+"""Who waited for one event in the selector for longer has slept: that is no wait of a turn."""
 
 logger = logging.getLogger(__name__)
 
 _used = resource.getrusage
-_THREAD = resource.RUSAGE_THREAD
+_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 def own_seconds(held: float, cpu: float, waited: float, sleeps: int) -> float:
@@ -160,7 +160,7 @@ class TurnClock:
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         cpu = min(used, held)  # the sample before may be a little older than the turn
         sleeps = max(after.ru_nvcsw - before.ru_nvcsw - self.slept, 0)
-        own = own_seconds(held, cpu, self._waited - waited, sleeps)
+        own = own_seconds(held, cpu, max(self._waited - waited, 0.0), sleeps)
         self.longest.add(self.ended_s, own)
         if own > WARN_S:
             self.late_total += 1
@@ -178,10 +178,16 @@ class TurnClock:
         if self.began_s >= self._waited_until:
             self._look_at_queue()
 
+    @property
+    def knows_waits(self) -> bool:
+        """Run-queue delays are measured, as far as the kernel tells them."""
+        return self._run_queue is not None
+
     def close(self) -> None:
         """Release the descriptor."""
-        if self._run_queue is not None:
-            self._run_queue.close()
+        run_queue, self._run_queue = self._run_queue, None
+        if run_queue is not None:
+            run_queue.close()
 
     def _look_at_use(self) -> None:
         self._used = _used(_THREAD)

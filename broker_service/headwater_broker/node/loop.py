@@ -13,7 +13,7 @@ import select
 import selectors
 from asyncio import Handle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop
 from selectors import EVENT_READ, EVENT_WRITE
 from time import monotonic  # noqa: TID251 - what asyncio's loops go by
@@ -45,7 +45,7 @@ _METHODS = ("_run_once", "_remove_reader", "_remove_writer")
 class Poll(Protocol):
     """Wait for events, `timeout` in s (negative: for ever): descriptors with epoll's masks."""
 
-    def __call__(self, timeout: float, maxevents: int, /) -> Iterable[tuple[int, int]]: ...
+    def __call__(self, timeout: float, maxevents: int, /) -> Sequence[tuple[int, int]]: ...
 
 
 class MeasuredLoop(asyncio.SelectorEventLoop):
@@ -76,8 +76,8 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
     def close(self) -> None:
         """As asyncio's."""
-        self.turns.close()
         super().close()
+        self.turns.close()
 
     def _run_once(self) -> None:  # noqa: C901 - a turn stays in one frame
         """One turn ends, the next one begins when there is work, and has its handles called."""
@@ -90,6 +90,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             if turns.ends:
                 self.call_soon(int)  # for the next turn to come at once
             super()._run_once()  # type: ignore[misc]
+            turns.began_s = monotonic()  # it is not known when it began: this turn has no length
             return
         if now - turns.began_s > LOOK_S:
             turns.note()
@@ -104,8 +105,11 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             timeout = -1.0
         events = self._wait_for(timeout, len(keys) or 1)
         turns.began_s = began = monotonic()
-        if began - now > SLEPT_S:
-            turns.slept += 1
+        if timeout and began - now > SLEPT_S:
+            if len(events) < 2:
+                turns.slept += 1
+            else:  # many take their time without a sleep, too: the kernel is asked
+                turns.fresh_until = 0.0
         if began >= turns.fresh_until:
             turns.look()
         for fd, mask in events:
@@ -153,7 +157,7 @@ def _poll_of(selector: selectors.BaseSelector) -> Poll:
     if kind is not None and isinstance(inner, kind):
         return cast("Poll", inner.poll)
 
-    def poll(timeout: float, _maxevents: int) -> Iterable[tuple[int, int]]:
+    def poll(timeout: float, _maxevents: int) -> Sequence[tuple[int, int]]:
         found = selector.select(None if timeout < 0 else timeout)
         return [(key.fd, _MASKS[events]) for key, events in found]
 

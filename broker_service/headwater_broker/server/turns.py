@@ -34,6 +34,11 @@ class Turns(Protocol):
         """When the turn before this one ended, by the loop's clock."""
         ...
 
+    @property
+    def began_s(self) -> float:
+        """When this one began."""
+        ...
+
     def at_end(self, callback: Callable[[], None], /) -> object:
         """Call `callback` once, when this turn is over."""
         ...
@@ -46,7 +51,7 @@ class CountedTurns:
         self._loop = loop
         self._number = 0
         self._is_watched = False
-        self.ended_s = 0.0
+        self.ended_s = self.began_s = 0.0
         self.at_end = loop.call_soon
 
     @property
@@ -54,6 +59,7 @@ class CountedTurns:
         """Of this turn."""
         if not self._is_watched:
             self._is_watched = True
+            self.began_s = self._loop.time()
             self._loop.call_soon(self._over)
         return self._number
 
@@ -102,7 +108,7 @@ class Turn:
             self.is_quiet = False
             return now < self._ends
         self._number = number
-        self.is_quiet = now - turns.ended_s >= QUIET_S
+        self.is_quiet = turns.began_s - turns.ended_s >= QUIET_S
         self._ends = now + TURN_S
         return True
 

@@ -218,28 +218,6 @@ def test_a_call_that_is_given_up_while_the_client_closes_is_given_up(server: Con
     asyncio.run(run())
 
 
-def test_an_address_that_is_forgotten_ends_its_calls_and_no_others(server: ControlServer) -> None:
-    async def run(gone: str, kept: str) -> None:
-        calls = GrpcControlCalls()
-        lost, stays = (
-            asyncio.create_task(calls.call(where, DrainRequest(), DrainReply, 60_000))
-            for where in (gone, kept)
-        )
-        await calls.call(gone, StatusRequest(), StatusReply, 5_000)
-        await calls.forget(gone)
-        await calls.forget(gone)
-        with pytest.raises(ControlUnavailableError, match="cancelled"):
-            await lost
-        assert (await calls.call(gone, StatusRequest(), StatusReply, 5_000)).ready, "another one"
-        assert not stays.done()
-        await calls.close()
-        with pytest.raises(ControlUnavailableError, match="cancelled"):
-            await stays
-
-    with serving(HANDLERS) as another:
-        asyncio.run(run(address(another), address(server)))
-
-
 EXITS = """
 import asyncio, sys
 from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest

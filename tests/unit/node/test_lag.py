@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 
 import pytest
@@ -51,26 +52,113 @@ def test_a_long_turn_is_the_loops_own(caplog: pytest.LogCaptureFixture) -> None:
     assert any("ms of CPU time" in text for text in told)
 
 
-def test_the_sleep_before_a_turn_is_not_a_wait_of_the_turn() -> None:
-    """The hypervisor had the core for the rest of it: without a wait only CPU time counts."""
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_sleep_before_a_turn_is_not_a_wait_of_the_turn(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one only CPU time counts: a hypervisor had the core for the rest."""
+    monkeypatch.setattr(RunQueue, "waited_s", lambda _: 0.0)
 
     async def scenario() -> float:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, MeasuredLoop)
         probe = LagProbe(loop)
         probe.start()
-        await asyncio.sleep(PROBE_S / 2)
+        await asyncio.sleep(0.01)
         loop.turns.look()
         for _ in range(3):  # sleeps that the last look does not know of
             loop.turns.fresh_until = loop.time() + 60
             await asyncio.sleep(0.002)
-        loop.turns.began_s -= 50.0  # nothing was done in that time
+
+        def turn() -> None:
+            loop.turns.began_s -= 50.0  # nothing was done in that time
+            if waits:
+                time.sleep(0.001)
+
+        loop.call_later(0.002, turn)
+        await asyncio.sleep(0.01)
+        probe.stop()
+        return probe.longest_turn_s
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        assert (runner.run(scenario()) > 49.0) == waits
+
+
+@pytest.mark.parametrize("sockets", [1, 30, 150])
+def test_a_wait_in_a_turn_is_seen_behind_many_events(
+    sockets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To hand over many events takes the kernel as long as a sleep, and is none."""
+    monkeypatch.setattr(RunQueue, "waited_s", lambda _: 0.0)
+
+    def wait(loop: asyncio.AbstractEventLoop, near: socket.socket) -> None:
+        loop.remove_reader(near)
+        time.sleep(HELD_S / 3)
+
+    async def scenario() -> list[float]:
+        loop = asyncio.get_running_loop()
+        probe = LagProbe(loop)
+        pairs = [socket.socketpair() for _ in range(sockets)]
+        found = []
+        for _ in range(15):
+            probe.start()
+            for near, far in pairs:
+                loop.add_reader(near, loop.remove_reader, near)
+                far.send(b"x")
+            near, _ = pairs[0]
+            loop.add_reader(near, wait, loop, near)
+            await asyncio.sleep(HELD_S)  # the selector may sleep so long, and has no need to
+            probe.stop()
+            found.append(probe.longest_turn_s)
+        for near, far in pairs:
+            near.close()
+            far.close()
+        return found
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        found = runner.run(scenario())
+    assert sum(turn >= HELD_S / 3 * 0.9 for turn in found) >= 14, found
+
+
+def test_a_turn_of_unknown_length_has_none() -> None:
+    """In debug mode asyncio's own turns run."""
+
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        probe = LagProbe(loop)
+        probe.start()
+        await asyncio.sleep(0.01)
+        loop.set_debug(True)
+        await asyncio.sleep(0.1)
+        loop.set_debug(False)
+        await asyncio.sleep(0.01)
+        probe.stop()
+        return probe.longest_turn_s
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        assert runner.run(scenario()) < 0.05
+
+
+def test_a_turn_after_a_long_rest_is_charged_with_its_own_cpu_time_only() -> None:
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MeasuredLoop)
+        probe = LagProbe(loop)
+        hold()
+        probe.start()
+        hold()  # within this turn: counted, and reset below
+        await asyncio.sleep(0.005)
+        loop.turns.reset()
+        await asyncio.sleep(0.005)
+        until = time.thread_time() + 0.006
+        while time.thread_time() < until:
+            pass
         await asyncio.sleep(0)
         probe.stop()
         return probe.longest_turn_s
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        assert runner.run(scenario()) < 1.0
+        assert 0.005 <= runner.run(scenario()) < HELD_S
 
 
 def test_on_another_loop_only_timers_are_measured() -> None:

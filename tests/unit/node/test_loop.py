@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import selectors
 import socket
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import pytest
 
@@ -166,6 +168,110 @@ def test_the_loop_does_what_asyncios_does(scenario: Scenario) -> None:
             found.append(runner.run(asyncio.wait_for(scenario(), 60)))
     assert all(seen == found[0] for seen in found[1:]), found
     assert found[0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_timers_are_asyncios_to_the_flag(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On virtual time: what is called, and what the loop keeps of timers, cancelled ones too."""
+
+    def drive(make: Callable[[], asyncio.BaseEventLoop]) -> list[object]:
+        random, loop, seen = Random(seed), cast(Any, make()), list[object]()
+        now = 0.0
+        monkeypatch.setattr(node_loop, "monotonic", lambda: now)
+        loop.time = lambda: now
+        loop._wait_for = lambda _timeout, _maxevents: []
+        loop._selector.select = lambda _timeout=None: []
+        loop.set_exception_handler(lambda _loop, context: seen.append(context))
+        timers: list[asyncio.TimerHandle] = []
+        for _ in range(150):
+            for _ in range(random.randrange(8)):
+                after = random.choice((0, 0.5, 1, 5, 50, 100))
+                timers.append(loop.call_at(now + after, seen.append, len(timers)))
+            for _ in range(random.randrange(9) if timers else 0):
+                random.choice(timers).cancel()
+            now += random.choice((0, 0, 0.1, 1))
+            loop._run_once()
+            flags = sum(cast(Any, timer)._scheduled for timer in timers)
+            seen.append((len(loop._scheduled), loop._timer_cancelled_count, flags))
+        loop.close()
+        return seen
+
+    assert drive(MeasuredLoop) == drive(asyncio.SelectorEventLoop)
+
+
+@pytest.mark.parametrize("make", LOOPS)
+def test_a_reader_that_was_cancelled_is_taken_away(
+    make: Callable[[], asyncio.SelectorEventLoop],
+) -> None:
+    loop = make()
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    loop.add_reader(near, lambda: None)
+    keys = vars(loop)["_selector"].get_map()
+    reader, _ = keys[near.fileno()].data
+    reader.cancel()
+    far.send(b"x")
+    loop.call_later(0.02, loop.stop)
+    loop.run_forever()
+    assert near.fileno() not in keys
+    near.close()
+    far.close()
+    loop.close()
+
+
+@pytest.mark.parametrize("make", LOOPS)
+def test_a_pipe_without_a_writer_is_readable(
+    make: Callable[[], asyncio.SelectorEventLoop],
+) -> None:
+    """epoll tells a hang-up and nothing else."""
+    loop, (near, far) = make(), os.pipe()
+    told = list[bytes]()
+
+    def read() -> None:
+        told.append(os.read(near, 1))
+        loop.remove_reader(near)
+        loop.stop()
+
+    loop.add_reader(near, read)
+    os.close(far)
+    timer = loop.call_later(30, loop.stop)
+    loop.run_forever()
+    timer.cancel()
+    assert told == [b""]
+    os.close(near)
+    loop.close()
+
+
+@pytest.mark.parametrize("make", LOOPS)
+def test_a_loop_that_was_stopped_before_it_runs_ends_at_once(
+    make: Callable[[], asyncio.SelectorEventLoop],
+) -> None:
+    loop = make()
+    timer = loop.call_later(30, int)
+    loop.stop()
+    started = loop.time()
+    loop.run_forever()
+    assert loop.time() - started < 10
+    timer.cancel()
+    loop.close()
+
+
+def test_a_loop_gives_its_descriptors_back_and_not_before_it_may_be_closed() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    loop = MeasuredLoop()
+    loop.turns.reset()
+
+    def close() -> None:
+        with pytest.raises(RuntimeError):
+            loop.close()
+        assert loop.turns.knows_waits
+        loop.stop()
+
+    loop.call_soon(close)
+    loop.run_forever()
+    assert len(os.listdir("/proc/self/fd")) > before
+    loop.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_with_this_python_the_loop_runs_its_own_turn() -> None:

@@ -27,6 +27,7 @@ from headwater_broker.api.fetch_sessions import (
 )
 from headwater_broker.api.limits import REMOTE_READS_PER_FETCH
 from headwater_broker.api.meters import LATENCY_SAMPLE
+from headwater_broker.api.out_of_range import confirm, is_doubtful
 from headwater_broker.api.peer import Peer
 from headwater_broker.api.plain_fetch import answer_plain
 from headwater_broker.api.registry import handles_raw
@@ -314,11 +315,11 @@ class FetchJob(Waiter):
         )
 
     def _answer(self, reads: list[PartitionRead]) -> Answer:
-        """Give the reply, now or after the disk or the table has answered."""
+        """Give the reply, now or after the disk, the table or the metadata store has answered."""
         for read in reads:
-            if read.is_remote:
+            if read.is_remote or (read.code and self._frame.replica_id < 0 and is_doubtful(read)):
                 reply = self._reply = self._reply or self._peer.park()
-                self._peer.spawn(self._answer_remote(reads, reply))
+                self._peer.spawn(self._answer_later(reads, reply))
                 return reply
         parts, cold = self._encode(reads)
         if cold:
@@ -375,23 +376,27 @@ class FetchJob(Waiter):
         await self._peer.services.warmer.warm(cold)
         reply.resolve(parts)
 
-    async def _answer_remote(self, reads: list[PartitionRead], reply: ParkedReply) -> None:
+    async def _answer_later(self, reads: list[PartitionRead], reply: ParkedReply) -> None:
         budget = self._frame.max_bytes - sum(read.slice.size_bytes for read in reads)
         remote = [read for read in reads if read.is_remote]
+        doubtful = [read for read in reads if is_doubtful(read)]
+        await confirm(self._peer.services, doubtful)
         for read in remote[:REMOTE_READS_PER_FETCH]:
             await self._read_remote(read, max(budget, 1))
             if read.remote is not None:
                 budget -= read.remote[2]
-        parts, cold = self._encode_again(reads)
+        parts, cold = self._encode_again(reads, settled=[*remote, *doubtful])
         if cold:
             await self._answer_cold(parts, cold, reply)
         else:
             reply.resolve(parts)
 
-    def _encode_again(self, reads: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
-        """Local slices may have gone while the table was read: read them anew."""
+    def _encode_again(
+        self, reads: list[PartitionRead], settled: list[PartitionRead]
+    ) -> tuple[list[Part], list[FilePart]]:
+        """Other slices may have gone meanwhile: read them anew."""
         peer = self._peer
-        local = [read.item for read in reads if not read.is_remote]
+        local = [read.item for read in reads if read not in settled]
         if local:
             fresh, _, _ = read_all(
                 peer.services, peer.principal, self._frame, local, self._version, is_first=False

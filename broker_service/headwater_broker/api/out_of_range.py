@@ -30,10 +30,13 @@ def is_doubtful(read: PartitionRead) -> bool:
 
 async def confirm(services: Services, reads: Sequence[PartitionRead]) -> None:
     """These doubtful reads stay as they are where this broker leads, else become retriable."""
-    for read in reads:
-        partition = read.partition
-        assert partition is not None
-        epoch = partition.leader_epoch
+    # The epochs of now: who leads anew by the time of the answer has not looked at its log again.
+    asked = [
+        (read, read.partition, read.partition.leader_epoch)
+        for read in reads
+        if read.partition is not None
+    ]
+    for read, partition, epoch in asked:
         if not await services.leads(partition.topic, partition.partition, epoch):
             read.fail(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,

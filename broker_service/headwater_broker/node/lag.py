@@ -178,11 +178,6 @@ class TurnClock:
         if self.began_s >= self._waited_until:
             self._look_at_queue()
 
-    @property
-    def knows_waits(self) -> bool:
-        """Run-queue delays are measured, as far as the kernel tells them."""
-        return self._run_queue is not None
-
     def close(self) -> None:
         """Release the descriptor."""
         run_queue, self._run_queue = self._run_queue, None

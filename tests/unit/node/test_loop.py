@@ -264,7 +264,7 @@ def test_a_loop_gives_its_descriptors_back_and_not_before_it_may_be_closed() -> 
     def close() -> None:
         with pytest.raises(RuntimeError):
             loop.close()
-        assert loop.turns.knows_waits
+        assert loop.turns._run_queue is not None
         loop.stop()
 
     loop.call_soon(close)

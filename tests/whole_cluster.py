@@ -130,6 +130,18 @@ class WholeBroker:
         self.logs.close()
         self.pool.shutdown()
 
+    def lose_session(self, tree: MemoryTree) -> None:
+        """Its session ends, and neither the store nor the controller can tell it: clients can."""
+        self._store.suspend()
+        tree.end_session(self._store.session_id)
+        self._network.cut(self.address)
+
+    def find_session(self) -> None:
+        """The twin of `lose_session`: it comes back under a new session."""
+        self._network.mend(self.address)
+        self._store.resume()
+        self._store.expire()
+
     def _broker_epoch(self) -> int:
         return self.membership.broker_epoch
 
@@ -291,6 +303,22 @@ class ServedCluster:
     def bootstrap(self) -> str:
         """`bootstrap.servers` of any client."""
         return self.cluster.bootstrap
+
+    def lose_session(self, broker_id: int) -> None:
+        """A broker's session ends without its knowing: it is a zombie."""
+
+        async def lose() -> None:
+            self.cluster.brokers[broker_id].lose_session(self.cluster.tree)
+
+        self._call(lose())
+
+    def find_session(self, broker_id: int) -> None:
+        """The zombie comes back."""
+
+        async def find() -> None:
+            self.cluster.brokers[broker_id].find_session()
+
+        self._call(find())
 
     def stop(self, broker_id: int) -> None:
         """End a broker; its folder stays."""

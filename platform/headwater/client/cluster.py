@@ -77,6 +77,9 @@ class Cluster:
         self._connections: dict[tuple[int, str], Connection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._refresh_lock = asyncio.Lock()
+        self._asked: dict[int, int] = {}
+        """By node, the number of the refresh that asked it last."""
+        self._refreshes = 0
         self._is_closed = False
 
     async def bootstrap(self, timeout_ms: int) -> None:
@@ -189,16 +192,23 @@ class Cluster:
             return self.cache.controller_id
         return await self.any_node()
 
-    async def refresh(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> None:
+    async def refresh(
+        self,
+        topics: Iterable[str] | None,
+        *,
+        auto_create: bool = False,
+        elsewhere: bool = False,
+    ) -> None:
         """Ask for metadata of `topics` (none: brokers only; None: all topics).
 
-        Known brokers are asked first, then the bootstrap servers (KIP-899). Raises
-        NoBrokersAvailableError when nobody answers.
+        Known brokers are asked first, then the bootstrap servers (KIP-899); with `elsewhere` those
+        first that were not asked for longest. Raises NoBrokersAvailableError when nobody answers.
         """
         names = None if topics is None else list(topics)
         failures: list[str] = []
         async with self._refresh_lock:
-            for find in self._sources():
+            self._refreshes += 1
+            for find in self._sources(elsewhere=elsewhere):
                 try:
                     connection, is_temporary = await find()
                     try:
@@ -228,14 +238,18 @@ class Cluster:
                 connection.close()
                 del self._connections[place]
 
-    def _sources(self) -> list[Callable[[], Awaitable[tuple[Connection, bool]]]]:
-        nodes = sorted(
-            self.cache.brokers,
-            key=lambda n: not ((c := self._connections.get((n, ""))) is not None and c.is_open),
-        )
+    def _sources(
+        self, *, elsewhere: bool
+    ) -> list[Callable[[], Awaitable[tuple[Connection, bool]]]]:
+        def rank(node_id: int) -> tuple[int, bool]:
+            asked = self._asked.get(node_id, 0) if elsewhere else 0
+            return asked, self.known_connection(node_id) is None
+
+        nodes = sorted(self.cache.brokers, key=rank)
 
         def by_node(node_id: int) -> Callable[[], Awaitable[tuple[Connection, bool]]]:
             async def find() -> tuple[Connection, bool]:
+                self._asked[node_id] = self._refreshes
                 return await self.connection(node_id), False
 
             return find

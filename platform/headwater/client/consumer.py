@@ -357,11 +357,12 @@ class Consumer(PositionCalls):
             raise InvalidGroupIdError("this consumer has no group_id")
         return self._membership
 
-    async def _load_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _load_committed(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         if self._membership is None:
             return {}
-        found = await self._membership.committed(partitions, self._options.default_api_timeout_ms)
-        return {tp: row.offset for tp, row in found.items()}
+        return await self._membership.committed(partitions, self._options.default_api_timeout_ms)
 
     def _coordinate(self) -> None:
         """Rebalance when asked to, take in a finished join, commit when it is time."""
@@ -415,7 +416,7 @@ class Consumer(PositionCalls):
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         with self._condition:
             return {
-                tp: OffsetAndMetadata(self._unread(entry))
+                tp: self._unread(entry)
                 for tp, entry in self._fetcher.partitions.items()
                 if entry.position is not None
             }

@@ -13,7 +13,12 @@ from headwater.client.consumer_options import ConsumerOptions
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.fetcher import Fetcher
 from headwater.client.machines.fetching import PartitionFetch
-from headwater.client.values import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from headwater.client.values import (
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
 from headwater.clock import Clock
 from headwater.errors import UsageError
 
@@ -95,13 +100,20 @@ class PositionCalls:
                 if left <= 0:
                     raise KafkaTimeoutError(f"position of {partition} is not known yet")
                 self._condition.wait(min(left, POLL_SLICE_S))
-            return self._unread(entry)
+            return self._unread(entry).offset
 
-    def _unread(self, entry: PartitionFetch) -> int:
-        """The position, or the first record that iteration has not given out yet."""
+    def _unread(self, entry: PartitionFetch) -> OffsetAndMetadata:
+        """The position, or the first record that iteration has not given out yet.
+
+        Its leader epoch is told with it (KIP-320): who reads on there knows a leader of that epoch
+        or a newer one, or looks for it.
+        """
         place = (entry.topic, entry.partition)
-        waiting = (r.offset for r in self._pending if r[:2] == place)
-        return next(waiting, entry.position or 0)
+        waiting = (r for r in self._pending if r[:2] == place)
+        first = next(waiting, None)
+        if first is not None:
+            return OffsetAndMetadata(first.offset, leader_epoch=first.leader_epoch)
+        return OffsetAndMetadata(entry.position or 0, leader_epoch=entry.leader_epoch)
 
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Give no records of these until `resume`; positions stay."""

@@ -6,6 +6,7 @@ Fetches go over a lane of their own, as a parked one would delay whatever is que
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from headwater.client.admin_topics import list_one_offset
 from headwater.client.cluster import Cluster
 from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
 from headwater.client.machines.fetching import NO_REPLICA, Chunk, PartitionFetch
+from headwater.client.machines.metadata import NO_LEADER
 from headwater.client.raw import next_offset_after
-from headwater.client.values import Broker, TopicPartition
+from headwater.client.values import Broker, OffsetAndMetadata, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k01_fetch import (
     FetchableTopicResponse,
@@ -35,6 +37,11 @@ BUSY_WAIT_MS = 20
 """How long a fetch may be parked while a partition with a full buffer is left out of it."""
 BUFFERED_FETCHES = 2
 """A partition is asked for again while fewer full fetches than this are buffered."""
+BEHIND_PATIENCE_S = 30.0
+"""How long brokers that tell of older leader epochs than an offset's are not believed. Java's
+consumer waits for ever: for a group whose topic was made anew under its name, say."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,9 @@ class Fetcher:
         cluster: Cluster,
         options: FetchOptions,
         condition: threading.Condition,
-        load_committed: Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]],
+        load_committed: Callable[
+            [list[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata]]
+        ],
     ) -> None:
         self.partitions: dict[TopicPartition, PartitionFetch] = {}
         self._cluster = cluster
@@ -71,6 +80,10 @@ class Fetcher:
         self._positioning: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._behind: dict[TopicPartition, float] = {}
+        """Since when no broker knows a leader as new as an offset's (monotonic)."""
+        self._is_misled = False
+        """What the last broker told of leaders was not so: the next one is asked."""
 
     def stop(self) -> None:
         """End every task."""
@@ -121,12 +134,35 @@ class Fetcher:
             self._refreshing = asyncio.create_task(self._refresh())
 
     async def _refresh(self) -> None:
+        with self._condition:
+            topics = {tp.topic for tp in self.partitions}
+        elsewhere = self._is_misled or bool(self._behind)
+        self._is_misled = False
         try:
-            await self._cluster.refresh({tp.topic for tp in self.partitions})
+            await self._cluster.refresh(topics, elsewhere=elsewhere)
+            self._judge_behind()
         except KafkaError:
             pass  # tried again by the next poke
         await asyncio.sleep(self._cluster.options.retry_backoff_ms / 1000)
         self._poke_later(0)
+
+    def _judge_behind(self) -> None:
+        """Brokers have answered: who tells of a leader as new as the offsets is heard at once, who
+        does not when patience is at its end."""
+        cache, now = self._cluster.cache, self._cluster.clock.monotonic()
+        for tp, since in list(self._behind.items()):
+            known = cache.partition(*tp)
+            if known is None or known.leader != NO_LEADER:
+                del self._behind[tp]
+            elif now - since >= BEHIND_PATIENCE_S:
+                del self._behind[tp]
+                cache.forget_epoch(*tp)
+                log.warning(
+                    "%s-%d: an offset was written under leader epoch %d, and no broker has known a "
+                    "leader of that epoch for %.0f s: they are believed now. Was the topic made "
+                    "anew?",
+                    *(*tp, known.leader_epoch, now - since),
+                )
 
     async def _find_positions(self) -> None:
         """Committed offsets first, then where `auto_offset_reset` says."""
@@ -169,10 +205,14 @@ class Fetcher:
             self._condition.notify_all()
 
     async def _position_one(
-        self, tp: TopicPartition, stamp: int, reset_to: int | None, committed: int | None
+        self,
+        tp: TopicPartition,
+        stamp: int,
+        reset_to: int | None,
+        committed: OffsetAndMetadata | None,
     ) -> None:
         if committed is not None and reset_to is None:
-            self._set_position(tp, stamp, committed)
+            self._set_position(tp, stamp, committed.offset, committed.leader_epoch)
             return
         timestamp = self._options.reset_to if reset_to is None else reset_to
         if timestamp is None:
@@ -183,7 +223,7 @@ class Fetcher:
             return
         try:
             found = await list_one_offset(self._cluster, tp, timestamp, self._options.isolation)
-            self._set_position(tp, stamp, found.offset)
+            self._set_position(tp, stamp, found.offset, found.leader_epoch)
         except (OSError, KafkaError) as e:
             fatal = isinstance(e, KafkaError) and not isinstance(e, OSError) and not e.retriable
             if fatal:
@@ -191,12 +231,14 @@ class Fetcher:
             else:
                 self._need_metadata()
 
-    def _set_position(self, tp: TopicPartition, stamp: int, offset: int) -> None:
+    def _set_position(self, tp: TopicPartition, stamp: int, offset: int, epoch: int) -> None:
         with self._condition:
             entry = self.partitions.get(tp)
             # A seek or a new assignment meanwhile is newer than this answer.
             if entry is not None and entry.stamp == stamp:
-                entry.seek(offset)
+                entry.seek(offset, epoch)
+                if self._cluster.cache.heed_epoch(*tp, epoch):
+                    self._behind[tp] = self._cluster.clock.monotonic()
             self._condition.notify_all()
 
     async def _serve(self, node_id: int) -> None:
@@ -338,7 +380,7 @@ class Fetcher:
             entry.prefer(answer.preferred_read_replica, until)
             self._poke_later(0)
         records = memoryview(answer.records or b"")
-        next_offset, end = next_offset_after(records, asked[0])
+        next_offset, end, epoch = next_offset_after(records, asked[0])
         if not end and len(records):
             limit = self._options.max_partition_bytes
             text = (
@@ -347,7 +389,7 @@ class Fetcher:
             entry.error = kafka_error(ErrorCode.RECORD_LIST_TOO_LARGE, text)
             return True
         aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
-        chunk = Chunk(records[:end], asked[0], next_offset, aborted)
+        chunk = Chunk(records[:end], asked[0], next_offset, aborted, epoch)
         return entry.took(chunk, asked[1]) and end > 0
 
     def _refused(self, tp: TopicPartition, entry: PartitionFetch, answer: PartitionData) -> None:
@@ -383,6 +425,7 @@ class Fetcher:
             entry.not_before = 0.0
             self._poke_later(0)
         else:
+            self._is_misled = True
             self._need_metadata()
 
     def _failure(self, tp: TopicPartition, where: str, now: float, entry: PartitionFetch) -> str:

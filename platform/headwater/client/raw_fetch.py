@@ -24,6 +24,7 @@ from headwater.wire.framing import decode_response
 NAMES_FETCH_VERSION = 12
 """The last Fetch version that carries topic names, not ids."""
 _BATCH_START = struct.Struct(">qi")
+_LEADER_EPOCH_AT = 12
 _OFFSET_DELTA_AT = 23
 _INT32 = struct.Struct(">i")
 
@@ -43,8 +44,9 @@ class RawFetch(NamedTuple):
     next_offset: int
 
 
-def next_offset_after(records: memoryview, offset: int) -> tuple[int, int]:
-    """(offset after the last whole batch in `records`, its end byte); (`offset`, 0) if none."""
+def next_offset_after(records: memoryview, offset: int) -> tuple[int, int, int]:
+    """(offset after the last whole batch in `records`, its end byte, the leader epoch it was
+    written in); (`offset`, 0, -1) if there is none."""
     at, end, unpack = 0, len(records), _BATCH_START.unpack_from
     last = -1
     while end - at >= HEADER_BYTES:
@@ -54,10 +56,11 @@ def next_offset_after(records: memoryview, offset: int) -> tuple[int, int]:
             break
         last, at = at, after
     if last < 0:
-        return offset, 0
+        return offset, 0, -1
     base = unpack(records, last)[0]
     delta = _INT32.unpack_from(records, last + _OFFSET_DELTA_AT)[0]
-    return max(offset, base + delta + 1), at
+    leader_epoch = _INT32.unpack_from(records, last + _LEADER_EPOCH_AT)[0]
+    return max(offset, base + delta + 1), at, leader_epoch
 
 
 class FetchStream:
@@ -150,7 +153,7 @@ def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int
         )
         raise kafka_error(answer.error_code, detail)
     records = memoryview(answer.records or b"")
-    next_offset, end = next_offset_after(records, offset)
+    next_offset, end, _ = next_offset_after(records, offset)
     aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
     return RawFetch(
         records[:end],

@@ -73,6 +73,28 @@ def test_leader_epoch_never_goes_back_for_one_topic_id() -> None:
     assert cache.errors["t"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_an_epoch_heard_of_from_an_offset_leaves_older_leaders_out() -> None:
+    cache = MetadataCache()
+    cache.update(metadata(5, 1))
+    assert not cache.heed_epoch("t", 0, -1), "none is known"
+    assert not cache.heed_epoch("t", 0, 5)
+    assert not cache.heed_epoch("other", 0, 9)
+    for _ in range(2):
+        assert cache.heed_epoch("t", 0, 7)
+        cache.update(metadata(6, 1))
+        assert cache.leader("t", 0) == -1
+    assert not cache.move_leader("t", 0, 2, 6)
+    assert cache.move_leader("t", 0, 2, 7)
+    assert not cache.heed_epoch("t", 0, 7)
+    assert cache.heed_epoch("t", 0, 8)
+    cache.update(metadata(9, 1))
+    assert cache.leader("t", 0) == 1
+    assert cache.heed_epoch("t", 0, 10)
+    cache.forget_epoch("t", 0)
+    cache.update(metadata(9, 1))
+    assert cache.leader("t", 0) == 1
+
+
 class World:
     """A queue and three batches of two records in it."""
 

@@ -35,6 +35,8 @@ class Chunk(NamedTuple):
     start_offset: int
     next_offset: int
     aborted: list[tuple[int, int]]
+    leader_epoch: int = -1
+    """In which the last batch was written."""
 
 
 class AbortedFilter:
@@ -96,6 +98,7 @@ class PartitionFetch:
         self.reset_to: int | None = None
         """A ListOffsets timestamp to take the position from, when it is asked for."""
         self.leader_epoch = -1
+        """In which the record before `position` was written; -1 while it is not known (KIP-320)."""
         self.preferred_replica = NO_REPLICA
         self.preferred_until = 0.0
         self.fetch_offset = -1
@@ -121,13 +124,14 @@ class PartitionFetch:
         self._rows: list[ConsumerRecord] = []
         self._row_at = 0
 
-    def seek(self, offset: int) -> None:
-        """Go on at `offset`; what is buffered is dropped."""
+    def seek(self, offset: int, leader_epoch: int = -1) -> None:
+        """Go on at `offset`, which follows a record of `leader_epoch`; drop what is buffered."""
         self.stamp = next(_STAMPS)
         self.in_flight = False
         self.reset_to = None
         self.error = self.failing_since = None
         self.position = self.fetch_offset = offset
+        self.leader_epoch = leader_epoch
         self._drop_buffers()
 
     def seek_by_timestamp(self, timestamp: int) -> None:
@@ -183,6 +187,7 @@ class PartitionFetch:
                 out = rows[at : at + limit]
                 self._row_at = at + len(out)
                 self.position = out[-1].offset + 1
+                self.leader_epoch = out[-1].leader_epoch
                 return out
             if not self._next_batch(check_crcs=check_crcs):
                 return []
@@ -215,10 +220,15 @@ class PartitionFetch:
                 self._at = at + header.size_bytes
                 return True
             self._at = at + header.size_bytes
-            self.position = max(self.position or 0, header.next_offset)
-        self.position = max(self.position or 0, chunk.next_offset)
+            self._passed(header.next_offset, header.leader_epoch)
+        self._passed(chunk.next_offset, chunk.leader_epoch)
         self._current = None
         return True
+
+    def _passed(self, next_offset: int, leader_epoch: int) -> None:
+        """All below `next_offset` is read; the batch before it was written in `leader_epoch`."""
+        if next_offset > (self.position or 0):
+            self.position, self.leader_epoch = next_offset, leader_epoch
 
     def _decode(self, chunk: Chunk, at: int) -> None:
         header = next(iter_headers(chunk.records, at))[1]
@@ -233,7 +243,7 @@ class PartitionFetch:
         ]
         self._row_at = 0
         if not self._rows:
-            self.position = max(self.position or 0, header.next_offset)
+            self._passed(header.next_offset, epoch)
 
     def _take_chunk(self) -> Chunk | None:
         """A whole chunk for columnar decoding; the caller moves the position.
@@ -266,5 +276,5 @@ class PartitionFetch:
             self.chunks.appendleft(chunk)
             self.buffered_bytes += len(chunk.records)
             raise
-        self.position = max(self.position or 0, chunk.next_offset)
+        self._passed(chunk.next_offset, chunk.leader_epoch)
         return decoded

@@ -1,7 +1,8 @@
 """What the client knows of the cluster: brokers, topics, leaders and their epochs. Pure.
 
 A leader epoch never goes back for the same topic id (KIP-320): a broker that lags behind must not
-send producers to a deposed leader. A topic under a new id starts afresh (KIP-516).
+send producers to a deposed leader, nor a consumer that has heard of a newer epoch from an offset.
+A topic under a new id starts afresh (KIP-516).
 """
 
 from __future__ import annotations
@@ -126,16 +127,38 @@ class MetadataCache:
     def move_leader(self, topic: str, partition: int, leader: int, epoch: int) -> bool:
         """Take a leader told by a Produce or Fetch reply (KIP-951). True when it is news."""
         entry = self.partition(topic, partition)
-        if entry is None or leader < 0 or epoch <= entry.leader_epoch:
+        if entry is None or leader < 0 or leader not in self.brokers:
             return False
-        if leader not in self.brokers:
+        if epoch < entry.leader_epoch or (epoch == entry.leader_epoch and entry.leader >= 0):
             return False
-        old = self.topics[topic]
-        changed = entry._replace(leader=leader, leader_epoch=epoch)
-        partitions = (*old.partitions[:partition], changed, *old.partitions[partition + 1 :])
+        self._replace(topic, entry._replace(leader=leader, leader_epoch=epoch))
+        return True
+
+    def heed_epoch(self, topic: str, partition: int, epoch: int) -> bool:
+        """An offset was written in `epoch`, so who tells of an older one lags behind (KIP-320).
+
+        True when nobody known leads with that epoch or a newer one: the partition has then no
+        leader until an answer, or `forget_epoch`.
+        """
+        entry = self.partition(topic, partition)
+        if entry is None or epoch < entry.leader_epoch:
+            return False
+        if epoch > entry.leader_epoch:
+            entry = entry._replace(leader=NO_LEADER, leader_epoch=epoch)
+            self._replace(topic, entry)
+        return entry.leader == NO_LEADER
+
+    def forget_epoch(self, topic: str, partition: int) -> None:
+        """Take the next answer about this partition, whatever its epoch."""
+        entry = self.partition(topic, partition)
+        if entry is not None:
+            self._replace(topic, entry._replace(leader_epoch=-1))
+
+    def _replace(self, topic: str, changed: PartitionDescription) -> None:
+        old, at = self.topics[topic], changed.partition
+        partitions = (*old.partitions[:at], changed, *old.partitions[at + 1 :])
         self.topics[topic] = Topic(old.name, old.topic_id, old.is_internal, partitions)
         self.generation += 1
-        return True
 
     def add_broker(self, broker: Broker) -> None:
         """Learn an address from a reply's node endpoints (KIP-951)."""

@@ -39,6 +39,8 @@ COORDINATOR_NAMES_VERSION = 3
 """The last FindCoordinator version that asks for one key."""
 UNKNOWN_TOPIC_TRIES = 6
 """A new topic takes a moment to reach all brokers; a topic still unknown then does not exist."""
+ELSEWHERE_S = 1.0
+"""How long a broker may take that is asked out of turn: it may be the one that is cut off."""
 WAIT_TOLD_MS = 1_000
 """Who will have waited so long is told for what (`ClusterOptions.on_wait`)."""
 
@@ -201,22 +203,25 @@ class Cluster:
     ) -> None:
         """Ask for metadata of `topics` (none: brokers only; None: all topics).
 
-        Known brokers are asked first, then the bootstrap servers (KIP-899); with `elsewhere` those
-        first that were not asked for longest. Raises NoBrokersAvailableError when nobody answers.
+        Known brokers are asked first, then the bootstrap servers (KIP-899); with `elsewhere` before
+        all the one that was not asked for longest, if it answers soon. Raises
+        NoBrokersAvailableError when nobody answers.
         """
         names = None if topics is None else list(topics)
         failures: list[str] = []
         async with self._refresh_lock:
             self._refreshes += 1
-            for find in self._sources(elsewhere=elsewhere):
+            asked = metadata_request(names, auto_create=auto_create)
+            for turn, find in enumerate(self._sources(elsewhere=elsewhere)):
+                limit_s = ELSEWHERE_S if elsewhere and not turn else None
                 try:
-                    connection, is_temporary = await find()
-                    try:
-                        asked = metadata_request(names, auto_create=auto_create)
-                        reply = await self.call_over(connection, asked, MetadataResponse)
-                    finally:
-                        if is_temporary:
-                            connection.close()
+                    async with asyncio.timeout(limit_s):
+                        connection, is_temporary = await find()
+                        try:
+                            reply = await self.call_over(connection, asked, MetadataResponse)
+                        finally:
+                            if is_temporary:
+                                connection.close()
                     if not reply.brokers:
                         failures.append("an answer without brokers")
                         continue
@@ -241,11 +246,7 @@ class Cluster:
     def _sources(
         self, *, elsewhere: bool
     ) -> list[Callable[[], Awaitable[tuple[Connection, bool]]]]:
-        def rank(node_id: int) -> tuple[int, bool]:
-            asked = self._asked.get(node_id, 0) if elsewhere else 0
-            return asked, self.known_connection(node_id) is None
-
-        nodes = sorted(self.cache.brokers, key=rank)
+        nodes = sorted(self.cache.brokers, key=lambda n: self.known_connection(n) is None)
 
         def by_node(node_id: int) -> Callable[[], Awaitable[tuple[Connection, bool]]]:
             async def find() -> tuple[Connection, bool]:
@@ -267,6 +268,8 @@ class Cluster:
             known = self.known_connection(node_id)
             return known is not None and known.held_s > 0
 
+        if elsewhere and nodes:
+            nodes.insert(0, min(nodes, key=lambda n: (is_held(n), self._asked.get(n, 0))))
         sources = [by_node(n) for n in nodes if not is_held(n)]
         sources += [by_address(*address) for address in self._bootstrap]
         return sources + [by_node(n) for n in nodes if is_held(n)]

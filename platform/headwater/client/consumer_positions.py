@@ -53,13 +53,24 @@ class PositionCalls:
             raise IllegalStateError(f"{tp[0]}-{tp[1]} is not assigned to this consumer")
         return entry
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Read on at `offset`."""
-        if offset < 0:
-            raise UsageError(f"seek to offset {offset}: it cannot be negative")
+    def seek(
+        self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata
+    ) -> None:
+        """Read on at `offset`; with a leader epoch, from no leader of an older one (KIP-320)."""
+        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if at.offset < 0:
+            raise UsageError(f"seek to offset {at.offset}: it cannot be negative")
+        tp = TopicPartition(*partition)
+        self._entry(tp)
+
+        async def heed() -> None:
+            self._fetcher.heed(tp, at.leader_epoch)
+
+        if at.leader_epoch >= 0:
+            self._thread.call(heed())
         with self._condition:
-            self._entry(partition).seek(offset)
-            self._forget_pending([TopicPartition(*partition)])
+            self._entry(tp).seek(at.offset, at.leader_epoch)
+            self._forget_pending([tp])
         self._poke()
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
@@ -105,8 +116,8 @@ class PositionCalls:
     def _unread(self, entry: PartitionFetch) -> OffsetAndMetadata:
         """The position, or the first record that iteration has not given out yet.
 
-        Its leader epoch is told with it (KIP-320): who reads on there knows a leader of that epoch
-        or a newer one, or looks for it.
+        With the leader epoch of the record before it, or of that first one: who reads on there
+        knows a leader of that epoch or a newer one, or looks for it (KIP-320).
         """
         place = (entry.topic, entry.partition)
         waiting = (r for r in self._pending if r[:2] == place)

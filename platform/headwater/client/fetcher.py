@@ -10,13 +10,13 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from headwater.client.admin_topics import list_one_offset
 from headwater.client.cluster import Cluster
 from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
 from headwater.client.machines.fetching import NO_REPLICA, Chunk, PartitionFetch
-from headwater.client.machines.metadata import NO_LEADER
 from headwater.client.raw import next_offset_after
 from headwater.client.values import Broker, OffsetAndMetadata, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -37,7 +37,7 @@ BUSY_WAIT_MS = 20
 """How long a fetch may be parked while a partition with a full buffer is left out of it."""
 BUFFERED_FETCHES = 2
 """A partition is asked for again while fewer full fetches than this are buffered."""
-BEHIND_PATIENCE_S = 30.0
+STALE_PATIENCE_S = 30.0
 """How long brokers that tell of older leader epochs than an offset's are not believed. Java's
 consumer waits for ever: for a group whose topic was made anew under its name, say."""
 
@@ -56,6 +56,14 @@ class FetchOptions:
     reset_to: int | None
     """The timestamp code of auto_offset_reset; None for "none"."""
     rack_id: str
+
+
+class Stale(NamedTuple):
+    """Answers that know older leaders only: since when and until when (monotonic), how many."""
+
+    since: float
+    last: float
+    answers: int
 
 
 class Fetcher:
@@ -80,10 +88,9 @@ class Fetcher:
         self._positioning: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._behind: dict[TopicPartition, float] = {}
-        """Since when no broker knows a leader as new as an offset's (monotonic)."""
-        self._is_misled = False
-        """What the last broker told of leaders was not so: the next one is asked."""
+        self._refreshes = 0
+        self._stale: dict[tuple[TopicPartition, int], Stale] = {}
+        """By the leader epoch that an offset is of and no broker has told of."""
 
     def stop(self) -> None:
         """End every task."""
@@ -99,6 +106,9 @@ class Fetcher:
         with self._condition:
             lost = [p for p in self.partitions.values() if p.position is None and p.error is None]
             sources = {self._source(tp, entry) for tp, entry in self.partitions.items()}
+            gone = self._cluster.cache.awaited_epochs.keys() - self.partitions.keys()
+        for place in gone:
+            self._cluster.cache.ignore_epoch(*place)
         if lost and (self._positioning is None or self._positioning.done()):
             self._positioning = asyncio.create_task(self._find_positions())
         for node_id in sources:
@@ -134,35 +144,55 @@ class Fetcher:
             self._refreshing = asyncio.create_task(self._refresh())
 
     async def _refresh(self) -> None:
+        """Every other time somebody else is asked: a broker that is cut off tells of leaders that
+        are none any more, and its connection is as good as any."""
         with self._condition:
             topics = {tp.topic for tp in self.partitions}
-        elsewhere = self._is_misled or bool(self._behind)
-        self._is_misled = False
+        self._refreshes += 1
+        elsewhere = self._refreshes % 2 == 0 or bool(self._cluster.cache.awaited_epochs)
+        tries = 0
         try:
             await self._cluster.refresh(topics, elsewhere=elsewhere)
-            self._judge_behind()
+            tries = self._judge_stale()
         except KafkaError:
             pass  # tried again by the next poke
-        await asyncio.sleep(self._cluster.options.retry_backoff_ms / 1000)
+        await asyncio.sleep(self._cluster.backoff_s(tries))
         self._poke_later(0)
 
-    def _judge_behind(self) -> None:
-        """Brokers have answered: who tells of a leader as new as the offsets is heard at once, who
-        does not when patience is at its end."""
+    def _judge_stale(self) -> int:
+        """A broker has answered; patience with those that know older epochs only has an end.
+
+        Gives how many such answers there were.
+        """
         cache, now = self._cluster.cache, self._cluster.clock.monotonic()
-        for tp, since in list(self._behind.items()):
-            known = cache.partition(*tp)
-            if known is None or known.leader != NO_LEADER:
-                del self._behind[tp]
-            elif now - since >= BEHIND_PATIENCE_S:
-                del self._behind[tp]
-                cache.forget_epoch(*tp)
-                log.warning(
-                    "%s-%d: an offset was written under leader epoch %d, and no broker has known a "
-                    "leader of that epoch for %.0f s: they are believed now. Was the topic made "
-                    "anew?",
-                    *(*tp, known.leader_epoch, now - since),
-                )
+        awaited = dict(cache.awaited_epochs)
+        self._stale = {
+            (tp, epoch): told
+            for (tp, epoch), told in self._stale.items()
+            # A rebalance does not begin it anew.
+            if awaited.get(tp) == epoch or now - told.last < STALE_PATIENCE_S
+        }
+        most = 0
+        for place, epoch in awaited.items():
+            tp = TopicPartition(*place)
+            since, _, answers = self._stale.get((tp, epoch), Stale(now, now, 0))
+            if now - since < STALE_PATIENCE_S or answers < len(cache.brokers):
+                self._stale[tp, epoch] = Stale(since, now, answers + 1)
+                most = max(most, answers + 1)
+                continue
+            log.warning(
+                "%s-%d: an offset is of leader epoch %d, and for %.0f s no broker has known one as "
+                "new: they are believed now. Was the topic made anew?",
+                *(*tp, epoch, now - since),
+            )
+            self._believe(tp)
+        return most
+
+    def _believe(self, tp: TopicPartition) -> None:
+        self._cluster.cache.ignore_epoch(*tp)
+        with self._condition:
+            if tp in self.partitions:
+                self.partitions[tp].leader_epoch = -1  # not to be committed again
 
     async def _find_positions(self) -> None:
         """Committed offsets first, then where `auto_offset_reset` says."""
@@ -223,7 +253,8 @@ class Fetcher:
             return
         try:
             found = await list_one_offset(self._cluster, tp, timestamp, self._options.isolation)
-            self._set_position(tp, stamp, found.offset, found.leader_epoch)
+            self.heed(tp, found.leader_epoch)
+            self._set_position(tp, stamp, found.offset, -1)
         except (OSError, KafkaError) as e:
             fatal = isinstance(e, KafkaError) and not isinstance(e, OSError) and not e.retriable
             if fatal:
@@ -237,9 +268,12 @@ class Fetcher:
             # A seek or a new assignment meanwhile is newer than this answer.
             if entry is not None and entry.stamp == stamp:
                 entry.seek(offset, epoch)
-                if self._cluster.cache.heed_epoch(*tp, epoch):
-                    self._behind[tp] = self._cluster.clock.monotonic()
+                self.heed(tp, epoch)
             self._condition.notify_all()
+
+    def heed(self, tp: TopicPartition, epoch: int) -> None:
+        """Read from no leader of an older epoch (KIP-320)."""
+        self._cluster.cache.heed_epoch(*tp, epoch)
 
     async def _serve(self, node_id: int) -> None:
         """Fetch from one broker while something is to be had from it."""
@@ -425,7 +459,6 @@ class Fetcher:
             entry.not_before = 0.0
             self._poke_later(0)
         else:
-            self._is_misled = True
             self._need_metadata()
 
     def _failure(self, tp: TopicPartition, where: str, now: float, entry: PartitionFetch) -> str:

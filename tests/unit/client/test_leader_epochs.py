@@ -13,10 +13,10 @@ import pytest
 
 from headwater.client import fetcher
 from headwater.client.consumer import Consumer
-from headwater.client.values import OffsetAndMetadata, TopicPartition
+from headwater.client.values import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from headwater.topic_names import OFFSETS_TOPIC
 from solo_broker import SoloBroker
-from unit.client.test_positions import one_record
+from unit.client.test_positions import TIME_MS, one_record
 
 TP = TopicPartition("t", 0)
 LIMIT_MS = 20_000
@@ -29,15 +29,16 @@ GROUP: dict[str, Any] = {
 
 
 def serve(folder: Path, scenario: Callable[[SoloBroker, asyncio.AbstractEventLoop], None]) -> None:
-    """A broker that leads `t` in epoch 3 with two records, and the scenario in a thread."""
+    """A broker that leads `t` in epoch 5, whose second record is of it and whose first is of 3;
+    and the scenario in a thread."""
 
     async def run() -> None:
         async with SoloBroker(folder) as broker:
             broker.create_topic(OFFSETS_TOPIC, 1)
             broker.create_topic("t")
-            broker.create_topic("t", epoch=3)
-            for _ in range(2):
-                broker.replicas.partitions["t", 0].append(one_record(), 1, 1_795_000_000_000)
+            for epoch in (3, 5):
+                broker.create_topic("t", epoch=epoch)
+                broker.replicas.partitions["t", 0].append(one_record(), 1, TIME_MS)
             await asyncio.to_thread(scenario, broker, asyncio.get_running_loop())
 
     asyncio.run(run())
@@ -50,15 +51,37 @@ def reading(port: int) -> Iterator[Consumer]:
         yield consumer
 
 
+def committed(consumer: Consumer) -> tuple[int, int]:
+    """(offset, leader epoch) once all positions are committed."""
+    consumer.commit()
+    found = consumer.committed()[TP]
+    return found.offset, found.leader_epoch
+
+
 def test_a_commit_tells_the_epoch_of_what_was_read(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
-            assert next(iter(consumer)).leader_epoch == 3
-            consumer.commit()  # the second record waits in the iterator
-            assert consumer.committed() == {TP: OffsetAndMetadata(1, "", 3)}
-            assert next(iter(consumer)).offset == 1
-            consumer.commit()
-            assert consumer.committed() == {TP: OffsetAndMetadata(2, "", 3)}
+            assert consumer.position(TP, LIMIT_MS) == 0
+            assert committed(consumer) == (0, -1)
+            assert [row.leader_epoch for row in consumer.poll(LIMIT_MS, 1)[TP]] == [3]
+            assert committed(consumer) == (1, 3)
+            assert [row.leader_epoch for row in consumer.poll(LIMIT_MS, 1)[TP]] == [5]
+            assert committed(consumer) == (2, 5)
+        with reading(broker.port) as heir:
+            assert heir.position(TP, LIMIT_MS) == 2
+            assert committed(heir) == (2, 5), "it has read nothing, and hands the epoch on"
+
+    serve(tmp_path, scenario)
+
+
+def test_what_the_iterator_still_holds_is_of_the_first_record_in_it(tmp_path: Path) -> None:
+    def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
+        with reading(broker.port) as consumer:
+            while len(consumer._fetcher.partitions[TP].chunks) < 1:
+                consumer.position(TP, LIMIT_MS)
+            rows = iter(consumer)
+            assert next(rows).offset == 0
+            assert committed(consumer) == (1, 5)
 
     serve(tmp_path, scenario)
 
@@ -66,24 +89,47 @@ def test_a_commit_tells_the_epoch_of_what_was_read(tmp_path: Path) -> None:
 def test_whole_chunks_tell_it_too(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
-            assert consumer.poll_arrow(2, LIMIT_MS).num_rows == 2
-            consumer.commit()
-            assert consumer.committed() == {TP: OffsetAndMetadata(2, "", 3)}
+            while consumer.position(TP, LIMIT_MS) < 2:
+                consumer.poll_arrow(2, LIMIT_MS)
+            assert committed(consumer) == (2, 5)
 
     serve(tmp_path, scenario)
 
 
-def test_nobody_with_an_older_epoch_is_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told_by", ["commit", "seek", "list"])
+def test_nobody_with_an_older_epoch_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by: str
+) -> None:
     """The broker lags behind: nothing is read until it has heard of the epoch."""
+    at = OffsetAndMetadata(1, "", 7)
+
+    async def listed(*_: Any) -> OffsetAndTimestamp:
+        return OffsetAndTimestamp(at.offset, -1, at.leader_epoch)
+
+    if told_by == "list":
+        monkeypatch.setattr(fetcher, "list_one_offset", listed)
 
     def scenario(broker: SoloBroker, loop: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
-            consumer.commit({TP: OffsetAndMetadata(1, "", 7)})
+            consumer.commit({TP: at} if told_by == "commit" else {})
         with reading(broker.port) as consumer:
-            assert consumer.poll(SHORT_MS) == {}
+            if told_by == "seek":
+                consumer.seek(TP, at)
             assert consumer.position(TP, LIMIT_MS) == 1
+            assert consumer.poll(SHORT_MS) == {}
             loop.call_soon_threadsafe(lambda: broker.create_topic("t", epoch=7))
             assert [row.offset for row in consumer.poll(LIMIT_MS)[TP]] == [1]
+
+    serve(tmp_path, scenario)
+
+
+def test_who_gives_the_partition_up_forgets_the_epoch(tmp_path: Path) -> None:
+    def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
+        with reading(broker.port) as consumer:
+            consumer.seek(TP, OffsetAndMetadata(1, "", 7))
+            assert consumer.poll(SHORT_MS) == {}
+            consumer.assign([])
+            assert consumer.end_offsets([TP]) == {TP: 2}
 
     serve(tmp_path, scenario)
 
@@ -96,7 +142,7 @@ def test_it_does_not_wait_for_ever(
     seeks: bool,
 ) -> None:
     """A topic made anew under its name begins with epoch 0, and its group may know a later one."""
-    monkeypatch.setattr(fetcher, "BEHIND_PATIENCE_S", SHORT_MS / 1000)
+    monkeypatch.setattr(fetcher, "STALE_PATIENCE_S", SHORT_MS / 1000)
 
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
@@ -105,10 +151,30 @@ def test_it_does_not_wait_for_ever(
             assert consumer.position(TP, LIMIT_MS) == 1
             if seeks:
                 consumer.seek_to_beginning(TP)
-            found = consumer.poll(LIMIT_MS)
-            assert [row.offset for row in found[TP]][:1] == [0 if seeks else 1]
+            first = consumer.poll(LIMIT_MS, 1)[TP][0]
+            assert first.offset == (0 if seeks else 1)
+            assert committed(consumer) == (first.offset + 1, first.leader_epoch)
 
     with caplog.at_level(logging.WARNING, logger="headwater.client.fetcher"):
         serve(tmp_path, scenario)
     (told,) = caplog.messages
-    assert told.startswith("t-0: an offset was written under leader epoch 7, and no broker")
+    assert told.startswith("t-0: an offset is of leader epoch 7, and for ")
+
+
+def test_an_epoch_that_nobody_knew_is_not_committed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fetcher, "STALE_PATIENCE_S", SHORT_MS / 1000)
+
+    def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
+        with reading(broker.port) as consumer:
+            consumer.commit({TP: OffsetAndMetadata(2, "", 7)})
+        with reading(broker.port) as consumer:
+            assert consumer.position(TP, LIMIT_MS) == 2
+            while not caplog.messages:
+                assert consumer.poll(10) == {}
+            consumer.end_offsets([TP])  # a round trip over the loop, which then has forgotten it
+            assert committed(consumer) == (2, -1)
+
+    with caplog.at_level(logging.WARNING, logger="headwater.client.fetcher"):
+        serve(tmp_path, scenario)

@@ -75,24 +75,41 @@ def test_leader_epoch_never_goes_back_for_one_topic_id() -> None:
 
 def test_an_epoch_heard_of_from_an_offset_leaves_older_leaders_out() -> None:
     cache = MetadataCache()
-    cache.update(metadata(5, 1))
-    assert not cache.heed_epoch("t", 0, -1), "none is known"
-    assert not cache.heed_epoch("t", 0, 5)
-    assert not cache.heed_epoch("other", 0, 9)
-    for _ in range(2):
-        assert cache.heed_epoch("t", 0, 7)
-        cache.update(metadata(6, 1))
-        assert cache.leader("t", 0) == -1
-    assert not cache.move_leader("t", 0, 2, 6)
-    assert cache.move_leader("t", 0, 2, 7)
-    assert not cache.heed_epoch("t", 0, 7)
-    assert cache.heed_epoch("t", 0, 8)
-    cache.update(metadata(9, 1))
+    cache.heed_epoch("t", 0, 7)  # before the topic is known
+    cache.update(metadata(6, 1))
+    assert cache.leader("t", 0) == -1
+    cache.update(metadata(0, 1, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    cache.update(metadata(6, 1))
+    assert cache.leader("t", 0) == -1
+    assert cache.move_leader("t", 0, 1, 7)
     assert cache.leader("t", 0) == 1
-    assert cache.heed_epoch("t", 0, 10)
-    cache.forget_epoch("t", 0)
-    cache.update(metadata(9, 1))
+
+    for epoch in (-1, 6, 7):
+        cache.heed_epoch("t", 0, epoch)
     assert cache.leader("t", 0) == 1
+    cache.heed_epoch("t", 0, 9)
+    cache.heed_epoch("t", 0, 8)
+    cache.update(metadata(8, 1))
+    assert cache.leader("t", 0) == -1
+    cache.ignore_epoch("t", 0)
+    assert cache.leader("t", 0) == 1
+    cache.heed_epoch("t", 0, 9)
+    cache.update(metadata(9, 2))
+    assert cache.leader("t", 0) == 2
+
+    cache.heed_epoch("t", 0, 10)
+    cache.update(metadata(0, 1, topic_id=2))
+    assert cache.leader("t", 0) == 1, "epochs of another topic"
+
+
+def test_a_partition_without_a_leader_has_its_epoch() -> None:
+    cache = MetadataCache()
+    cache.update(metadata(7, -1))
+    cache.heed_epoch("t", 0, 7)
+    assert not cache.awaited_epochs
+    cache.heed_epoch("t", 0, 8)
+    cache.update(metadata(9, -1))
+    assert not cache.awaited_epochs
 
 
 class World:
@@ -309,6 +326,22 @@ def test_fetch_in_the_middle_of_a_batch_gives_none_below() -> None:
     entry.seek(2)
     entry.took(Chunk(memoryview(data_batch(0, -1, b"a", b"b", b"c")), 2, 3, []), entry.stamp)
     assert [r.value for r in entry.take(10, check_crcs=True)] == [b"c"]
+
+
+def test_the_position_has_the_epoch_of_the_batch_before_it() -> None:
+    """Batches from before there were epochs tell none."""
+    batches = [bytearray(data_batch(n, -1, b"v")) for n in range(3)]
+    for batch, epoch in zip(batches, (5, -1, 6), strict=True):
+        batch[12:16] = epoch.to_bytes(4, "big", signed=True)
+    entry = PartitionFetch("t", 0)
+    entry.seek(0)
+    entry.took(Chunk(memoryview(b"".join(batches)), 0, 3, [], 6), entry.stamp)
+    found = []
+    while entry.take(1, check_crcs=False):
+        found.append(entry.leader_epoch)
+    assert found == [5, 5, 6]
+    entry.seek(0)
+    assert entry.leader_epoch == -1
 
 
 def test_aborted_filter_takes_transactions_in_offset_order() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headwater.client import cluster
 from headwater.client.addresses import parse_bootstrap
 from headwater.client.admin import Admin
 from headwater.client.cluster import Cluster, ClusterOptions
@@ -38,9 +39,11 @@ class Zombie:
     def __init__(self, served: ServedCluster) -> None:
         self.served = served
         with Admin(served.bootstrap) as admin:
-            admin.create_topics([NewTopic("t", 1, 3)])
+            # Broker 0 leads, which is asked for metadata before the others.
+            admin.create_topics([NewTopic("t", assignments={0: [0, 1, 2]})])
             admin.alter_group_offsets("other", {TP: OffsetAndMetadata(0)})  # makes groups' topic
-        self.former = served.cluster.brokers[served.state("t").leader_id]
+        self.former = served.cluster.brokers[0]
+        assert served.state("t").leader_id == 0
         self.group = self._group_of_another()
         self._write(served.bootstrap)
         self.heir = Consumer(bootstrap_servers=served.bootstrap, group_id=self.group, **OPTIONS)
@@ -114,24 +117,41 @@ def test_the_consumer_looks_for_a_leader_of_the_epoch(zombie: Zombie) -> None:
     assert zombie.read_on()[0] == 2 * WRITTEN
 
 
-def test_who_was_asked_longest_ago_is_asked_next(tmp_path: Path) -> None:
-    """Or one that lags behind would be asked for ever, for its connection is open."""
-    asked: list[int] = []
+class Recording(Cluster):
+    """Tells whom it asks; `deaf` never answer."""
 
-    class Recording(Cluster):
-        async def connection(self, node_id: int, lane: str = "") -> Connection:
-            asked.append(node_id)
-            return await super().connection(node_id, lane)
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(parse_bootstrap(bootstrap), ClusterOptions())
+        self.asked: list[int] = []
+        self.deaf: set[int] = set()
+
+    async def connection(self, node_id: int, lane: str = "") -> Connection:
+        self.asked.append(node_id)
+        if node_id in self.deaf:
+            await asyncio.Event().wait()
+        return await super().connection(node_id, lane)
+
+
+def test_who_was_asked_longest_ago_is_asked_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or one that lags behind would be asked for ever, for its connection is open."""
+    monkeypatch.setattr(cluster, "ELSEWHERE_S", 0.2)
 
     async def run() -> None:
         async with WholeCluster(tmp_path) as served:
-            client = Recording(parse_bootstrap(served.bootstrap), ClusterOptions())
+            client = Recording(served.bootstrap)
             await client.bootstrap(LIMIT_MS)
-            for elsewhere in (False, False, True, True, True, False):
+            for elsewhere in (False, False, True, True, True):
                 await client.refresh((), elsewhere=elsewhere)
+            first, second, *others = client.asked
+            assert first == second
+            assert sorted(others) == [0, 1, 2]
+            client.deaf = {others[0]}  # whose turn it is
+            generation = client.cache.generation
+            await asyncio.wait_for(client.refresh((), elsewhere=True), LIMIT_MS / 1000)
+            assert client.cache.generation > generation, "another has answered"
+            assert client.asked[5] == others[0] != client.asked[6]
             await client.close()
 
     asyncio.run(run())
-    first, second, *others = asked
-    assert first == second
-    assert sorted(others[:3]) == [0, 1, 2]

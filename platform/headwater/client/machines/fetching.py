@@ -187,7 +187,7 @@ class PartitionFetch:
                 out = rows[at : at + limit]
                 self._row_at = at + len(out)
                 self.position = out[-1].offset + 1
-                self.leader_epoch = out[-1].leader_epoch
+                self._read_epoch(out[-1].leader_epoch)
                 return out
             if not self._next_batch(check_crcs=check_crcs):
                 return []
@@ -228,7 +228,12 @@ class PartitionFetch:
     def _passed(self, next_offset: int, leader_epoch: int) -> None:
         """All below `next_offset` is read; the batch before it was written in `leader_epoch`."""
         if next_offset > (self.position or 0):
-            self.position, self.leader_epoch = next_offset, leader_epoch
+            self.position = next_offset
+            self._read_epoch(leader_epoch)
+
+    def _read_epoch(self, leader_epoch: int) -> None:
+        if leader_epoch >= 0:  # a batch from before there were any tells nothing
+            self.leader_epoch = leader_epoch
 
     def _decode(self, chunk: Chunk, at: int) -> None:
         header = next(iter_headers(chunk.records, at))[1]

@@ -61,6 +61,8 @@ class MetadataCache:
         self.names: dict[UUID, str] = {}
         self.errors: dict[str, ErrorCode] = {}
         """Topics whose last answer was an error."""
+        self.awaited_epochs: dict[tuple[str, int], int] = {}
+        """(topic, partition) -> the epoch of an offset, while older ones only are told."""
         self.generation = 0
         """Counts updates, so that waiters see change."""
 
@@ -75,6 +77,7 @@ class MetadataCache:
         for topic in response.topics:
             if topic.name:
                 self._update_topic(topic.name, topic)
+        self._look_for_awaited()
 
     def _update_topic(self, name: str, answer: MetadataResponseTopic) -> None:
         code = _code(answer.error_code)
@@ -89,6 +92,7 @@ class MetadataCache:
         if old is not None and old.topic_id != answer.topic_id:
             self.names.pop(old.topic_id, None)
             old = None
+            self.awaited_epochs = {k: v for k, v in self.awaited_epochs.items() if k[0] != name}
         rows = sorted(answer.partitions, key=lambda p: p.partition_index)
         partitions = []
         for index, row in enumerate(rows):
@@ -120,45 +124,44 @@ class MetadataCache:
         return entry.partitions[partition]
 
     def leader(self, topic: str, partition: int) -> int:
-        """The leader's node id; -1 when there is none or it is not known."""
+        """The leader's node id; -1 when there is none, or none as new as `heed_epoch` asks for."""
         entry = self.partition(topic, partition)
-        return NO_LEADER if entry is None else entry.leader
+        if entry is None or (topic, partition) in self.awaited_epochs:
+            return NO_LEADER
+        return entry.leader
 
     def move_leader(self, topic: str, partition: int, leader: int, epoch: int) -> bool:
         """Take a leader told by a Produce or Fetch reply (KIP-951). True when it is news."""
         entry = self.partition(topic, partition)
-        if entry is None or leader < 0 or leader not in self.brokers:
+        if entry is None or leader < 0 or epoch <= entry.leader_epoch:
             return False
-        if epoch < entry.leader_epoch or (epoch == entry.leader_epoch and entry.leader >= 0):
+        if leader not in self.brokers:
             return False
-        self._replace(topic, entry._replace(leader=leader, leader_epoch=epoch))
+        old = self.topics[topic]
+        changed = entry._replace(leader=leader, leader_epoch=epoch)
+        partitions = (*old.partitions[:partition], changed, *old.partitions[partition + 1 :])
+        self.topics[topic] = Topic(old.name, old.topic_id, old.is_internal, partitions)
+        self._look_for_awaited()
+        self.generation += 1
         return True
 
-    def heed_epoch(self, topic: str, partition: int, epoch: int) -> bool:
-        """An offset was written in `epoch`, so who tells of an older one lags behind (KIP-320).
-
-        True when nobody known leads with that epoch or a newer one: the partition has then no
-        leader until an answer, or `forget_epoch`.
-        """
+    def heed_epoch(self, topic: str, partition: int, epoch: int) -> None:
+        """An offset is known to be of this epoch, so who tells of an older one lags behind
+        (KIP-320): the partition has no leader until one as new is told, or `ignore_epoch`."""
         entry = self.partition(topic, partition)
-        if entry is None or epoch < entry.leader_epoch:
-            return False
-        if epoch > entry.leader_epoch:
-            entry = entry._replace(leader=NO_LEADER, leader_epoch=epoch)
-            self._replace(topic, entry)
-        return entry.leader == NO_LEADER
+        if epoch > max(-1 if entry is None else entry.leader_epoch, -1):
+            awaited = self.awaited_epochs.get((topic, partition), -1)
+            self.awaited_epochs[topic, partition] = max(awaited, epoch)
 
-    def forget_epoch(self, topic: str, partition: int) -> None:
-        """Take the next answer about this partition, whatever its epoch."""
-        entry = self.partition(topic, partition)
-        if entry is not None:
-            self._replace(topic, entry._replace(leader_epoch=-1))
+    def ignore_epoch(self, topic: str, partition: int) -> None:
+        """Undo `heed_epoch`: whoever is known to lead does."""
+        self.awaited_epochs.pop((topic, partition), None)
 
-    def _replace(self, topic: str, changed: PartitionDescription) -> None:
-        old, at = self.topics[topic], changed.partition
-        partitions = (*old.partitions[:at], changed, *old.partitions[at + 1 :])
-        self.topics[topic] = Topic(old.name, old.topic_id, old.is_internal, partitions)
-        self.generation += 1
+    def _look_for_awaited(self) -> None:
+        for (topic, partition), epoch in list(self.awaited_epochs.items()):
+            entry = self.partition(topic, partition)
+            if entry is not None and entry.leader_epoch >= epoch:
+                del self.awaited_epochs[topic, partition]
 
     def add_broker(self, broker: Broker) -> None:
         """Learn an address from a reply's node endpoints (KIP-951)."""

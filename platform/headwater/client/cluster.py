@@ -269,7 +269,9 @@ class Cluster:
             return known is not None and known.held_s > 0
 
         if elsewhere and nodes:
-            nodes.insert(0, min(nodes, key=lambda n: (is_held(n), self._asked.get(n, 0))))
+            # Once more at the end, and then for as long as it takes.
+            chosen = min(nodes, key=lambda n: (is_held(n), self._asked.get(n, 0)))
+            nodes = [chosen, *(n for n in nodes if n != chosen), chosen]
         sources = [by_node(n) for n in nodes if not is_held(n)]
         sources += [by_address(*address) for address in self._bootstrap]
         return sources + [by_node(n) for n in nodes if is_held(n)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,20 +58,14 @@ class PositionCalls:
         self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata
     ) -> None:
         """Read on at `offset`; with a leader epoch, from no leader of an older one (KIP-320)."""
-        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        at = offset
+        if not isinstance(at, OffsetAndMetadata):
+            at = OffsetAndMetadata(operator.index(at))
         if at.offset < 0:
             raise UsageError(f"seek to offset {at.offset}: it cannot be negative")
-        tp = TopicPartition(*partition)
-        self._entry(tp)
-
-        async def heed() -> None:
-            self._fetcher.heed(tp, at.leader_epoch)
-
-        if at.leader_epoch >= 0:
-            self._thread.call(heed())
         with self._condition:
-            self._entry(tp).seek(at.offset, at.leader_epoch)
-            self._forget_pending([tp])
+            self._entry(partition).seek(at.offset, at.leader_epoch)
+            self._forget_pending([TopicPartition(*partition)])
         self._poke()
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:

@@ -10,13 +10,13 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 from uuid import UUID
 
 from headwater.client.admin_topics import list_one_offset
 from headwater.client.cluster import Cluster
 from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
 from headwater.client.machines.fetching import NO_REPLICA, Chunk, PartitionFetch
+from headwater.client.machines.metadata import NO_LEADER, STALE_PATIENCE_S, StaleAnswers
 from headwater.client.raw import next_offset_after
 from headwater.client.values import Broker, OffsetAndMetadata, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
@@ -37,10 +37,9 @@ BUSY_WAIT_MS = 20
 """How long a fetch may be parked while a partition with a full buffer is left out of it."""
 BUFFERED_FETCHES = 2
 """A partition is asked for again while fewer full fetches than this are buffered."""
-STALE_PATIENCE_S = 30.0
-"""How long brokers that tell of older leader epochs than an offset's are not believed. Java's
-consumer waits for ever: for a group whose topic was made anew under its name, say."""
-
+STALE_BACKOFFS = 3
+"""So often the pause between refreshes is doubled while no broker knows a leader as new: others may
+fail over meanwhile."""
 log = logging.getLogger(__name__)
 
 
@@ -56,14 +55,6 @@ class FetchOptions:
     reset_to: int | None
     """The timestamp code of auto_offset_reset; None for "none"."""
     rack_id: str
-
-
-class Stale(NamedTuple):
-    """Answers that know older leaders only: since when and until when (monotonic), how many."""
-
-    since: float
-    last: float
-    answers: int
 
 
 class Fetcher:
@@ -89,8 +80,7 @@ class Fetcher:
         self._refreshing: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._refreshes = 0
-        self._stale: dict[tuple[TopicPartition, int], Stale] = {}
-        """By the leader epoch that an offset is of and no broker has told of."""
+        self._stale = StaleAnswers(STALE_PATIENCE_S)
 
     def stop(self) -> None:
         """End every task."""
@@ -122,7 +112,13 @@ class Fetcher:
 
     def _source(self, tp: TopicPartition, entry: PartitionFetch) -> int:
         """Whom to fetch this partition from; -1 when nobody leads it."""
-        leader = self._cluster.cache.leader(*tp)
+        cache = self._cluster.cache
+        if entry.to_heed >= 0:
+            cache.heed_epoch(*tp, entry.to_heed)
+            entry.to_heed = -1
+        if tp in cache.awaited_epochs:
+            return NO_LEADER  # nor from a replica that an older one prefers
+        leader = cache.leader(*tp)
         source = entry.source(leader, self._cluster.clock.monotonic())
         return source if source in self._cluster.cache.brokers else leader
 
@@ -156,37 +152,21 @@ class Fetcher:
             tries = self._judge_stale()
         except KafkaError:
             pass  # tried again by the next poke
-        await asyncio.sleep(self._cluster.backoff_s(tries))
+        await asyncio.sleep(self._cluster.backoff_s(min(tries, STALE_BACKOFFS)))
         self._poke_later(0)
 
     def _judge_stale(self) -> int:
-        """A broker has answered; patience with those that know older epochs only has an end.
-
-        Gives how many such answers there were.
-        """
+        """A broker has answered; gives how often that brought nothing for an awaited epoch."""
         cache, now = self._cluster.cache, self._cluster.clock.monotonic()
-        awaited = dict(cache.awaited_epochs)
-        self._stale = {
-            (tp, epoch): told
-            for (tp, epoch), told in self._stale.items()
-            # A rebalance does not begin it anew.
-            if awaited.get(tp) == epoch or now - told.last < STALE_PATIENCE_S
-        }
-        most = 0
-        for place, epoch in awaited.items():
-            tp = TopicPartition(*place)
-            since, _, answers = self._stale.get((tp, epoch), Stale(now, now, 0))
-            if now - since < STALE_PATIENCE_S or answers < len(cache.brokers):
-                self._stale[tp, epoch] = Stale(since, now, answers + 1)
-                most = max(most, answers + 1)
-                continue
+        tries, given_up = self._stale.judge(cache.awaited_epochs, len(cache.brokers), now)
+        for place in given_up:
             log.warning(
                 "%s-%d: an offset is of leader epoch %d, and for %.0f s no broker has known one as "
                 "new: they are believed now. Was the topic made anew?",
-                *(*tp, epoch, now - since),
+                *(*place, cache.awaited_epochs[place], STALE_PATIENCE_S),
             )
-            self._believe(tp)
-        return most
+            self._believe(TopicPartition(*place))
+        return tries
 
     def _believe(self, tp: TopicPartition) -> None:
         self._cluster.cache.ignore_epoch(*tp)
@@ -251,9 +231,12 @@ class Fetcher:
             )
             self._fail([tp], OffsetOutOfRangeError(text))
             return
+        if tp in self._cluster.cache.awaited_epochs:
+            self._need_metadata()
+            return
         try:
             found = await list_one_offset(self._cluster, tp, timestamp, self._options.isolation)
-            self.heed(tp, found.leader_epoch)
+            self._cluster.cache.heed_epoch(*tp, found.leader_epoch)
             self._set_position(tp, stamp, found.offset, -1)
         except (OSError, KafkaError) as e:
             fatal = isinstance(e, KafkaError) and not isinstance(e, OSError) and not e.retriable
@@ -268,12 +251,7 @@ class Fetcher:
             # A seek or a new assignment meanwhile is newer than this answer.
             if entry is not None and entry.stamp == stamp:
                 entry.seek(offset, epoch)
-                self.heed(tp, epoch)
             self._condition.notify_all()
-
-    def heed(self, tp: TopicPartition, epoch: int) -> None:
-        """Read from no leader of an older epoch (KIP-320)."""
-        self._cluster.cache.heed_epoch(*tp, epoch)
 
     async def _serve(self, node_id: int) -> None:
         """Fetch from one broker while something is to be had from it."""

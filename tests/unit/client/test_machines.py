@@ -9,7 +9,7 @@ import pytest
 from headwater.client import table
 from headwater.client.errors import MessageTooLargeError, kafka_error
 from headwater.client.machines.fetching import AbortedFilter, Chunk, PartitionFetch
-from headwater.client.machines.metadata import MetadataCache
+from headwater.client.machines.metadata import MetadataCache, StaleAnswers
 from headwater.client.machines.partitioning import StickyChoice, murmur2
 from headwater.client.machines.producing import Batch, PartitionQueue, Verdict
 from headwater.columnar.decode import CorruptRecordsError
@@ -100,6 +100,30 @@ def test_an_epoch_heard_of_from_an_offset_leaves_older_leaders_out() -> None:
     cache.heed_epoch("t", 0, 10)
     cache.update(metadata(0, 1, topic_id=2))
     assert cache.leader("t", 0) == 1, "epochs of another topic"
+
+
+def test_brokers_that_know_older_epochs_only_are_believed_in_the_end() -> None:
+    place = ("t", 0)
+    told = StaleAnswers(30.0)
+    assert told.judge({place: 7}, 2, 0.0) == (1, [])
+    assert told.judge({}, 2, 10.0) == (0, []), "a rebalance"
+    assert told.judge({place: 7}, 2, 29.0) == (2, [])
+    assert told.judge({place: 8}, 2, 31.0) == (1, []), "another epoch"
+    assert told.judge({place: 7}, 2, 31.0) == (3, [place])
+    assert told.judge({place: 7}, 2, 61.0) == (1, []), "what was told before a pause"
+    assert told.judge({place: 7}, 9, 90.0) == (2, [])
+    assert told.judge({place: 7}, 9, 92.0) == (3, []), "not everybody was asked"
+
+
+def test_epochs_are_not_awaited_from_who_tells_none() -> None:
+    cache = MetadataCache()
+    cache.heed_epoch("t", 0, -1)
+    assert not cache.awaited_epochs
+    cache.heed_epoch("t", 0, 7)
+    cache.update(metadata(-1, 1))
+    assert cache.leader("t", 0) == 1
+    cache.heed_epoch("t", 0, 7)
+    assert cache.leader("t", 0) == 1
 
 
 def test_a_partition_without_a_leader_has_its_epoch() -> None:

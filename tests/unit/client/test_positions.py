@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headwater.client import fetcher
 from headwater.client.consumer import Consumer
 from headwater.client.machines.fetching import PartitionFetch
 from headwater.client.values import OffsetAndTimestamp, TopicPartition
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.builder import BatchBuilder
 from solo_broker import SoloBroker
 
@@ -89,6 +90,17 @@ def test_a_seek_during_the_look_up(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert consumer.position(TP, LIMIT_MS) == 0
 
     monkeypatch.setattr(fetcher, "list_one_offset", slow)
+    with_consumer(tmp_path, scenario)
+
+
+def test_any_integer_is_an_offset(tmp_path: Path) -> None:
+    def scenario(consumer: Consumer) -> None:
+        consumer.assign([TP])
+        consumer.seek(TP, np.int64(7))
+        assert consumer.position(TP, LIMIT_MS) == 7
+        with pytest.raises(UsageError, match="-1"):
+            consumer.seek(TP, np.int64(-1))
+
     with_consumer(tmp_path, scenario)
 
 

@@ -88,6 +88,7 @@ class PartitionFetch:
         "preferred_until",
         "reset_to",
         "stamp",
+        "to_heed",
         "topic",
     )
 
@@ -99,6 +100,8 @@ class PartitionFetch:
         """A ListOffsets timestamp to take the position from, when it is asked for."""
         self.leader_epoch = -1
         """In which the record before `position` was written; -1 while it is not known (KIP-320)."""
+        self.to_heed = -1
+        """Who leads with an older epoch is not asked; -1 once the cache of leaders knows of it."""
         self.preferred_replica = NO_REPLICA
         self.preferred_until = 0.0
         self.fetch_offset = -1
@@ -131,7 +134,7 @@ class PartitionFetch:
         self.reset_to = None
         self.error = self.failing_since = None
         self.position = self.fetch_offset = offset
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = self.to_heed = leader_epoch
         self._drop_buffers()
 
     def seek_by_timestamp(self, timestamp: int) -> None:

@@ -7,8 +7,9 @@ A topic under a new id starts afresh (KIP-516).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from headwater.client.values import (
@@ -26,6 +27,9 @@ from headwater.wire.apis.k03_metadata import (
 )
 
 NO_LEADER = -1
+STALE_PATIENCE_S = 30.0
+"""How long brokers that tell of older leader epochs than an offset's are not believed. Java's
+consumer waits for ever: for a group whose topic was made anew under its name, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,8 @@ class MetadataCache:
         """An offset is known to be of this epoch, so who tells of an older one lags behind
         (KIP-320): the partition has no leader until one as new is told, or `ignore_epoch`."""
         entry = self.partition(topic, partition)
-        if epoch > max(-1 if entry is None else entry.leader_epoch, -1):
+        is_told = entry is not None and not -1 < entry.leader_epoch < epoch  # -1: they tell none
+        if epoch >= 0 and not is_told:
             awaited = self.awaited_epochs.get((topic, partition), -1)
             self.awaited_epochs[topic, partition] = max(awaited, epoch)
 
@@ -160,7 +165,7 @@ class MetadataCache:
     def _look_for_awaited(self) -> None:
         for (topic, partition), epoch in list(self.awaited_epochs.items()):
             entry = self.partition(topic, partition)
-            if entry is not None and entry.leader_epoch >= epoch:
+            if entry is not None and not -1 < entry.leader_epoch < epoch:
                 del self.awaited_epochs[topic, partition]
 
     def add_broker(self, broker: Broker) -> None:
@@ -171,6 +176,40 @@ class MetadataCache:
         """The caller's form."""
         rows = tuple(self.brokers[node] for node in sorted(self.brokers))
         return ClusterDescription(self.cluster_id, self.controller_id, rows)
+
+
+class _Stale(NamedTuple):
+    since: float
+    last: float
+    answers: int
+
+
+class StaleAnswers:
+    """Patience with brokers that know no leader as new as an offset's: it has an end."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._told: dict[tuple[tuple[str, int], int], _Stale] = {}
+
+    def judge(
+        self, awaited: Mapping[tuple[str, int], int], brokers: int, now: float
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """After an answer at `now` (monotonic), with these epochs awaited still by partition.
+
+        Gives the most such answers that a partition has had, and the partitions to wait for no
+        longer: for all its patience as many as there are `brokers` told of older epochs only.
+        """
+        # What was told before a pause says nothing; a rebalance is none.
+        self._told = {k: v for k, v in self._told.items() if now - v.last < self._patience_s}
+        most, given_up = 0, []
+        for place, epoch in awaited.items():
+            since, _, answers = self._told.get((place, epoch), _Stale(now, now, 0))
+            answers += 1
+            self._told[place, epoch] = _Stale(since, now, answers)
+            most = max(most, answers)
+            if now - since >= self._patience_s and answers > brokers:
+                given_up.append(place)
+        return most, given_up
 
 
 def _code(value: int) -> ErrorCode:

@@ -51,7 +51,9 @@ class Pulse:
         return now - self._since >= STILL_S
 
     def has_stopped(self) -> bool:
-        """As `stands_still`; waits until it can be told."""
+        """As `stands_still`, of a client that nobody looked after since it hangs in a call; waits
+        until it can be told."""
+        self.stands_still()  # it did run between the last look and its end
         began = time.monotonic()
         while not self.stands_still():
             if self._since > began:

@@ -23,7 +23,12 @@ class FakeConsumer:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(pulse.time, "monotonic", lambda: now[0])
+
+    def monotonic() -> float:
+        now[0] += 1e-6  # no two looks are at the same time
+        return now[0]
+
+    monkeypatch.setattr(pulse.time, "monotonic", monotonic)
     monkeypatch.setattr(pulse.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
     return now
 

@@ -116,7 +116,9 @@ def test_lost_files_are_an_error_not_a_secret(cluster: LocalCluster, spark: Any)
     time.sleep(1.1)  # as long as a rebuilt segment is trusted
     error = first_error(cluster, topic, 10.0)
     assert error.code() == KafkaError.UNKNOWN
-    assert f"cannot read the table of {topic}-0 at 0" in log_texts(cluster)
+    logged = f"cannot read the table of {topic}-0 at 0"
+    # A broker's log is written by a thread of its own.
+    cluster.wait_until(lambda: logged in log_texts(cluster), "told in the log")
     told = cli("consume", topic, "--from-beginning", "--exit-at-end", *at(cluster), ok=False)
     assert (told.returncode, told.stdout) == (1, "")
     assert f"{topic}-0 at offset 0" in told.stderr and "Traceback" not in told.stderr

@@ -117,9 +117,10 @@ def test_a_wait_in_a_turn_is_seen_behind_many_events(
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         found = runner.run(scenario())
-    # Where the selector itself was preempted that is taken for a sleep, and the wait for it: then
-    # one is missed. (All are where events alone look like a sleep.)
-    assert sum(turn >= HELD_S / 3 * 0.9 for turn in found) > len(found) / 2, found
+    # Of one event the kernel is not asked: a selector that was preempted is taken for one that slept,
+    # and the wait of that turn is missed.
+    wanted = 8 if sockets == 1 else 14
+    assert sum(turn >= HELD_S / 3 * 0.9 for turn in found) >= wanted, found
 
 
 def test_a_turn_of_unknown_length_has_none() -> None:

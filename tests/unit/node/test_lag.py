@@ -117,8 +117,8 @@ def test_a_wait_in_a_turn_is_seen_behind_many_events(
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         found = runner.run(scenario())
-    # Of one event the kernel is not asked: a selector that was preempted is taken for one that slept,
-    # and the wait of that turn is missed.
+    # Of one event the kernel is not asked: a selector that was preempted is taken for one that
+    # slept, and the wait of that turn is missed.
     wanted = 8 if sockets == 1 else 14
     assert sum(turn >= HELD_S / 3 * 0.9 for turn in found) >= wanted, found
 

@@ -368,6 +368,13 @@ def test_the_position_has_the_epoch_of_the_batch_before_it() -> None:
     assert entry.leader_epoch == -1
 
 
+def test_a_seek_does_not_undo_the_epoch_that_was_heard() -> None:
+    entry = PartitionFetch("t", 0)
+    entry.seek(9, 7)
+    entry.seek_by_timestamp(-2)
+    assert (entry.leader_epoch, entry.to_heed) == (-1, 7)
+
+
 def test_aborted_filter_takes_transactions_in_offset_order() -> None:
     seen = AbortedFilter([(2, 50), (1, 10)])
     assert seen.is_aborted(1, 12)

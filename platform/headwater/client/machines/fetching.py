@@ -134,7 +134,8 @@ class PartitionFetch:
         self.reset_to = None
         self.error = self.failing_since = None
         self.position = self.fetch_offset = offset
-        self.leader_epoch = self.to_heed = leader_epoch
+        self.leader_epoch = leader_epoch
+        self.to_heed = max(self.to_heed, leader_epoch)  # a seek does not undo what was heard
         self._drop_buffers()
 
     def seek_by_timestamp(self, timestamp: int) -> None:

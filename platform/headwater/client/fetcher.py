@@ -120,7 +120,7 @@ class Fetcher:
             return NO_LEADER  # nor from a replica that an older one prefers
         leader = cache.leader(*tp)
         source = entry.source(leader, self._cluster.clock.monotonic())
-        return source if source in self._cluster.cache.brokers else leader
+        return source if source in cache.brokers else leader
 
     def _poke_later(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()

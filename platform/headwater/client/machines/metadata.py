@@ -152,9 +152,7 @@ class MetadataCache:
     def heed_epoch(self, topic: str, partition: int, epoch: int) -> None:
         """An offset is known to be of this epoch, so who tells of an older one lags behind
         (KIP-320): the partition has no leader until one as new is told, or `ignore_epoch`."""
-        entry = self.partition(topic, partition)
-        is_told = entry is not None and not -1 < entry.leader_epoch < epoch  # -1: they tell none
-        if epoch >= 0 and not is_told:
+        if epoch >= 0 and not self._is_told(topic, partition, epoch):
             awaited = self.awaited_epochs.get((topic, partition), -1)
             self.awaited_epochs[topic, partition] = max(awaited, epoch)
 
@@ -164,9 +162,12 @@ class MetadataCache:
 
     def _look_for_awaited(self) -> None:
         for (topic, partition), epoch in list(self.awaited_epochs.items()):
-            entry = self.partition(topic, partition)
-            if entry is not None and not -1 < entry.leader_epoch < epoch:
+            if self._is_told(topic, partition, epoch):
                 del self.awaited_epochs[topic, partition]
+
+    def _is_told(self, topic: str, partition: int, epoch: int) -> bool:
+        entry = self.partition(topic, partition)
+        return entry is not None and not -1 < entry.leader_epoch < epoch  # -1: they tell none
 
     def add_broker(self, broker: Broker) -> None:
         """Learn an address from a reply's node endpoints (KIP-951)."""

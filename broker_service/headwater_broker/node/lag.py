@@ -34,9 +34,10 @@ LOOK_S = 0.004
 WAITED_FRESH_S = 0.01
 """The run-queue delay that a long turn is compared with is at most so much older than the turn."""
 FRESH_S = 0.001
-"""The kernel is asked so often what the thread has used so far."""
+"""The kernel is asked so often what the thread has used so far (0.5 us a time)..."""
 SLEPT_S = 1e-5
-"""Who waited for one event in the selector for longer has slept: that is no wait of a turn."""
+"""...and after each stay in the selector beyond this: it may have slept there, which is no wait of
+a turn, or have been preempted, or have handed over many events, which are no sleeps."""
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +120,6 @@ class TurnClock:
         self._waited = 0.0
         self._waited_until = 0.0
         self._used = _used(_THREAD)
-        self.slept = 0
-        """How often the loop slept in its selector since that."""
         self.fresh_until = 0.0
         """Until then what is known of the thread's use of time is fresh."""
         self.longest = Maxima()
@@ -159,7 +158,7 @@ class TurnClock:
         self._look_at_queue()
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         cpu = min(used, held)  # the sample before may be a little older than the turn
-        sleeps = max(after.ru_nvcsw - before.ru_nvcsw - self.slept, 0)
+        sleeps = after.ru_nvcsw - before.ru_nvcsw
         own = own_seconds(held, cpu, max(self._waited - waited, 0.0), sleeps)
         self.longest.add(self.ended_s, own)
         if own > WARN_S:
@@ -186,7 +185,6 @@ class TurnClock:
 
     def _look_at_use(self) -> None:
         self._used = _used(_THREAD)
-        self.slept = 0
         self.fresh_until = self.began_s + FRESH_S
 
     def _look_at_queue(self) -> None:

@@ -105,12 +105,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             timeout = -1.0
         events = self._wait_for(timeout, len(keys) or 1)
         turns.began_s = began = monotonic()
-        if timeout and began - now > SLEPT_S:
-            if len(events) < 2:
-                turns.slept += 1
-            else:  # many take their time without a sleep, too: the kernel is asked
-                turns.fresh_until = 0.0
-        if began >= turns.fresh_until:
+        if began >= turns.fresh_until or (timeout and began - now > SLEPT_S):
             turns.look()
         for fd, mask in events:
             if (key := keys.get(fd)) is None:

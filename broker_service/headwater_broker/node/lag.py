@@ -34,10 +34,10 @@ LOOK_S = 0.004
 WAITED_FRESH_S = 0.01
 """The run-queue delay that a long turn is compared with is at most so much older than the turn."""
 FRESH_S = 0.001
-"""The kernel is asked so often what the thread has used so far (0.5 us a time)..."""
+"""The kernel is asked so often what the thread has used so far (0.7 us a time)."""
 SLEPT_S = 1e-5
-"""...and after each stay in the selector beyond this: it may have slept there, which is no wait of
-a turn, or have been preempted, or have handed over many events, which are no sleeps."""
+"""It is asked, too, after each stay in the selector beyond this: the thread may have slept there
+(no wait of the turn), or been preempted, or been handed many events, and only the kernel knows."""
 
 logger = logging.getLogger(__name__)
 

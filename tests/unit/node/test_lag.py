@@ -93,7 +93,7 @@ def test_a_sleep_before_a_turn_is_not_a_wait_of_the_turn(
 def test_a_wait_in_a_turn_is_seen_behind_a_slow_selector(
     sockets: int, preempted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To hand over many events takes the kernel as long as a sleep, and is none."""
+    """Many events, or a core that was taken, make it last as long as a sleep does."""
     monkeypatch.setattr(RunQueue, "waited_s", lambda _: 0.0)
 
     def slowly(poll: Poll, timeout: float, maxevents: int) -> Sequence[tuple[int, int]]:

@@ -18,8 +18,8 @@ from crc32c import crc32c
 from headwater.records.builder import BatchBuilder
 from headwater.system import SystemClock, SystemEntropy
 from headwater.system_files import SystemFiles
-from headwater_broker.log.config import LogConfig
-from headwater_broker.log.manager import LogManager
+from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.log_manager import LogManager
 
 ROUNDS = 5
 APPENDS_MAX = 50_000

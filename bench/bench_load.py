@@ -19,9 +19,9 @@ from headwater.records.builder import BatchBuilder
 from headwater.records.pairs import Latest, fold_latest
 from headwater.records.record import check_batch, decode_batch
 from headwater.system_files import SystemFiles
-from headwater_broker.groups.records import OffsetCommitValue, offset_record
-from headwater_broker.log.config import LogConfig
-from headwater_broker.log.loader import Loader, LoadRequest
+from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
+from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.log_loader import Loader, LoadRequest
 from headwater_broker.log.segment import LOG_SUFFIX, file_name
 
 PARTITIONS = 12

@@ -22,9 +22,9 @@ from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from flights.tiering import tier_all
 from headwater import Producer
 from headwater.system import SystemClock
-from headwater_spark.demo.tiering import tier_all
 from headwater_spark.jars import delta_jars
 from headwater_spark.spark_session import session
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from peers import bench_folder, free_port_block
 
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from integration.cluster import LocalCluster
 
 POLL_S = 0.05

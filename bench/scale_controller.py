@@ -9,8 +9,8 @@ from peers import cpu_seconds, rss_megabytes
 from scale_cluster import Reading, cluster, metric, wait_led
 from scale_start import restart_s
 
-from headwater.client.admin import Admin
-from headwater.client.raw import RawClient
+from headwater.client.admin.client import Admin
+from headwater.client.blocking.record_client import RawClient
 from headwater.client.values import NewTopic
 from headwater.records.builder import build_batch
 from integration.cluster import LocalCluster

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scale_cluster import Reading, cluster
 
-from headwater.client.raw import RawClient
+from headwater.client.blocking.record_client import RawClient
 from headwater.records.batch import AT_BATCH_LENGTH, HEADER_BYTES, LOG_OVERHEAD_BYTES
 from headwater.records.builder import build_batch
 from integration.cluster import LocalCluster

@@ -17,7 +17,7 @@ from measures import Figure
 from peers import HeadwaterPeer
 from scale_cluster import POLL_S, Reading, cluster, metric
 
-from headwater.client.raw_fetch import fetch_request
+from headwater.client.blocking.fetch import fetch_request
 from headwater.wire.framing import encode_request
 from integration.cluster import LocalCluster
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
 import click
 
+from flights.run import DemoOptions, run_demo
 from headwater.cli.main import run_command
 from headwater.system import SystemClock
-from headwater_spark.demo.run import DemoOptions, run_demo
 
 
 @click.command()
@@ -25,6 +26,13 @@ def demo(out: str, seconds: float, port: int, keep: bool) -> int:
     return run_demo(options, SystemClock())
 
 
+def _reach_tasks() -> None:
+    """Let Spark's Python workers import `flights`: they inherit this process's PYTHONPATH."""
+    paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
 if __name__ == "__main__":
+    _reach_tasks()
     logging.basicConfig(level=logging.ERROR)  # kazoo warns of the sessions that the kills end
     sys.exit(run_command(demo))

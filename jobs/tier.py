@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from headwater_spark.tier_command import run
+from headwater_spark.tiering.command import run
 
 if __name__ == "__main__":
     sys.exit(run.main(sys.argv[1:], prog_name="tier", standalone_mode=False) or 0)

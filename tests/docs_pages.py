@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -19,13 +18,13 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from headwater.config.keys import BROKER_KEYS, TOPIC_KEYS
 from headwater.config.row import ConfigKey
 from headwater.config.rows_broker import DEPRECATED_UNITS
-from headwater_broker.api.meters import Meters
+from headwater_broker.api.context import Services
 from headwater_broker.api.registry import load_handlers
-from headwater_broker.api.services import Services
-from headwater_broker.cluster.controller.shell import ControllerService
+from headwater_broker.api.request_meters import Meters
+from headwater_broker.controller.controller import ControllerService
 from headwater_broker.log.cleaner import CleanerMeter
-from headwater_broker.node.lag import LagProbe
-from headwater_broker.node.metrics import BrokerCollector
+from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.metrics import BrokerCollector
 from soak import checker, history
 from soak.faults import KINDS
 
@@ -168,29 +167,6 @@ def _families() -> list[Metric]:
     return list(BrokerCollector(lambda: cast(Services, services), lag, controller).collect())
 
 
-def modules() -> str:
-    """Every module with the first sentence of its docstring, folder by folder."""
-    parts = []
-    for source in SOURCES:
-        folders: dict[Path, list[Path]] = {}
-        for path in sorted((ROOT / source).rglob("*.py")):
-            if path.parent.name != "apis":
-                folders.setdefault(path.parent, []).append(path)
-        for folder, paths in folders.items():
-            lines = [f"| `{p.name}` | {_first_words(p)} |" for p in paths if p.stem != "__init__"]
-            head = _first_words(folder / "__init__.py") if (folder / "__init__.py").exists() else ""
-            if lines:
-                title = f"#### `{folder.relative_to(ROOT)}`\n\n{head}".rstrip()
-                parts.append("\n".join((title, "", "| module | what it is |", "|---|---|", *lines)))
-    return "\n\n".join(parts)
-
-
-def _first_words(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    first = text.split("\n\n")[0].replace("\n", " ")
-    return re.split(r"(?<=[.!?]) (?=[A-Z`])", first)[0].replace("|", "\\|")
-
-
 def faults() -> str:
     """Every kind of fault that the harness injects."""
 
@@ -217,7 +193,6 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "broker-configs": ("configs.md", broker_configs),
     "unread-configs": ("configs.md", unread_configs),
     "metrics": ("metrics.md", metrics),
-    "modules": ("modules.md", modules),
     "faults": ("fault-harness.md", faults),
     "anomalies": ("fault-harness.md", lambda: docstring_table(checker)),
     "history": ("fault-harness.md", lambda: docstring_table(history)),

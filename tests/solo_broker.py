@@ -34,16 +34,16 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater.wire.schema import decode, encode
-from headwater_broker.cluster.view import ClusterView
-from headwater_broker.log.manager import LogManager
-from headwater_broker.node.config import from_properties
-from headwater_broker.node.data_plane import Parts, build_listener, build_services
-from headwater_broker.node.dynamic import DynamicConfigs
-from headwater_broker.replication.limits import ReplicationLimits
-from headwater_broker.replication.ports import ReplicationPorts
-from headwater_broker.replication.replica_manager import ReplicaManager
-from headwater_broker.server.page_cache import PageCache
-from headwater_broker.transactions.producer_ids import ProducerIds
+from headwater_broker.app.config import from_properties
+from headwater_broker.app.data_plane import Parts, build_listener, build_services
+from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
+from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.network.page_cache import PageCache
+from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.ports import ReplicationPorts
+from headwater_broker.replica.replication_limits import ReplicationLimits
 
 CLUSTER_ID = "solo-cluster"
 BROKER_EPOCH = 7

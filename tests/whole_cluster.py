@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.client.admin import Admin
-from headwater.client.background import LoopThread
+from headwater.client.admin.client import Admin
 from headwater.client.connection import open_connection
+from headwater.client.loop_thread import LoopThread
 from headwater.client.values import NewTopic
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import AllowAll
@@ -32,22 +32,22 @@ from headwater.wire.control import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from headwater_broker.cluster.controller.shell import ControllerIdentity, ControllerService
-from headwater_broker.cluster.controller_calls import ControllerCalls
-from headwater_broker.cluster.leadership import Leadership
-from headwater_broker.cluster.membership import Membership, ensure_cluster
-from headwater_broker.cluster.view import ClusterView, ViewChange
-from headwater_broker.cluster.znodes import BrokerRegistration
-from headwater_broker.log.manager import LogManager
-from headwater_broker.node.build import controller_config
-from headwater_broker.node.config import NodeConfig, from_properties
-from headwater_broker.node.data_plane import Parts, build_listener, build_services
-from headwater_broker.node.dynamic import DynamicConfigs
-from headwater_broker.replication.limits import ReplicationLimits
-from headwater_broker.replication.ports import ReplicationPorts
-from headwater_broker.replication.replica_manager import ReplicaManager
-from headwater_broker.server.page_cache import PageCache
-from headwater_broker.transactions.producer_ids import ProducerIds
+from headwater_broker.app.config import NodeConfig, from_properties
+from headwater_broker.app.data_plane import Parts, build_listener, build_services
+from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.wiring import controller_config
+from headwater_broker.controller.controller import ControllerIdentity, ControllerService
+from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
+from headwater_broker.log.log_manager import LogManager
+from headwater_broker.metadata.cache import ClusterView, ViewChange
+from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.leader_lookup import Leadership
+from headwater_broker.metadata.registration import Membership, ensure_cluster
+from headwater_broker.metadata.znodes import BrokerRegistration
+from headwater_broker.network.page_cache import PageCache
+from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.ports import ReplicationPorts
+from headwater_broker.replica.replication_limits import ReplicationLimits
 
 TICK_S = 0.1
 WAIT_S = 20.0

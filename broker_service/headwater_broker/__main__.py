@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from importlib import import_module
 
-COMMAND = "headwater_broker.node.command"
+COMMAND = "headwater_broker.app.main"
 
 if __name__ == "__main__":
     # Hundreds of modules are imported and none is garbage: looking for some costs a tenth of the

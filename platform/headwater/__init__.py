@@ -11,7 +11,7 @@ __all__ = ["Admin", "Consumer", "NewTopic", "Producer", "TopicPartition", "__ver
 # What type checkers see of these is in __init__.pyi; here they load only when asked for, as a
 # broker imports this package and must not pay for the client.
 _LAZY = {
-    "Admin": "headwater.client.admin",
+    "Admin": "headwater.client.admin.client",
     "Consumer": "headwater.client.consumer",
     "NewTopic": "headwater.client.values",
     "Producer": "headwater.client.producer",

@@ -1,4 +1,4 @@
-from headwater.client.admin import Admin as Admin
+from headwater.client.admin.client import Admin as Admin
 from headwater.client.consumer import Consumer as Consumer
 from headwater.client.producer import Producer as Producer
 from headwater.client.values import NewTopic as NewTopic

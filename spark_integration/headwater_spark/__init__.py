@@ -9,15 +9,15 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "Cluster": "headwater_spark.cluster",
-    "check": "headwater_spark.checks",
-    "commit_progress": "headwater_spark.group_commits",
+    "Cluster": "headwater_spark.cluster.cluster",
+    "check": "headwater_spark.executor_check",
+    "commit_progress": "headwater_spark.source.group_commits",
     "configure": "headwater_spark.spark_session",
-    "lag": "headwater_spark.progress",
+    "lag": "headwater_spark.source.progress",
     "register": "headwater_spark.registration",
     "session": "headwater_spark.spark_session",
-    "table": "headwater_spark.union_read",
-    "tier": "headwater_spark.tier_job",
+    "table": "headwater_spark.source.union_read",
+    "tier": "headwater_spark.tiering.job",
 }
 
 

@@ -17,8 +17,8 @@ NEEDED = (
     "deltalake",
     "grpc",
     "headwater",
-    "headwater_spark.read_task",
-    "headwater_spark.write_task",
+    "headwater_spark.source.read_task",
+    "headwater_spark.sink.write_task",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from headwater_spark.source import HeadwaterDataSource
+from headwater_spark.source.data_source import HeadwaterDataSource
 
 
 def register(spark: SparkSession) -> None:

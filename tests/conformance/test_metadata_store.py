@@ -29,7 +29,7 @@ from headwater.ports.metadata_store import (
     Set,
 )
 from headwater.testing.memory_store import MemoryTree
-from headwater_broker.cluster.store_zk import ZooKeeperStore, split_chroot
+from headwater_broker.metadata.store_zk import ZooKeeperStore, split_chroot
 
 SESSION_TIMEOUT_MS = 60_000
 """No test waits for a session's time; a machine that is busy for seconds must not end one."""

@@ -22,7 +22,7 @@ from fuzz.spoiling import framed, seeds, spoil
 from headwater.client.connection import Connection as Client
 from headwater.client.connection import open_connection
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
-from headwater_broker.server.kafka_tcp import Connection
+from headwater_broker.network.connection import Connection
 from solo_broker import SoloBroker
 
 FRAME_CPU_MAX_S = 1.0

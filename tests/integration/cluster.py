@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.control import ControlClient
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local import processes

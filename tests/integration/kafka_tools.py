@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater import Consumer, Producer
-from headwater.client.throttles import LEADER_LIST, LEADER_RATE
+from headwater.cli.reassign.throttles import LEADER_LIST, LEADER_RATE
 from integration import clients
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster

@@ -15,7 +15,7 @@ import kafka.errors
 import pytest
 
 from headwater import Consumer, Producer
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.client.values import NewTopic
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError

@@ -13,9 +13,9 @@ from headwater.records.compression import Compression
 from headwater.system import SystemClock, SystemEntropy
 from headwater.system_files import SystemFiles
 from headwater_broker.log.cleaner import LogCleaner
-from headwater_broker.log.manager import LogManager
+from headwater_broker.log.cleaner_process import CleanerProcesses
+from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.results import AppendOrigin
-from headwater_broker.node.cleaner_process import CleanerProcesses
 from integration.clients import CODECS
 from integration.jvm_tools import kafka_tool
 from unit.log.compacting import end_transaction, records_batch

@@ -12,9 +12,9 @@ import pytest
 from headwater.client.connection import open_connection
 from headwater.errors import ErrorCode
 from headwater.system import SystemClock
-from headwater_broker.replication.limits import ReplicationLimits
-from headwater_broker.replication.quota import UNLIMITED
-from headwater_broker.replication.windows import Windows
+from headwater_broker.quota.rate import Windows
+from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.replication_quota import UNLIMITED
 from integration.test_replica_trio import produce, same, until
 from replica_trio import BROKERS, Trio
 

@@ -21,7 +21,7 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from headwater_broker.replication.limits import ReplicationLimits
+from headwater_broker.replica.replication_limits import ReplicationLimits
 from replica_trio import BROKERS, Trio
 
 pytestmark = pytest.mark.integration

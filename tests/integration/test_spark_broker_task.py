@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater_spark.broker_task import BrokerTask
-from headwater_spark.driver_link import DriverLink, Report, TaskLink
+from headwater_spark.cluster.broker_task import BrokerTask
+from headwater_spark.cluster.driver_link import DriverLink, Report, TaskLink
 
 pytestmark = pytest.mark.integration
 
 FAKE_BROKER = (sys.executable, str(Path(__file__).with_name("fake_broker.py")))
-RUN_TASK = "import pickle,sys; from headwater_spark.broker_task import run_broker; "
+RUN_TASK = "import pickle,sys; from headwater_spark.cluster.broker_task import run_broker; "
 RUN_TASK += "print(run_broker(pickle.load(sys.stdin.buffer)))"
 WAIT_S = 20.0
 

@@ -16,8 +16,8 @@ from py4j.protocol import Py4JError
 from headwater.errors import UsageError
 from headwater.local import cluster_file
 from headwater.local.child import ChildFailedError
-from headwater_spark.cluster import Cluster
-from headwater_spark.interrupts import cancel_others
+from headwater_spark.cluster.cluster import Cluster
+from headwater_spark.cluster.interrupts import cancel_others
 from integration.conftest import next_base_port
 from integration.spark_sessions import spark_session
 

@@ -19,7 +19,7 @@ from headwater import Admin, Producer
 from headwater.client.values import NewTopic
 from headwater.errors import HeadwaterError
 from headwater.local import cluster_file
-from headwater_spark.cluster import Cluster
+from headwater_spark.cluster.cluster import Cluster
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from integration.spark_sessions import spark_session

@@ -20,8 +20,8 @@ import headwater_spark
 from headwater import Admin, Consumer, Producer
 from headwater.client.values import NewTopic, TopicPartition
 from headwater.system import SystemClock
-from headwater_spark.tier_command import drain
-from headwater_spark.tier_job import Round, TopicTier
+from headwater_spark.tiering.command import drain
+from headwater_spark.tiering.job import Round, TopicTier
 from integration.cluster import LocalCluster
 from integration.spark_sessions import spark_session
 
@@ -294,7 +294,7 @@ def test_the_source_reads_long_history_from_the_table(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headwater_spark.options import source_options
-    from headwater_spark.planner import Planner
+    from headwater_spark.source.planner import Planner
 
     with Producer(topic.servers) as producer:
         many = pa.table({"v": pa.array([b"v%d" % i for i in range(700_000)], pa.binary())})

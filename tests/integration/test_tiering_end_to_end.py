@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError
 
 import headwater_spark
 from headwater.system import SystemClock
-from headwater_spark.tier_command import drain
-from headwater_spark.tier_job import TopicTier
+from headwater_spark.tiering.command import drain
+from headwater_spark.tiering.job import TopicTier
 from headwater_tier.delta import LogTable
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port

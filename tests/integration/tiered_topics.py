@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from headwater.system import SystemClock
-from headwater_spark.tier_command import drain
-from headwater_spark.tier_job import Round, TopicTier
+from headwater_spark.tiering.command import drain
+from headwater_spark.tiering.job import Round, TopicTier
 from integration.cluster import LocalCluster
 
 CODE = "import sys; from headwater.cli.main import main; sys.exit(main(sys.argv[1:]))"

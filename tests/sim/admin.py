@@ -27,7 +27,7 @@ from headwater.wire.apis.k20_delete_topics import (
     DeleteTopicState,
 )
 from headwater.wire.schema import Message
-from headwater_broker.cluster import znodes
+from headwater_broker.metadata import znodes
 from sim.clients import LOST, RETRIED, Client
 from sim.plan import CONFIG, MOVED
 

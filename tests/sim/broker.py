@@ -1,6 +1,6 @@
 """One broker of the world: a host with a clock and a disk, and the lives of its process.
 
-The process is the real one: `headwater_broker.node.run.build` and `live`, over an `Outside` of
+The process is the real one: `headwater_broker.app.lifecycle.build` and `live`, over an `Outside` of
 doubles. A life ends by `kill` (kill -9), by power loss, by a clean stop, or by an error at start;
 the supervisor starts the next.
 """
@@ -14,11 +14,11 @@ from headwater.errors import HeadwaterError
 from headwater.local.zk_session import DeadSession
 from headwater.testing.clocks import EPOCH_MS, SeededEntropy
 from headwater.testing.memory_remote_log import MemoryRemoteLog
-from headwater_broker.node.build import Node
-from headwater_broker.node.config import Address, from_properties
-from headwater_broker.node.lag import LagProbe
-from headwater_broker.node.outside import ControlPort, ControlTable, Outside
-from headwater_broker.node.run import build, live
+from headwater_broker.app.config import Address, from_properties
+from headwater_broker.app.environment import ControlPort, ControlTable, Outside
+from headwater_broker.app.lifecycle import build, live
+from headwater_broker.app.wiring import Node
+from headwater_broker.runtime.loop_lag import LagProbe
 from sim.control import ControlDouble, ControlPortDouble
 from sim.disk import Disk
 from sim.loop import ProcessLoop, ThreadDouble

@@ -187,7 +187,7 @@ class _Call:
 
 
 class ControlPortDouble:
-    """`headwater_broker.node.outside.ControlPort`."""
+    """`headwater_broker.app.environment.ControlPort`."""
 
     def __init__(
         self, plane: ControlPlane, loop: ProcessLoop, table: Table, port: int, release: Release

@@ -17,13 +17,13 @@ from headwater.testing.memory_files import MemoryFile, MemoryFiles, _Node
 from sim.loop import KilledError, ProcessLoop, Scheduler
 
 LATE_S = 0.3
-"""`headwater_broker.node.late_sync.GATHER_S`: how long a late change waits for its fsync."""
+"""`runtime.deferred_fsync.GATHER_S`: how long a late change waits for its fsync."""
 
 Undo = Callable[[], None]
 
 
 class Disk(MemoryFiles):
-    """`headwater_broker.node.outside.LateFiles`; survives the processes that use it."""
+    """`headwater_broker.app.environment.LateFiles`; survives the processes that use it."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         super().__init__(SeededEntropy(random.getrandbits(64)))

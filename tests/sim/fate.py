@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headwater_broker.cluster import znodes
+from headwater_broker.metadata import znodes
 from sim.broker import Broker
 from sim.disk import Disk
 from sim.store import HOST as STORE

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headwater_broker.cluster import znodes
-from headwater_broker.replication.partition import Partition
+from headwater_broker.metadata import znodes
+from headwater_broker.replica.partition import Partition
 from sim.ledger import Acked, Batch, Cursor, Ledger, batches
 from sim.plan import CONFIG, MOVED
 

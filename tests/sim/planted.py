@@ -12,18 +12,19 @@ import pytest
 from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Delete, StoreError
 from headwater.wire.control import PartitionState
-from headwater_broker.cluster import znodes
-from headwater_broker.cluster.controller import elections, snapshot
-from headwater_broker.cluster.controller.state import ControllerState
-from headwater_broker.log import retention, upkeep
+from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.controller.decisions import elections
+from headwater_broker.controller.state import ControllerState
+from headwater_broker.controller.zk import reader
+from headwater_broker.log import log_maintenance, retention
+from headwater_broker.log.log_state import LogState
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.retention import Reach, SegmentAge
-from headwater_broker.log.state import LogState
-from headwater_broker.node.peers import DeadPeers
-from headwater_broker.replication import replica_manager
-from headwater_broker.replication.partition import Partition
-from headwater_broker.replication.replica_manager import ReplicaManager
-from headwater_broker.replication.transitions import Decision, Hosted, decide
+from headwater_broker.metadata import znodes
+from headwater_broker.replica import manager
+from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.role_transitions import Decision, Hosted, decide
 from sim.plan import Plan, administer
 from sim.upkeep import Deleting
 from sim.world import World
@@ -73,7 +74,7 @@ def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
             hosted = None
         return decide(hosted, epoch, version, **where)
 
-    patch.setattr(replica_manager, "decide", obey)
+    patch.setattr(manager, "decide", obey)
     patch.setattr(ReplicaManager, "_fence", lambda *_: ErrorCode.NONE)
 
 
@@ -127,7 +128,7 @@ def forget_removals_at_a_failover(patch: pytest.MonkeyPatch) -> None:
     async def forget(*_: object) -> tuple[list[znodes.Deletion], list[UUID]]:
         return [], []
 
-    patch.setattr(snapshot, "_read_deletions", forget)
+    patch.setattr(reader, "_read_deletions", forget)
 
 
 def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:
@@ -138,7 +139,7 @@ def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:
         count, reach = plan(segments, *rest)
         return (min(count + 1, len(segments) - 1) if count else 0), reach
 
-    patch.setattr(upkeep, "plan", one_more)
+    patch.setattr(log_maintenance, "plan", one_more)
 
 
 def delete_the_segment_of_the_start(patch: pytest.MonkeyPatch) -> None:
@@ -159,12 +160,12 @@ def delete_the_segment_of_the_start(patch: pytest.MonkeyPatch) -> None:
 
 def delete_whole_segments_only(patch: pytest.MonkeyPatch) -> None:
     """DeleteRecords moves the start to the end of a segment."""
-    delete = upkeep.delete_records_before
+    delete = log_maintenance.delete_records_before
 
     def to_its_end(log: LogState, offset: int) -> None:
         delete(log, next((base for base in log.bases if base >= offset), offset))
 
-    patch.setattr(upkeep, "delete_records_before", to_its_end)
+    patch.setattr(log_maintenance, "delete_records_before", to_its_end)
 
 
 LOSSES = frozenset({"LeaderHasAllCommitted", "CommittedPrefixAgrees", "NoAckedRecordIsLost"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.ports.metadata_store import Node
-from headwater_broker.cluster import znodes
+from headwater_broker.metadata import znodes
 from sim.broker import Broker
 from sim.invariants import ViolationError
 from sim.plan import Plan

@@ -123,7 +123,7 @@ class _Way:
 
 
 class StoreDouble(StoreClient):
-    """`headwater_broker.node.outside.Store` of one process."""
+    """`headwater_broker.app.environment.Store` of one process."""
 
     def __init__(
         self, ensemble: Ensemble, loop: ProcessLoop, session_timeout_s: float, release: Release

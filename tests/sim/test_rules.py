@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from headwater.ports.metadata_store import Create, Delete, Operation, Set
-from headwater_broker.cluster import znodes
+from headwater_broker.metadata import znodes
 from sim import invariants
 from sim.invariants import ALL, Invariant, Seen, ViolationError
 from sim.ledger import Acked, Batch, Ledger

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from headwater_broker.replication.partition import Partition
+from headwater_broker.replica.partition import Partition
 from sim.invariants import ViolationError
 from sim.plan import Plan
 from sim.upkeep import FOLDERS, Compacting, Deleting, Kept, Moving

@@ -11,9 +11,9 @@ from headwater.records.builder import BatchBuilder
 from headwater.records.record import read_records
 from headwater.wire.apis import k21_delete_records as k21
 from headwater.wire.apis import k34_alter_replica_log_dirs as k34
-from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
-from headwater_broker.node.build import Node
-from headwater_broker.replication.partition import Partition
+from headwater_broker.app.wiring import Node
+from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
+from headwater_broker.replica.partition import Partition
 from sim import invariants as rules
 from sim.broker import Broker
 from sim.clients import LOST, Client, Consumer, IdempotentProducer, Producer

@@ -20,9 +20,9 @@ from uuid import UUID
 from headwater.ports.metadata_store import Node as StoreNode
 from headwater.records.record import read_records
 from headwater.testing.clocks import EPOCH_MS
-from headwater_broker.cluster import znodes
-from headwater_broker.node.build import Node
-from headwater_broker.replication.partition import Partition
+from headwater_broker.app.wiring import Node
+from headwater_broker.metadata import znodes
+from headwater_broker.replica.partition import Partition
 from sim.admin import Admin, unfinished
 from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.values import PartitionDescription
 from headwater.errors import HeadwaterError
 from integration.cluster import LocalCluster

@@ -25,14 +25,14 @@ from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
 from headwater_broker.api import k00_produce
-from headwater_broker.api.fetch_frames import parse_fetch
-from headwater_broker.api.produce_frames import (
+from headwater_broker.api.fetch.codec import parse_fetch
+from headwater_broker.api.produce.codec import (
     parse_flexible,
     parse_plain,
     parse_single,
     parse_single_flexible,
 )
-from headwater_broker.server.kafka_tcp import MALFORMED
+from headwater_broker.network.connection import MALFORMED
 from solo_broker import SoloBroker
 
 SEED = 20260101

@@ -90,7 +90,7 @@ def test_only_that_connection_closes(
             assert [t.name for t in reply.topics] == ["t"]
             other.close()
 
-    with caplog.at_level(logging.WARNING, "headwater_broker.server"):
+    with caplog.at_level(logging.WARNING, "headwater_broker.network"):
         asyncio.run(scenario())
     lines = [r for r in caplog.records if "closing connection" in r.getMessage()]
     assert len(lines) == 1

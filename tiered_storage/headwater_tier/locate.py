@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
 from headwater_tier.keys import table_uri
 from headwater_tier.plan import TableLocation

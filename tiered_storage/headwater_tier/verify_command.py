@@ -18,7 +18,7 @@ from headwater.cli.options import (
     json_option,
     open_admin,
 )
-from headwater.client.raw import EARLIEST, LATEST, READ_COMMITTED, RawClient
+from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RawClient
 from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
 from headwater.errors import UsageError

@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from headwater_broker.api.client_quotas import Limit
-from headwater_broker.api.fetch_frames import FLEXIBLE
-from headwater_broker.api.fetch_read import PartitionRead
-from headwater_broker.api.fetch_sessions import NO_SESSION
+from headwater_broker.api.fetch.codec import FLEXIBLE
+from headwater_broker.api.fetch.read import PartitionRead
+from headwater_broker.api.fetch_session.cache import NO_SESSION
 from headwater_broker.api.k01_fetch import FetchJob
 from headwater_broker.api.replies import Answer, Part
+from headwater_broker.quota.client_quotas import Limit
 
 _INT32 = struct.Struct(">i")
 

@@ -12,11 +12,9 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
-from headwater_broker.api.in_sequence import RefusedBatches, is_new_here
-from headwater_broker.api.meters import LATENCY_SAMPLE
-from headwater_broker.api.out_of_order import confirm, is_doubtful
-from headwater_broker.api.peer import Peer
-from headwater_broker.api.produce_frames import (
+from headwater_broker.api.context import Services
+from headwater_broker.api.leadership_confirmation import confirm, is_doubtful
+from headwater_broker.api.produce.codec import (
     TOPIC_IDS_SINCE,
     ProduceFrame,
     SingleFrame,
@@ -26,12 +24,14 @@ from headwater_broker.api.produce_frames import (
     parse_single,
     parse_single_flexible,
 )
-from headwater_broker.api.produce_replies import Row, encode_rows, encode_single
+from headwater_broker.api.produce.rejected_batches import RefusedBatches, is_new_here
+from headwater_broker.api.produce.responses import Row, encode_rows, encode_single
+from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
-from headwater_broker.api.services import Services
-from headwater_broker.replication.partition import Partition
-from headwater_broker.waiting.purgatory import Gauge, Waiter
+from headwater_broker.api.request_meters import LATENCY_SAMPLE
+from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.replica.partition import Partition
 
 ACKS_ALL = -1
 ACKS_NONE = 0

@@ -15,26 +15,26 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.ports.remote_log import RemoteLogError
 from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
-from headwater_broker.api.fetch_frames import TOPIC_IDS_SINCE, FetchFrame, parse_fetch
-from headwater_broker.api.fetch_item import FetchItem
-from headwater_broker.api.fetch_read import READ_COMMITTED, PartitionRead, read_all
-from headwater_broker.api.fetch_replies import FetchReply
-from headwater_broker.api.fetch_sessions import (
+from headwater_broker.api.fetch.codec import TOPIC_IDS_SINCE, FetchFrame, parse_fetch
+from headwater_broker.api.fetch.fast_path import answer_plain
+from headwater_broker.api.fetch.leadership_confirmation import confirm, is_doubtful
+from headwater_broker.api.fetch.read import READ_COMMITTED, PartitionRead, read_all
+from headwater_broker.api.fetch.replica_selector import LEADER
+from headwater_broker.api.fetch.responses import FetchReply
+from headwater_broker.api.fetch_session.cache import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSession,
 )
-from headwater_broker.api.limits import REMOTE_READS_PER_FETCH
-from headwater_broker.api.meters import LATENCY_SAMPLE
-from headwater_broker.api.out_of_range import confirm, is_doubtful
-from headwater_broker.api.peer import Peer
-from headwater_broker.api.plain_fetch import answer_plain
+from headwater_broker.api.fetch_session.dirty_set import SessionMoves
+from headwater_broker.api.fetch_session.partition import FetchItem
+from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
-from headwater_broker.api.replica_selector import LEADER
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
-from headwater_broker.api.session_moves import SessionMoves
-from headwater_broker.waiting.purgatory import Gauge, Waiter
+from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
+from headwater_broker.api.request_meters import LATENCY_SAMPLE
+from headwater_broker.purgatory.purgatory import Gauge, Waiter
 
 logger = logging.getLogger(__name__)
 

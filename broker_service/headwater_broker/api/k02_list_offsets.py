@@ -15,10 +15,10 @@ from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 from headwater_broker.log.results import TimestampAndOffset
-from headwater_broker.replication.partition import Partition
+from headwater_broker.replica.partition import Partition
 
 LATEST = -1
 EARLIEST = -2

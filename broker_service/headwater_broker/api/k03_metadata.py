@@ -24,10 +24,10 @@ from headwater.wire.apis.k19_create_topics import (
 )
 from headwater.wire.control import PartitionState
 from headwater.wire.schema import decode, encode
-from headwater_broker.api.endpoints import endpoints
+from headwater_broker.api.context import RequestContext, Services
+from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext, Services
-from headwater_broker.cluster.view import TopicView
+from headwater_broker.metadata.cache import TopicView
 
 NO_OPERATIONS = -(2**31)
 """authorized_operations when they were not asked for."""

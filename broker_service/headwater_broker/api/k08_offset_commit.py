@@ -15,11 +15,11 @@ from headwater.wire.apis.k08_offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from headwater_broker.api.group_rights import require_group, topic_name
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import require_group, topic_name
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
-from headwater_broker.groups.offsets import Commit
-from headwater_broker.groups.shard import Committing
+from headwater_broker.coordinator.group.offsets import Commit
+from headwater_broker.coordinator.group.shard import Committing
 
 UNKNOWN_GROUP_SINCE = 9
 """Older versions are told of a stale generation where the group is not known (KIP-848)."""

@@ -22,15 +22,15 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from headwater_broker.api.group_rights import (
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import (
     NAMES_BY_ID_SINCE,
     each_group,
     require_group,
     topic_name,
 )
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
-from headwater_broker.groups.offsets import Committed
+from headwater_broker.coordinator.group.offsets import Committed
 
 GROUPS_SINCE = 8
 TOP_LEVEL_ERROR_SINCE = 2

@@ -16,11 +16,11 @@ from headwater.wire.apis.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from headwater_broker.api.endpoints import Endpoint, endpoints
-from headwater_broker.api.forwarding import await_view, have_leaders
+from headwater_broker.api.admin.forwarding import await_view, have_leaders
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k03_metadata import create_on_demand
+from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1

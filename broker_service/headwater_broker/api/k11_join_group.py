@@ -11,10 +11,10 @@ from dataclasses import replace
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k11_join_group import JoinGroupRequest, JoinGroupResponse
-from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
-from headwater_broker.groups.membership import Joining, refused_join
+from headwater_broker.coordinator.group.classic_protocol import Joining, refused_join
 
 KNOWN_ID_SINCE = 4
 NULL_PROTOCOL_SINCE = 7

@@ -5,9 +5,9 @@ from __future__ import annotations
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(HeartbeatRequest, HeartbeatResponse)

@@ -12,9 +12,9 @@ from headwater.wire.apis.k13_leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
-from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 BATCH_SINCE = 3
 

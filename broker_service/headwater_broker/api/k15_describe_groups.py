@@ -11,10 +11,10 @@ from headwater.wire.apis.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from headwater_broker.api.group_rights import each_group, require_group
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import each_group, require_group
 from headwater_broker.api.k03_metadata import operations
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 GROUP_OPERATIONS = (
     Operation.READ,

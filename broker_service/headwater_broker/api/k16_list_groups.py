@@ -5,9 +5,9 @@ from __future__ import annotations
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k16_list_groups import ListGroupsRequest, ListGroupsResponse
-from headwater_broker.api.forwarding import may_on_cluster
+from headwater_broker.api.admin.forwarding import may_on_cluster
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(ListGroupsRequest, ListGroupsResponse)

@@ -10,8 +10,8 @@ from headwater.wire.apis.k18_api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles, rows
-from headwater_broker.api.services import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """KIP-511: both names end up in metrics and logs."""

@@ -14,15 +14,15 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from headwater_broker.api.forwarding import (
+from headwater_broker.api.admin.forwarding import (
     forward_in_time,
     may_on_cluster,
     may_on_topic,
     ms_left,
     unseen_leaders,
 )
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(CreateTopicsRequest, CreateTopicsResponse)

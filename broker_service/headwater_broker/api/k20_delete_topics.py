@@ -16,9 +16,9 @@ from headwater.wire.apis.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from headwater_broker.api.forwarding import await_view, forward_in_time, may_on_topic, ms_left
+from headwater_broker.api.admin.forwarding import await_view, forward_in_time, may_on_topic, ms_left
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 ZERO = UUID(int=0)
 DISABLED_CODE_SINCE = 3

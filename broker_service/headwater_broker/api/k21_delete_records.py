@@ -14,9 +14,9 @@ from headwater.wire.apis.k21_delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
-from headwater_broker.replication.partition import Partition
+from headwater_broker.replica.partition import Partition
 
 TO_HIGH_WATERMARK = -1
 POLL_S = 0.01

@@ -13,8 +13,8 @@ from headwater.wire.apis.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(InitProducerIdRequest, InitProducerIdResponse, versions=(0, 5))

@@ -15,8 +15,8 @@ from headwater.wire.apis.k23_offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)

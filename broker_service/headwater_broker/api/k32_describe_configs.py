@@ -20,9 +20,9 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from headwater_broker.api.config_rights import TOPIC_RESOURCE, refusal
+from headwater_broker.api.admin.config_authorization import TOPIC_RESOURCE, refusal
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 CONFIG_TYPES = {
     Kind.BOOLEAN: 1,

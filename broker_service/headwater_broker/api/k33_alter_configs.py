@@ -7,9 +7,9 @@ from headwater.wire.apis.k33_alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from headwater_broker.api.altering_configs import alter
+from headwater_broker.api.admin.alter_configs import alter
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(AlterConfigsRequest, AlterConfigsResponse)

@@ -10,9 +10,9 @@ from headwater.wire.apis.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from headwater_broker.api.forwarding import may_on_cluster
+from headwater_broker.api.admin.forwarding import may_on_cluster
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse)

@@ -14,9 +14,9 @@ from headwater.wire.apis.k35_describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from headwater_broker.api.forwarding import may_on_cluster
+from headwater_broker.api.admin.forwarding import may_on_cluster
+from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext, Services
 from headwater_broker.log.partition_log import PartitionLog
 
 UNKNOWN_BYTES = -1

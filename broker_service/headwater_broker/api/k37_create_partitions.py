@@ -12,9 +12,14 @@ from headwater.wire.apis.k37_create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from headwater_broker.api.forwarding import forward_in_time, may_on_topic, ms_left, unseen_leaders
+from headwater_broker.api.admin.forwarding import (
+    forward_in_time,
+    may_on_topic,
+    ms_left,
+    unseen_leaders,
+)
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(CreatePartitionsRequest, CreatePartitionsResponse)

@@ -9,9 +9,9 @@ from headwater.wire.apis.k42_delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from headwater_broker.api.group_rights import each_group, require_group
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import each_group, require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(DeleteGroupsRequest, DeleteGroupsResponse)

@@ -10,9 +10,9 @@ from headwater.wire.apis.k45_alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from headwater_broker.api.forwarding import forward_in_time, require_on_cluster
+from headwater_broker.api.admin.forwarding import forward_in_time, require_on_cluster
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse)

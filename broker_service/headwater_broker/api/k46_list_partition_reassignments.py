@@ -8,9 +8,9 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from headwater_broker.api.forwarding import forward, require_on_cluster
+from headwater_broker.api.admin.forwarding import forward, require_on_cluster
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse)

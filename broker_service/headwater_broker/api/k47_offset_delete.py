@@ -13,9 +13,9 @@ from headwater.wire.apis.k47_offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from headwater_broker.api.group_rights import require_group
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 
 @handles(OffsetDeleteRequest, OffsetDeleteResponse)

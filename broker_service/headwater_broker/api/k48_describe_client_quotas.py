@@ -13,9 +13,9 @@ from headwater.wire.apis.k48_describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from headwater_broker.api.forwarding import require_on_cluster
+from headwater_broker.api.admin.forwarding import require_on_cluster
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 EXACT, IS_DEFAULT, ANY = range(3)
 """How a component of the filter matches an entity's name."""

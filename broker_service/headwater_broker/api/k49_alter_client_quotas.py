@@ -15,9 +15,9 @@ from headwater.wire.apis.k49_alter_client_quotas import (
     AlteredEntryData,
     AlterEntryData,
 )
-from headwater_broker.api.forwarding import FORWARD_TIMEOUT_MIN_MS, forward, may_on_cluster
+from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward, may_on_cluster
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 _Key = frozenset[tuple[str, str | None]]
 

@@ -13,15 +13,15 @@ from headwater.wire.apis.k60_describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from headwater_broker.api.endpoints import endpoints
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k03_metadata import (
     CLUSTER,
     CLUSTER_OPERATIONS,
     NO_OPERATIONS,
     operations,
 )
+from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2

@@ -16,11 +16,11 @@ from headwater.wire.apis.k61_describe_producers import (
     TopicRequest,
     TopicResponse,
 )
-from headwater_broker.api.forwarding import may_on_topic
+from headwater_broker.api.admin.forwarding import may_on_topic
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.log.producers import ProducerEntry
+from headwater_broker.log.producer_state import ProducerEntry
 
 NO_TRANSACTION = -1
 

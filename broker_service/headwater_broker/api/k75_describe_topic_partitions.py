@@ -18,15 +18,15 @@ from headwater.wire.apis.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from headwater.wire.control import PartitionState
-from headwater_broker.api.forwarding import may_on_topic
+from headwater_broker.api.admin.forwarding import may_on_topic
+from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k03_metadata import (
     TOPIC_OPERATIONS,
     operations,
     partition_row,
 )
-from headwater_broker.api.limits import PARTITIONS_PER_REPLY_MAX
 from headwater_broker.api.registry import handles
-from headwater_broker.api.services import RequestContext
+from headwater_broker.api.request_limits import PARTITIONS_PER_REPLY_MAX
 
 METADATA_VERSION = 12
 """Of the Metadata version whose rows these resemble."""

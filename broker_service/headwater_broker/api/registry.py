@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from headwater.errors import HeadwaterError
 from headwater.wire.schema import Message, decoder, encoder
-from headwater_broker.api.services import RequestContext
+from headwater_broker.api.context import RequestContext
 
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headwater_broker.log.config import LogConfig
 from headwater_broker.log.index import RELATIVE_OFFSET_MAX
+from headwater_broker.log.log_config import LogConfig
 
 GROUP_SEGMENTS_MAX = 64
 """So many segments at most become one: their files are renamed in one turn of the loop."""

@@ -20,19 +20,19 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet
 from headwater.ports.files import Files
 from headwater_broker.log.cleanable import Cleanable, SegmentSpan, cleanable
-from headwater_broker.log.cleaning import (
+from headwater_broker.log.compaction_job import (
     CleanedSegment,
     CleanError,
     CleanJob,
     CleanResult,
     cleaned_names,
 )
-from headwater_broker.log.context import Disposal
-from headwater_broker.log.manager import LogManager
+from headwater_broker.log.log_context import Disposal
+from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.producer_snapshot import encode_snapshot
 from headwater_broker.log.segment import CLEANED_SUFFIX, Segment
-from headwater_broker.log.snapshot import encode_snapshot
-from headwater_broker.log.swap import put_in_place, swapped_in
+from headwater_broker.log.segment_swap import put_in_place, swapped_in
 
 FAILURES_MAX = 3
 """So many interrupted tries in a row, and a log counts as one that cannot be compacted."""

@@ -25,25 +25,26 @@ from headwater.records.batch import (
     read_header,
 )
 from headwater.records.compression import Compression
-from headwater_broker.log import admission, lookup, upkeep
-from headwater_broker.log.producer_state import apply_header
-from headwater_broker.log.producers import ProducerBatch
-from headwater_broker.log.results import (
-    EMPTY,
-    AppendOrigin,
-    AppendResult,
-    LogSlice,
-    TimestampAndOffset,
-)
-from headwater_broker.log.snapshot import decode_snapshot, encode_snapshot
-from headwater_broker.log.state import LogState
-from headwater_broker.log.validation import (
+from headwater_broker.log import log_maintenance, offset_lookup
+from headwater_broker.log import log_validator as validator
+from headwater_broker.log.log_state import LogState
+from headwater_broker.log.producer_snapshot import decode_snapshot, encode_snapshot
+from headwater_broker.log.producer_state import ProducerBatch
+from headwater_broker.log.producer_state_manager import apply_header
+from headwater_broker.log.record_validation import (
     check_magic,
     check_timestamps,
     corrupt,
     invalid,
     mend_max_timestamp,
     too_large,
+)
+from headwater_broker.log.results import (
+    EMPTY,
+    AppendOrigin,
+    AppendResult,
+    LogSlice,
+    TimestampAndOffset,
 )
 
 _unpack_header = HEADER.unpack_from
@@ -115,12 +116,12 @@ class PartitionLog(LogState):
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            admission.refuse_header(BatchHeader._make(header), self.config, now_ms, self._where())
+            validator.refuse_header(BatchHeader._make(header), self.config, now_ms, self._where())
         if timestamp < first and origin is _CLIENT:
             header, timestamp = mend_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
         if self._looks_closer:
-            view, append_time = admission.look_closer(
+            view, append_time = validator.look_closer(
                 self.config, view, BatchHeader._make(header), now_ms, origin, self._where()
             )
             size = len(view)
@@ -129,7 +130,7 @@ class PartitionLog(LogState):
         elif timestamp - now_ms > self._after_max_ms and origin is _CLIENT:
             check_timestamps(BatchHeader._make(header), self.config, now_ms, self._where())
         if pid >= 0:
-            known = admission.check_producer(
+            known = validator.check_producer(
                 self.producers, BatchHeader._make(header), view, origin, self._where()
             )
             if known is not None:
@@ -159,13 +160,13 @@ class PartitionLog(LogState):
             or (timestamp if segment.first_timestamp >= 0 <= timestamp else now_ms)
             > segment.roll_at_ms
             or last > self._roll_offset
-        ) and upkeep.should_roll(self, size, last, timestamp, now_ms):
-            segment = upkeep.roll(self, now_ms)
+        ) and log_maintenance.should_roll(self, size, last, timestamp, now_ms):
+            segment = log_maintenance.roll(self, now_ms)
             position = 0
         try:
             segment.file.append(view)
             if position == 0:
-                upkeep.first_append(self, segment, timestamp, now_ms)
+                log_maintenance.first_append(self, segment, timestamp, now_ms)
             segment.note(position, size, last, timestamp, self._interval_bytes)
         except OSError as e:  # of the index, too: the batch is there, and its offsets are not taken
             raise self.storage_error(e) from e
@@ -179,7 +180,7 @@ class PartitionLog(LogState):
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin
     ) -> AppendResult:
         """A coordinator's batches, one after the other; a client's are refused (KIP-98)."""
-        parts = admission.split(view, self._where())
+        parts = validator.split(view, self._where())
         if origin is _CLIENT or not parts:
             raise invalid(self._where(), f"a write holds one whole batch, this one {len(parts)}")
         for part in parts:
@@ -216,7 +217,7 @@ class PartitionLog(LogState):
             if crc32c(batch[21:]) != crc:
                 raise corrupt(self._where(), f"CRC of the batch at {base}")
             if base < self.log_end_offset or delta < 0:
-                upkeep.begin_inside(self, base, base + delta)
+                log_maintenance.begin_inside(self, base, base + delta)
             if base > self.log_end_offset:
                 self.allow_gaps()
             if epoch > self.epochs.latest or self.epochs.changed:  # else it could not be written
@@ -270,12 +271,12 @@ class PartitionLog(LogState):
     def offset_for_timestamp(self, timestamp: int, upper_offset: int) -> TimestampAndOffset | None:
         """The first record below `upper_offset` with at least this timestamp."""
         with self.touching_files():
-            return lookup.offset_for_timestamp(self, timestamp, upper_offset)
+            return offset_lookup.offset_for_timestamp(self, timestamp, upper_offset)
 
     def max_timestamp_offset(self, upper_offset: int) -> TimestampAndOffset | None:
         """The first record with the largest timestamp (ListOffsets -3, KIP-734)."""
         with self.touching_files():
-            return lookup.max_timestamp_offset(self, upper_offset)
+            return offset_lookup.max_timestamp_offset(self, upper_offset)
 
     def earliest(self) -> TimestampAndOffset:
         """Log start, with the epoch that wrote it."""
@@ -290,7 +291,7 @@ class PartitionLog(LogState):
     def offset_at_bytes(self, start: int, max_bytes: int) -> int:
         """The end offset of the whole batches that `max_bytes` from `start` on hold (>= one)."""
         with self.touching_files():
-            return lookup.offset_at_bytes(self, start, max_bytes)
+            return offset_lookup.offset_at_bytes(self, start, max_bytes)
 
     # -- transactions
 
@@ -308,11 +309,11 @@ class PartitionLog(LogState):
     def aborted_transactions(self, start: int, upper: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of aborted transactions with records in [start, upper)."""
         with self.touching_files():
-            return lookup.aborted_transactions(self, start, upper)
+            return offset_lookup.aborted_transactions(self, start, upper)
 
-    def active_producers(self) -> list[upkeep.ActiveProducer]:
+    def active_producers(self) -> list[log_maintenance.ActiveProducer]:
         """What DescribeProducers shows."""
-        return upkeep.active_producers(self)
+        return log_maintenance.active_producers(self)
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget silent producers (producer.id.expiration.ms)."""
@@ -323,7 +324,7 @@ class PartitionLog(LogState):
         if offset == self.log_end_offset:
             return encode_snapshot(self.producers.entries.values())
         with self.touching_files():
-            return encode_snapshot(upkeep.producers_at(self, offset).entries.values())
+            return encode_snapshot(log_maintenance.producers_at(self, offset).entries.values())
 
     def load_producer_snapshot(self, data: bytes, offset: int | None = None) -> None:
         """Take over a leader's snapshot; it holds for the log end. Raises SnapshotError."""
@@ -358,18 +359,18 @@ class PartitionLog(LogState):
 
     def truncate_to(self, offset: int) -> None:
         """Cut everything from `offset` on. Nothing happens when the log ends before it."""
-        upkeep.truncate_to(self, offset)
+        log_maintenance.truncate_to(self, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Drop all records; the next one gets `offset`. `log_start_offset`: where the tiered
         history before it begins."""
-        upkeep.truncate_fully(
+        log_maintenance.truncate_fully(
             self, offset, offset if log_start_offset is None else log_start_offset
         )
 
     def delete_records_before(self, offset: int) -> None:
         """Move the log start (DeleteRecords); whole segments go at the next retention tick."""
-        upkeep.delete_records_before(self, offset)
+        log_maintenance.delete_records_before(self, offset)
 
     def retain(
         self, now_ms: int, tiered_end: int | None = None, *, high_watermark: int | None = None
@@ -380,15 +381,15 @@ class PartitionLog(LogState):
         segments below `tiered_end` go, and nothing while that is unknown (None).
         """
         bound = self.log_end_offset if high_watermark is None else high_watermark
-        return upkeep.retain(self, now_ms, tiered_end, bound)
+        return log_maintenance.retain(self, now_ms, tiered_end, bound)
 
     def fsync_now(self) -> None:
         """Everything appended so far is durable on return. Waits for the disk."""
-        upkeep.fsync_now(self)
+        log_maintenance.fsync_now(self)
 
     def flush_later(self, now_ms: int) -> None:
         """Fsync off the loop when flush.ms is due."""
-        upkeep.flush_later(self, now_ms)
+        log_maintenance.flush_later(self, now_ms)
 
     def take_finished_flushes(self) -> None:
         """Move the recovery point to what flushes off the loop have reached."""
@@ -400,11 +401,11 @@ class PartitionLog(LogState):
     def roll(self, now_ms: int) -> None:
         """Start a new segment, unless the active one is empty."""
         if self.active.file.size_bytes:
-            upkeep.roll(self, now_ms)
+            log_maintenance.roll(self, now_ms)
 
     def close(self) -> None:
         """Snapshot producers, fsync, release files: a clean stop. Repeats do nothing."""
-        upkeep.close(self)
+        log_maintenance.close(self)
 
     def delete(self) -> None:
         """Release files; the manager renames the folder away. Its name may be another log's by the

@@ -1,159 +1,317 @@
-"""The producers of a log together with their snapshot files, and how a replay rebuilds them."""
+"""Idempotent and transactional producers of one log (KIP-98, KIP-360, KIP-890). Pure.
+
+The state of a producer is its epoch, its last five batches, and where its open transaction
+began. It is changed only by batches that are in the log, so a replay of the log rebuilds it.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.files import Files
-from headwater.records.batch import NO_PRODUCER_ID, BatchHeader
-from headwater.records.control import ControlType, parse_marker
-from headwater.records.record import decode_batch
-from headwater_broker.log.aborted import AbortedTransaction
-from headwater_broker.log.producers import Marker, Producers
-from headwater_broker.log.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    file_name,
-)
-from headwater_broker.log.snapshot import SnapshotError, decode_snapshot, encode_snapshot
+from headwater_broker.log.transaction_index import AbortedTransaction
 
-logger = logging.getLogger(__name__)
+BATCHES_KEPT = 5
+"""A producer may have so many batches in flight, so that many are known as duplicates."""
+SEQUENCE_MAX = 2**31 - 1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
 
 
-def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
-    """The marker in a control batch; None for control records of other kinds, and for a batch that
-    compaction emptied: its transaction is gone whole. Raises KafkaError."""
-    if header.record_count == 0:
-        return None
-    records = decode_batch(view, 0, header)
-    if not records:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"control batch at {header.base_offset} without a record"
-        )
-    parsed = parse_marker(records[0])
-    if parsed.type is ControlType.UNKNOWN:
-        return None
-    return Marker(parsed.type is ControlType.COMMIT, parsed.coordinator_epoch)
+class ProducerBatch(NamedTuple):
+    """One batch as remembered; its first sequence and offset follow by subtraction."""
 
-
-def apply_header(
-    producers: Producers, header: BatchHeader, view: memoryview
-) -> AbortedTransaction | None:
-    """Learn from a batch of the log; an aborted transaction it ends goes to the index.
-
-    `view` is the batch itself, read only when it is a control batch.
-    """
-    if header.producer_id == NO_PRODUCER_ID:
-        return None
-    if not header.is_control:
-        producers.apply_batch(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.base_offset,
-            header.last_offset_delta,
-            header.max_timestamp,
-            transactional=header.is_transactional,
-        )
-        return None
-    marker = read_marker(view, header)
-    if marker is None:
-        if header.record_count == 0:
-            producers.apply_epoch(header.producer_id, header.producer_epoch, header.max_timestamp)
-        return None
-    completed = producers.apply_marker(
-        header.producer_id,
-        header.producer_epoch,
-        marker,
-        header.last_offset,
-        header.max_timestamp,
-    )
-    if completed is None or not completed.is_aborted:
-        return None
-    return producers.aborted_entry(completed)
-
-
-class SnapshotFiles:
-    """The `.snapshot` files of one log folder: offsets known, newest chosen, old ones removed."""
-
-    def __init__(self, files: Files, folder: str, names: Iterable[str]) -> None:
-        self._files = files
-        self._folder = folder
-        self._offsets = sorted(
-            int(name[: -len(SNAPSHOT_SUFFIX)]) for name in names if name.endswith(SNAPSHOT_SUFFIX)
-        )
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
 
     @property
-    def offsets(self) -> list[int]:
-        """Ascending offsets of the snapshots there are."""
-        return list(self._offsets)
+    def first_sequence(self) -> int:
+        """The sequence of the first record, wrap-around undone."""
+        return decrement_sequence(self.last_sequence, self.offset_delta)
 
-    def path(self, offset: int) -> str:
-        """The file of one snapshot."""
-        return f"{self._folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first record."""
+        return self.last_offset - self.offset_delta
 
-    def relocate(self, folder: str) -> None:
-        """The log's folder was renamed."""
-        self._folder = folder
 
-    def write(self, offset: int, producers: Producers) -> None:
-        """Write a snapshot of everything below `offset`, durable on return."""
-        self._files.write_atomic(self.path(offset), encode_snapshot(producers.entries.values()))
-        self.added(offset)
+class ProducerEntry:
+    """What is known of one producer id."""
 
-    def added(self, offset: int) -> None:
-        """A snapshot at `offset` was, or is about to be, written."""
-        if offset not in self._offsets:
-            self._offsets.append(offset)
-            self._offsets.sort()
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_first_offset",
+    )
 
-    def load_newest(self, producers: Producers, low: int, high: int) -> int:
-        """Replace `producers` by the newest readable snapshot in [low, high].
+    def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: list[ProducerBatch] = []
+        self.last_timestamp = NO_TIMESTAMP
+        self.coordinator_epoch = NO_EPOCH
+        self.transaction_first_offset: int | None = None
 
-        Returns its offset, or `low` with no producers at all. Unreadable ones are removed.
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest batch; -1 when none is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """Of the newest batch; -1 when none is known."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def find_duplicate(self, epoch: int, first: int, last: int) -> ProducerBatch | None:
+        """The remembered batch of this epoch with exactly these sequences."""
+        if epoch == self.epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last and batch.first_sequence == first:
+                    return batch
+        return None
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as its control record says."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is in the log; it is replicated once HW passes `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+def increment_sequence(sequence: int, delta: int) -> int:
+    """sequence + delta, going on at 0 after 2^31 - 1."""
+    return (sequence + delta) & SEQUENCE_MAX
+
+
+def decrement_sequence(sequence: int, delta: int) -> int:
+    """sequence - delta, with the same wrap-around."""
+    return (sequence - delta) & SEQUENCE_MAX
+
+
+class Producers:
+    """All producers of one log, and its open transactions."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}
+        """producer id -> first offset, in the order of the first offsets."""
+        self._unreplicated: list[CompletedTransaction] = []
+
+    @property
+    def all_decided(self) -> bool:
+        """True when no transaction is open, and no marker waits to be replicated."""
+        return not self._open and not self._unreplicated
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._open.values()), None)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """As above, counting transactions whose marker is not below the high watermark yet.
+
+        A marker above it may be lost with the leader; what it decided is not stable before.
         """
-        for offset in reversed(self._offsets):
-            if not low <= offset <= high:
-                continue
-            try:
-                producers.replace(decode_snapshot(self._files.read(self.path(offset))))
-            except (SnapshotError, FileNotFoundError) as e:
-                logger.warning("%s: snapshot %d skipped: %s", self._folder, offset, e)
-                self.remove([offset])
-                continue
-            return offset
-        producers.replace(())
-        return low
+        first = self.first_undecided_offset
+        for done in self._unreplicated:
+            if first is None or done.first_offset < first:
+                first = done.first_offset
+        return first
 
-    def forget(self, offsets: Iterable[int]) -> None:
-        """Those files are renamed or removed by someone else."""
-        gone = set(offsets)
-        self._offsets = [kept for kept in self._offsets if kept not in gone]
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Transactions whose marker is below it are decided for good."""
+        if self._unreplicated:
+            self._unreplicated = [
+                done for done in self._unreplicated if done.last_offset >= high_watermark
+            ]
 
-    def remove(self, offsets: Iterable[int]) -> None:
-        """Delete snapshots; they are small."""
-        for offset in offsets:
-            self._files.remove(self.path(offset))
-            self._offsets = [kept for kept in self._offsets if kept != offset]
+    def check_batch(
+        self, producer_id: int, epoch: int, sequence: int, *, transactional: bool, where: str
+    ) -> None:
+        """May a client's batch be appended? Raises KafkaError. Duplicates were found before."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"{where}: producer {producer_id} writes with epoch {epoch}, "
+                f"but epoch {entry.epoch} is known; a newer instance took over",
+            )
+        if epoch != entry.epoch:
+            if sequence != 0 and entry.epoch != NO_EPOCH:
+                raise self._out_of_order(entry, epoch, sequence, 0, where)
+        elif entry.epoch != NO_EPOCH:
+            expected = increment_sequence(entry.last_sequence, 1) if entry.batches else 0
+            if sequence != expected:
+                raise self._out_of_order(entry, epoch, sequence, expected, where)
+        if entry.transaction_first_offset is not None and not transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"{where}: producer {producer_id} has a transaction open since offset "
+                f"{entry.transaction_first_offset}, but this batch is not transactional",
+            )
 
-    def remove_above(self, offset: int) -> None:
-        """After a truncation: what lies beyond the end is of another history."""
-        self.remove([kept for kept in self._offsets if kept > offset])
+    def check_marker(self, producer_id: int, epoch: int, marker: Marker, where: str) -> None:
+        """May a coordinator's marker be appended? Raises KafkaError."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"{where}: marker of producer {producer_id} has epoch {epoch}, "
+                f"but epoch {entry.epoch} is known",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"{where}: marker of producer {producer_id} comes from coordinator epoch "
+                f"{marker.coordinator_epoch}, but {entry.coordinator_epoch} is known",
+            )
 
-    def remove_below(self, offset: int) -> None:
-        """After retention: keep those from the local log start on."""
-        self.remove([kept for kept in self._offsets if kept < offset])
+    def apply_batch(
+        self,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        first_offset: int,
+        offset_delta: int,
+        timestamp: int,
+        *,
+        transactional: bool,
+    ) -> None:
+        """A data batch is in the log."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        if epoch != entry.epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        batches.append(
+            ProducerBatch(
+                (sequence + offset_delta) & SEQUENCE_MAX,
+                first_offset + offset_delta,
+                offset_delta,
+                timestamp,
+            )
+        )
+        entry.last_timestamp = timestamp
+        if transactional and entry.transaction_first_offset is None:
+            entry.transaction_first_offset = first_offset
+            self._open[producer_id] = first_offset
 
-    def remove_strays(self, bases: Iterable[int]) -> None:
-        """At load: those of clean stops, which belong to no segment, go. The newest of all stays,
-        as it may be the one to begin with."""
-        kept = {*bases, *self._offsets[-1:]}
-        self.remove([offset for offset in self._offsets if offset not in kept])
+    def apply_epoch(self, producer_id: int, epoch: int, timestamp: int) -> ProducerEntry:
+        """A marker is in the log, perhaps emptied by compaction: it still tells the epoch."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        if epoch != entry.epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.last_timestamp = timestamp
+        return entry
 
+    def apply_marker(
+        self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
+    ) -> CompletedTransaction | None:
+        """A marker is in the log. Returns the transaction it ended, if one was open."""
+        entry = self.apply_epoch(producer_id, epoch, timestamp)
+        first = entry.transaction_first_offset
+        entry.transaction_first_offset = None
+        entry.coordinator_epoch = marker.coordinator_epoch
+        if first is None:
+            return None
+        self._open.pop(producer_id, None)
+        completed = CompletedTransaction(producer_id, first, offset, not marker.is_commit)
+        self._unreplicated.append(completed)
+        return completed
 
-def leftover_names(names: Iterable[str]) -> list[str]:
-    """Files that a stopped deletion or a torn atomic write left: they go at load."""
-    return [name for name in names if name.endswith((DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX))]
+    def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
+        """Its line in the transaction index: the last stable offset right after its marker.
+
+        Ignores the high watermark, as Kafka does: an open transaction's first offset, else the
+        offset after the marker.
+        """
+        undecided = self.first_undecided_offset
+        stable = completed.last_offset + 1 if undecided is None else undecided
+        return AbortedTransaction(
+            completed.producer_id, completed.first_offset, completed.last_offset, stable
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers without open transaction that were silent for `expiration_ms`."""
+        for producer_id, entry in list(self.entries.items()):
+            silent_ms = now_ms - entry.last_timestamp
+            if entry.transaction_first_offset is None and silent_ms >= expiration_ms:
+                del self.entries[producer_id]
+
+    def truncate_head(self, log_start_offset: int) -> None:
+        """Records below the log start are gone: transactions that ended there are decided."""
+        self._unreplicated = [
+            done for done in self._unreplicated if done.last_offset >= log_start_offset
+        ]
+
+    def truncate_end(self, offset: int) -> bool:
+        """The log was cut at `offset`: forget the batches from there on.
+
+        False, and nothing changed, when the state before them is not known any more (none of a
+        producer's remembered batches is left) or is more than batches (transactions): the log has
+        to be replayed then.
+        """
+        if self._open or self._unreplicated:
+            return False
+        left: list[tuple[ProducerEntry, list[ProducerBatch]]] = []
+        for entry in self.entries.values():
+            if entry.coordinator_epoch != NO_EPOCH:
+                return False
+            if entry.last_offset >= offset:
+                kept = [batch for batch in entry.batches if batch.last_offset < offset]
+                if not kept:
+                    return False
+                left.append((entry, kept))
+        for entry, kept in left:
+            entry.batches = kept
+            entry.last_timestamp = kept[-1].timestamp
+        return True
+
+    def replace(self, entries: Iterable[ProducerEntry]) -> None:
+        """Take over a snapshot's entries."""
+        self.entries = {entry.producer_id: entry for entry in entries}
+        starts = (
+            (entry.transaction_first_offset, producer_id)
+            for producer_id, entry in self.entries.items()
+            if entry.transaction_first_offset is not None
+        )
+        self._open = {producer_id: first for first, producer_id in sorted(starts)}
+        self._unreplicated.clear()
+
+    @staticmethod
+    def _out_of_order(
+        entry: ProducerEntry, epoch: int, sequence: int, expected: int, where: str
+    ) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{where}: producer {entry.producer_id} epoch {epoch} sends sequence {sequence}, "
+            f"expected {expected} (known: epoch {entry.epoch}, sequence {entry.last_sequence})",
+        )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from headwater_broker.log.config import NO_LIMIT, LogConfig
+from headwater_broker.log.log_config import NO_LIMIT, LogConfig
 
 
 class SegmentAge(NamedTuple):

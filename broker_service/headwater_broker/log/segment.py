@@ -17,10 +17,10 @@ from headwater.records.batch import (
     BatchHeader,
     read_header,
 )
-from headwater_broker.log.aborted import TransactionIndex
 from headwater_broker.log.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
 from headwater_broker.log.results import EMPTY, LogSlice
 from headwater_broker.log.retention import SegmentAge
+from headwater_broker.log.transaction_index import TransactionIndex
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

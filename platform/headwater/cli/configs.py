@@ -19,7 +19,7 @@ from headwater.cli.quotas import (
     show_quotas,
 )
 from headwater.cli.tables import console, table
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.values import ConfigEntry
 from headwater.config.keys import broker_key, topic_key
 from headwater.config.load import parse_properties

@@ -6,8 +6,8 @@ import click
 
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.cli.partitions import expand, read_text
-from headwater.client.admin_replicas import ELECTION_TYPES
-from headwater.client.plans import read_partitions
+from headwater.cli.reassign.plan import read_partitions
+from headwater.client.admin.replicas import ELECTION_TYPES
 from headwater.errors import EXIT_FAILED, ErrorCode, UsageError
 
 

@@ -17,7 +17,7 @@ from headwater.cli.options import (
 )
 from headwater.cli.partitions import expand, name_of
 from headwater.cli.tables import console, table
-from headwater.client.admin import EARLIEST, LATEST, Admin
+from headwater.client.admin.client import EARLIEST, LATEST, Admin
 from headwater.client.values import (
     GroupDescription,
     MemberDescription,

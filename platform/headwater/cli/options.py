@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headwater.client.admin import BOOTSTRAP_TIMEOUT_MS, Admin
+from headwater.client.admin.client import BOOTSTRAP_TIMEOUT_MS, Admin
 from headwater.errors import UsageError
 from headwater.local import cluster_file
 from headwater.wire.primitives import INT32_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.values import PartitionDescription, TopicDescription, TopicPartition
 from headwater.errors import KafkaError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.values import TopicPartition
 from headwater.errors import UsageError
 from headwater.wire.primitives import INT32_MAX

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headwater.client.connection import Connection, open_connection
+from headwater.client.core.metadata import NO_LEADER, MetadataCache, metadata_request
 from headwater.client.errors import (
     KafkaTimeoutError,
     NoBrokersAvailableError,
     kafka_error,
 )
-from headwater.client.machines.metadata import NO_LEADER, MetadataCache, metadata_request
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError

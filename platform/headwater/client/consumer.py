@@ -22,9 +22,10 @@ from typing import Any
 
 from headwater.client import consumer_options
 from headwater.client.addresses import parse_bootstrap
-from headwater.client.background import LoopThread
 from headwater.client.cluster import Cluster, ClusterOptions
 from headwater.client.consumer_positions import POLL_SLICE_S, PositionCalls
+from headwater.client.core.classic_group import GroupMachine
+from headwater.client.core.fetching import PartitionFetch
 from headwater.client.errors import (
     ClosedError,
     IllegalStateError,
@@ -32,9 +33,8 @@ from headwater.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from headwater.client.fetcher import Fetcher
-from headwater.client.machines.fetching import PartitionFetch
-from headwater.client.machines.grouping import GroupMachine
-from headwater.client.membership import Membership
+from headwater.client.group_membership import Membership
+from headwater.client.loop_thread import LoopThread
 from headwater.client.values import (
     ConsumerRecord,
     OffsetAndMetadata,

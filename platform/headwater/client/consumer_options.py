@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.client.admin_topics import isolation_code
+from headwater.client.admin.topics import isolation_code
 from headwater.client.cluster import Cluster
+from headwater.client.core.assignors import Assignor, assignors_named
 from headwater.client.errors import kafka_error
 from headwater.client.fetcher import FetchOptions
-from headwater.client.machines.assignors import Assignor, assignors_named
 from headwater.errors import ErrorCode, UsageError
 
 RESETS = {"latest": -1, "earliest": -2, "none": None}

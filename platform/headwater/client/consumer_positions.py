@@ -7,13 +7,13 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from headwater.client.admin_topics import TopicCalls
-from headwater.client.background import LoopThread
+from headwater.client.admin.topics import TopicCalls
 from headwater.client.cluster import Cluster
 from headwater.client.consumer_options import ConsumerOptions
+from headwater.client.core.fetching import PartitionFetch
 from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 from headwater.client.fetcher import Fetcher
-from headwater.client.machines.fetching import PartitionFetch
+from headwater.client.loop_thread import LoopThread
 from headwater.client.values import (
     ConsumerRecord,
     OffsetAndMetadata,

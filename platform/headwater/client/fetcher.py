@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from headwater.client.admin_topics import list_one_offset
+from headwater.client.admin.topics import list_one_offset
+from headwater.client.blocking.record_client import next_offset_after
 from headwater.client.cluster import Cluster
+from headwater.client.core.fetching import NO_REPLICA, Chunk, PartitionFetch
+from headwater.client.core.metadata import NO_LEADER, STALE_PATIENCE_S, StaleAnswers
 from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
-from headwater.client.machines.fetching import NO_REPLICA, Chunk, PartitionFetch
-from headwater.client.machines.metadata import NO_LEADER, STALE_PATIENCE_S, StaleAnswers
-from headwater.client.raw import next_offset_after
 from headwater.client.values import Broker, OffsetAndMetadata, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k01_fetch import (

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headwater.client.core.producing import Batch
 from headwater.client.errors import KafkaTimeoutError
-from headwater.client.machines.producing import Batch
 from headwater.client.values import RecordMetadata, SendSummary
 
 

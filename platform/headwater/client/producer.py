@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from headwater.client.addresses import parse_bootstrap
-from headwater.client.background import LoopThread
 from headwater.client.cluster import Cluster, ClusterOptions
+from headwater.client.core.partitioning import StickyChoice, murmur2
+from headwater.client.core.producing import IN_FLIGHT_MAX, Batch, PartitionQueue
 from headwater.client.errors import (
     BufferExhaustedError,
     ClosedError,
@@ -29,8 +30,7 @@ from headwater.client.errors import (
     kafka_error,
 )
 from headwater.client.futures import Completion, SendFuture, TableFuture
-from headwater.client.machines.partitioning import StickyChoice, murmur2
-from headwater.client.machines.producing import IN_FLIGHT_MAX, Batch, PartitionQueue
+from headwater.client.loop_thread import LoopThread
 from headwater.client.sender import Sender, SenderOptions
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.builder import NO_TIMESTAMP, RECORD_OVERHEAD_MAX_BYTES, BatchBuilder

@@ -15,14 +15,14 @@ from uuid import UUID
 
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
-from headwater.client.errors import KafkaTimeoutError, kafka_error
-from headwater.client.futures import Completion
-from headwater.client.machines.producing import (
+from headwater.client.core.producing import (
     EPOCH_MAX,
     Batch,
     PartitionQueue,
     Verdict,
 )
+from headwater.client.errors import KafkaTimeoutError, kafka_error
+from headwater.client.futures import Completion
 from headwater.client.values import Broker
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.builder import stamp_producer

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.machines.fetching import Chunk
+from headwater.client.core.fetching import Chunk
 from headwater.columnar.decode import batches_to_arrow
 from headwater.columnar.encode import encode_rows
 from headwater.columnar.jit import kernel

@@ -1,7 +1,7 @@
 """Control calls as a port: request and reply between brokers, off the data plane.
 
-Real: gRPC on its own port (`headwater_broker.server.control_grpc` serves,
-`headwater_broker.cluster.control_client` calls); double: `headwater.testing.memory_control`.
+Real: gRPC on its own port (`headwater_broker.network.control_grpc` serves,
+`headwater_broker.controller.control_client` calls); double: `headwater.testing.memory_control`.
 Messages are the dataclasses of `headwater.wire.control`, whose bytes start with a format version.
 """
 

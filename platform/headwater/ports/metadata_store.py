@@ -1,6 +1,6 @@
 """The metadata store as a port: a tree of small versioned nodes with sessions and watches.
 
-Real: `headwater_broker.cluster.store_zk.ZooKeeperStore` (the only kazoo user of the broker);
+Real: `headwater_broker.metadata.store_zk.ZooKeeperStore` (the only kazoo user of the broker);
 double: `headwater.testing.memory_store.MemoryStore`. All methods run on the broker's loop; an
 adapter hops from its own threads. Semantics are ZooKeeper's.
 """

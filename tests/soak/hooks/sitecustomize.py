@@ -81,7 +81,7 @@ def plant(name: str) -> None:
     if not bug or broker not in ("*", name.removeprefix("broker-")):
         return
     from headwater.errors import ErrorCode
-    from headwater_broker.replication.partition import Partition
+    from headwater_broker.replica.partition import Partition
 
     if bug != "ack-before-high-watermark":
         raise ValueError(f"no planted bug is called {bug!r}")

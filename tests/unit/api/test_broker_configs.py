@@ -29,13 +29,13 @@ from headwater.wire.apis.k32_describe_configs import (
 from headwater.wire.schema import decode, encode
 from headwater_broker.api.k33_alter_configs import alter_configs
 from headwater_broker.api.k44_incremental_alter_configs import incremental_alter_configs
-from headwater_broker.cluster import znodes
-from headwater_broker.cluster.controller.admin import AdminExecutor
-from headwater_broker.cluster.controller.events import TopicResult
+from headwater_broker.controller.admin_requests import AdminExecutor
+from headwater_broker.controller.events import TopicResult
+from headwater_broker.metadata import znodes
 from solo_broker import SoloBroker
 from unit.api.test_moving import context, play, standby
-from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
-from unit.cluster.test_controller_shell import create
+from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
+from unit.controller.test_controller import create
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -23,9 +23,9 @@ from headwater.wire.apis.k49_alter_client_quotas import (
 )
 from headwater_broker.api.k48_describe_client_quotas import describe_client_quotas
 from headwater_broker.api.k49_alter_client_quotas import alter_client_quotas
-from headwater_broker.cluster import znodes
+from headwater_broker.metadata import znodes
 from unit.api.test_moving import context, play, standby
-from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
+from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
 
 USER, CLIENT, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, ANY = range(3)

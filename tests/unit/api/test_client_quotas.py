@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headwater.testing.clocks import ManualClock
-from headwater_broker.api import client_quotas
-from headwater_broker.api.client_quotas import ClientQuotas, Limit
-from headwater_broker.replication.windows import Windows
-from headwater_broker.server.connection_rates import ConnectionRates
+from headwater_broker.network.connection_rates import ConnectionRates
+from headwater_broker.quota import client_quotas
+from headwater_broker.quota.client_quotas import ClientQuotas, Limit
+from headwater_broker.quota.rate import Windows
 
 PRODUCE, REQUEST = "producer_byte_rate", "request_percentage"
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from headwater.client.admin_topics import _take_deleted
+from headwater.client.admin.topics import _take_deleted
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k20_delete_topics import (
     DeletableTopicResult,
@@ -17,8 +17,8 @@ from headwater.wire.apis.k20_delete_topics import (
 )
 from headwater_broker.api.k20_delete_topics import delete_topics
 from unit.api.test_moving import context, play, standby
-from unit.cluster.brokers_in_memory import Cluster, FakeBroker
-from unit.cluster.test_controller_shell import create
+from unit.controller.brokers_in_memory import Cluster, FakeBroker
+from unit.controller.test_controller import create
 
 GONE, UNKNOWN = ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NO_ID = ErrorCode.UNKNOWN_TOPIC_ID

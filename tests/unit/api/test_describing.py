@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.connection import Connection
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.client.values import ReplicaInfo, TopicPartition
@@ -38,7 +38,7 @@ from headwater.wire.apis.k75_describe_topic_partitions import (
     TopicRequest,
 )
 from solo_broker import SoloBroker
-from unit.server.test_data_plane import serve
+from unit.network.test_data_plane import serve
 
 NOW_MS = 1_795_000_000_000
 

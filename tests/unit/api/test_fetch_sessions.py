@@ -18,15 +18,15 @@ from headwater.wire.apis.k01_fetch import (
     ForgottenTopic,
     ReplicaState,
 )
-from headwater_broker.api.fetch_item import FetchItem
-from headwater_broker.api.fetch_sessions import (
+from headwater_broker.api.fetch_session.cache import (
     EPOCH_MAX,
     FetchSession,
     FetchSessionCache,
 )
-from headwater_broker.api.limits import FETCH_SESSION_EVICTION_MS
+from headwater_broker.api.fetch_session.partition import FetchItem
+from headwater_broker.api.request_limits import FETCH_SESSION_EVICTION_MS
 from solo_broker import SoloBroker
-from unit.server.test_data_plane import serve
+from unit.network.test_data_plane import serve
 
 
 def cache(slots: int = 10) -> tuple[FetchSessionCache, ManualClock]:

@@ -29,8 +29,8 @@ from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupRespon
 from headwater.wire.apis.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from headwater.wire.apis.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from headwater.wire.apis.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from headwater_broker.api import group_rights, k10_find_coordinator
-from headwater_broker.groups import service
+from headwater_broker.api import group_authorization, k10_find_coordinator
+from headwater_broker.coordinator.group import service
 from solo_broker import SoloBroker
 from unit.api.test_offset_requests import commit, serve
 
@@ -61,7 +61,7 @@ def test_groups_of_a_shard_that_is_not_here_yet_are_waited_for_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: Any, response: Any, rows_of: Any
 ) -> None:
     waiting = most = 0
-    monkeypatch.setattr(group_rights, "GROUPS_AT_ONCE", 25)
+    monkeypatch.setattr(group_authorization, "GROUPS_AT_ONCE", 25)
 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         async def arrived(self: service.GroupService, group_id: str) -> None:

@@ -27,10 +27,10 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater.wire.schema import decode, encode
-from headwater_broker.api import k03_metadata, k10_find_coordinator, refused_topics
+from headwater_broker.api import failed_topic_creations, k03_metadata, k10_find_coordinator
 from headwater_broker.api.k03_metadata import creatable
 from solo_broker import SoloBroker
-from unit.server.test_data_plane import Scenario
+from unit.network.test_data_plane import Scenario
 from whole_cluster import WholeCluster
 
 
@@ -105,7 +105,7 @@ def test_why_a_topic_was_not_created_on_demand_is_told(
         assert await look(c, "wide") == ErrorCode.LEADER_NOT_AVAILABLE, "it is being tried"
         assert [await look(c, "wide") for _ in range(3)] == [code] * 3
         assert asked == 1, "and the controller is left alone for a while"
-        monkeypatch.setattr(refused_topics, "TOLD_FOR_S", 0.0)
+        monkeypatch.setattr(failed_topic_creations, "TOLD_FOR_S", 0.0)
         code = ErrorCode.REQUEST_TIMED_OUT
         broker.services.refused_topics.put("wide", code, broker.services.clock)
         told = [await look(c, "wide") for _ in range(3)]

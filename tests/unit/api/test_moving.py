@@ -28,13 +28,13 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.k43_elect_leaders import elect_leaders
 from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
 from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
-from headwater_broker.api.services import RequestContext, Services
-from headwater_broker.cluster import znodes
-from unit.cluster.brokers_in_memory import Cluster, FakeBroker, until
-from unit.cluster.test_controller_shell import create, leader, rejoin_partition
+from headwater_broker.metadata import znodes
+from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
+from unit.controller.test_controller import create, leader, rejoin_partition
 
 Key = tuple[str, int]
 Codes = dict[Key, ErrorCode]

@@ -26,7 +26,7 @@ from headwater.wire.apis.k47_offset_delete import (
     OffsetDeleteResponse,
 )
 from solo_broker import SoloBroker
-from unit.server.test_data_plane import Scenario
+from unit.network.test_data_plane import Scenario
 
 Codes = dict[tuple[str, int], int]
 METADATA_MAX = 10

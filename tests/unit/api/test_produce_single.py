@@ -15,9 +15,9 @@ from headwater.wire.schema import encode
 from headwater_broker.api import k00_produce
 from headwater_broker.api.replies import CloseConnectionError
 from solo_broker import SoloBroker
-from unit.api.test_plain_fetch import flat, peer_of
-from unit.server.test_data_plane import batch, produce_request
-from unit.server.test_out_of_order import sequenced
+from unit.api.test_fetch_fast_path import flat, peer_of
+from unit.network.test_data_plane import batch, produce_request
+from unit.network.test_out_of_order_confirmed import sequenced
 
 VERSIONS = (7, 8, 9, 12)
 NOISE = b"\x01" * 40

@@ -22,7 +22,7 @@ from headwater.wire.apis.k01_fetch import (
     ReplicaState,
 )
 from solo_broker import BROKER_EPOCH, SoloBroker
-from unit.server.test_data_plane import batch, fetch, fetch_request, produce, serve
+from unit.network.test_data_plane import batch, fetch, fetch_request, produce, serve
 from whole_cluster import served_in_racks
 
 FOREVER_MS = 2**31 - 1

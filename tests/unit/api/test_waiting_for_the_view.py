@@ -34,16 +34,16 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
 from headwater.wire.schema import Message, encode
+from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.k19_create_topics import create_topics
 from headwater_broker.api.k20_delete_topics import delete_topics
 from headwater_broker.api.k37_create_partitions import create_partitions
 from headwater_broker.api.k43_elect_leaders import elect_leaders
 from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
 from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
-from headwater_broker.api.services import RequestContext, Services
 from unit.api.test_moving import context, play
-from unit.cluster.brokers_in_memory import Cluster, FakeBroker
-from unit.cluster.test_controller_shell import create
+from unit.controller.brokers_in_memory import Cluster, FakeBroker
+from unit.controller.test_controller import create
 
 Answer = Callable[[], Awaitable[Message]]
 

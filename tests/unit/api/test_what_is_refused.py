@@ -36,7 +36,7 @@ from headwater.wire.apis.k61_describe_producers import (
 from headwater.wire.apis.k61_describe_producers import TopicRequest as ProducersTopic
 from solo_broker import SoloBroker
 from unit.api.test_describing import Denies
-from unit.server.test_data_plane import serve
+from unit.network.test_data_plane import serve
 
 ELSEWHERE, NOWHERE = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NAMES = ("here", "moved", "none")

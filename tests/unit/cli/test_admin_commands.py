@@ -18,11 +18,11 @@ from headwater.cli.configs import configs
 from headwater.cli.elect import elect
 from headwater.cli.groups import groups
 from headwater.cli.main import run_command
-from headwater.cli.reassign import reassign
+from headwater.cli.reassign.command import reassign
 from headwater.cli.topics import topics
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.ids import id_text
-from headwater_broker.replication.quota import UNLIMITED
+from headwater_broker.replica.replication_quota import UNLIMITED
 from whole_cluster import ServedCluster
 
 COMMANDS: dict[str, click.Command] = {

@@ -17,7 +17,7 @@ from headwater.cli.produce import produce
 from headwater.cli.status import status
 from headwater.cli.topics import topics
 from headwater.cli.up import check_ensemble, check_properties
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
 from headwater.local import cluster_file
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from headwater import Admin
-from headwater.cli import moves
-from headwater_broker.node.lag import LagProbe
-from headwater_broker.node.metrics import BrokerCollector
+from headwater.cli.reassign import progress
+from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.metrics import BrokerCollector
 from unit.cli.test_admin_commands import WRITTEN, c, fill, rate, read, run, told
 from whole_cluster import ServedCluster
 
@@ -23,8 +23,8 @@ THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.thro
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "SETTLE_S", 0.5)
-    monkeypatch.setattr(moves, "POLL_S", 0.05)
+    monkeypatch.setattr(progress, "SETTLE_S", 0.5)
+    monkeypatch.setattr(progress, "POLL_S", 0.05)
 
 
 def plan_of(folder: Path, topic: str, *replicas: int, **more: Any) -> str:
@@ -168,7 +168,7 @@ def test_who_waits_for_a_move_is_told_that_it_was_cancelled(
             if next(asked, None) == 0:
                 admin.alter_partition_reassignments({("slow", 0): None})
 
-        patch.setattr(moves.time, "sleep", sleep)
+        patch.setattr(progress.time, "sleep", sleep)
         ended = run(c, "reassign", "execute", plan, "--wait", "--throttle", SLOW, code=1)
     assert "slow-0: failed: its replicas are [0, 1], planned were [2, 0]" in ended.stderr
     assert "Reassigned" not in ended.stdout
@@ -212,7 +212,7 @@ def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_
             if next(asked, None) == 0:
                 admin.alter_replica_log_dirs(1, {("between", 0): before})
 
-        patch.setattr(moves.time, "sleep", sleep)
+        patch.setattr(progress.time, "sleep", sleep)
         ended = told(c, "reassign", "execute", plan, "--wait", code=1)
     why = f"failed, not in {there} and not on its way"
     assert ended["failed"] == {"between-0 on broker 1": why}

@@ -13,7 +13,7 @@ from headwater.cli.consume import consume
 from headwater.cli.groups import groups
 from headwater.cli.main import run_command
 from headwater.cli.produce import produce
-from headwater.cli.reassign import reassign
+from headwater.cli.reassign.command import reassign
 from headwater.cli.topics import topics
 from headwater.errors import UsageError
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataRequestTopic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.machines.assignors import (
+from headwater.client.core.assignors import (
     Subscription,
     assign_cooperative,
     assign_range,
@@ -13,7 +13,7 @@ from headwater.client.machines.assignors import (
     assign_sticky,
     assignors_named,
 )
-from headwater.client.machines.grouping import (
+from headwater.client.core.classic_group import (
     GroupMachine,
     Step,
     decode_assignment,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headwater.client.consumer import Consumer
+from headwater.client.core import fetching
 from headwater.client.errors import UnknownServerError
-from headwater.client.machines import fetching
 from headwater.client.values import TopicPartition
 from headwater.ports.remote_log import RemoteLogError, RemoteSlice
 from headwater.records.builder import build_batch

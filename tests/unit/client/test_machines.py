@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from headwater.client import table
+from headwater.client.core.fetching import AbortedFilter, Chunk, PartitionFetch
+from headwater.client.core.metadata import MetadataCache, StaleAnswers
+from headwater.client.core.partitioning import StickyChoice, murmur2
+from headwater.client.core.producing import Batch, PartitionQueue, Verdict
 from headwater.client.errors import MessageTooLargeError, kafka_error
-from headwater.client.machines.fetching import AbortedFilter, Chunk, PartitionFetch
-from headwater.client.machines.metadata import MetadataCache, StaleAnswers
-from headwater.client.machines.partitioning import StickyChoice, murmur2
-from headwater.client.machines.producing import Batch, PartitionQueue, Verdict
 from headwater.columnar.decode import CorruptRecordsError
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.builder import BatchBuilder, build_batch

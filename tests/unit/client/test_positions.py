@@ -13,7 +13,7 @@ import pytest
 
 from headwater.client import fetcher
 from headwater.client.consumer import Consumer
-from headwater.client.machines.fetching import PartitionFetch
+from headwater.client.core.fetching import PartitionFetch
 from headwater.client.values import OffsetAndTimestamp, TopicPartition
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.builder import BatchBuilder

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headwater.client import raw_cluster
+from headwater.client.blocking import cluster as blocking_cluster
+from headwater.client.blocking.cluster import RawCluster
 from headwater.client.errors import NoBrokersAvailableError
-from headwater.client.raw_cluster import RawCluster
 from headwater.testing.clocks import ManualClock
 from headwater.wire.apis.k03_metadata import MetadataResponse, MetadataResponseBroker
 
@@ -48,9 +48,9 @@ class Connection:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
     monkeypatch.setattr(
-        raw_cluster, "BlockingConnection", lambda *a, **more: Connection(made, *a, **more)
+        blocking_cluster, "BlockingConnection", lambda *a, **more: Connection(made, *a, **more)
     )
-    monkeypatch.setattr(raw_cluster.time, "sleep", lambda _s: setattr(made, "is_up", True))
+    monkeypatch.setattr(blocking_cluster.time, "sleep", lambda _s: setattr(made, "is_up", True))
     return made
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headwater import Admin, Consumer, Producer
+from headwater.client.blocking.record_client import RawClient
 from headwater.client.connection import Connection
-from headwater.client.raw import RawClient
 from headwater.client.values import NewTopic
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
 from headwater.wire.apis.k22_init_producer_id import InitProducerIdResponse

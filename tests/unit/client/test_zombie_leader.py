@@ -16,14 +16,14 @@ import pytest
 
 from headwater.client import cluster
 from headwater.client.addresses import parse_bootstrap
-from headwater.client.admin import Admin
+from headwater.client.admin.client import Admin
 from headwater.client.cluster import Cluster, ClusterOptions
 from headwater.client.connection import Connection
 from headwater.client.consumer import Consumer
 from headwater.client.producer import Producer
 from headwater.client.values import NewTopic, OffsetAndMetadata, TopicPartition
 from headwater.topic_names import OFFSETS_TOPIC
-from headwater_broker.groups.hashing import partition_of
+from headwater_broker.coordinator.common.partitioning import partition_of
 from whole_cluster import ServedCluster, WholeCluster
 
 TP = TopicPartition("t", 0)

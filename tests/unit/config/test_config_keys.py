@@ -18,7 +18,7 @@ from headwater.config.keys import (
 )
 from headwater.config.load import parse_properties
 from headwater.errors import UsageError
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.log_config import LogConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 

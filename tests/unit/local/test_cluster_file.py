@@ -17,7 +17,7 @@ from headwater.local.processes import ProcessRef
 from headwater.local.slots import ClusterSpec
 from headwater.local.supervisor import broker_properties
 from headwater.system import SystemEntropy
-from headwater_broker.node.config import from_properties
+from headwater_broker.app.config import from_properties
 
 
 def saved(directory: Path, brokers: int = 3, base_port: int = 9092) -> ClusterFile:

@@ -40,8 +40,8 @@ from headwater.wire.control_payload import (
     unpack,
 )
 from headwater.wire.schema import Message, wire
-from headwater_broker.cluster.control_client import GrpcControlCalls
-from headwater_broker.server.control_grpc import ControlServer
+from headwater_broker.controller.control_client import GrpcControlCalls
+from headwater_broker.network.control_grpc import ControlServer
 
 
 async def _status(_request: Message) -> Message:
@@ -221,7 +221,7 @@ def test_a_call_that_is_given_up_while_the_client_closes_is_given_up(server: Con
 EXITS = """
 import asyncio, sys
 from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest
-from headwater_broker.cluster.control_client import GrpcControlCalls
+from headwater_broker.controller.control_client import GrpcControlCalls
 
 async def run(where, is_closed):
     calls = GrpcControlCalls()

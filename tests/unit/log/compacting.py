@@ -12,7 +12,7 @@ from headwater.records.builder import BatchBuilder
 from headwater.records.control import ControlType, build_marker
 from headwater.records.record import Record, check_batch, decode_batch
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
-from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
+from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
 from unit.log.harness import TOPIC_ID, Box

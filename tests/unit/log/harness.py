@@ -8,8 +8,8 @@ from uuid import UUID
 from headwater.records.builder import BatchBuilder
 from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater.testing.memory_files import MemoryFiles
-from headwater_broker.log.config import LogConfig
-from headwater_broker.log.manager import LogManager
+from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
 
 TOPIC_ID = UUID(int=7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.partition_log import PartitionLog
 from unit.log.harness import Box, batch
 from unit.log.test_partition_log import append, refused

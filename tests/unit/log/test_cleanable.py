@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 
 from headwater_broker.log.cleanable import GROUP_SEGMENTS_MAX, SegmentSpan, cleanable, groups
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.log_config import LogConfig
 
 NOW_MS = 100_000
 

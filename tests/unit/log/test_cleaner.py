@@ -19,14 +19,14 @@ from headwater_broker.log.cleaner import (
     CleanInterruptedError,
     LogCleaner,
 )
-from headwater_broker.log.cleaning import CleanError, CleanJob, CleanResult, clean
-from headwater_broker.log.results import AppendOrigin
-from headwater_broker.node.cleaner_worker import (
+from headwater_broker.log.cleaner_worker import (
     IoThrottle,
     answer_to,
     decode_result,
     encode_job,
 )
+from headwater_broker.log.compaction_job import CleanError, CleanJob, CleanResult, clean
+from headwater_broker.log.results import AppendOrigin
 from unit.log.compacting import (
     SETTINGS,
     batches,

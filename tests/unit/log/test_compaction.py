@@ -16,10 +16,10 @@ from headwater.records.batch import (
 from headwater.records.builder import seal
 from headwater.records.record import encode_record
 from headwater.records.varint import INT64_MAX, INT64_MIN
-from headwater_broker.log.aborted import AbortedTransaction
-from headwater_broker.log.compaction import Transactions
+from headwater_broker.log.compaction_rules import Transactions
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.transaction_index import AbortedTransaction
 from unit.log.compacting import (
     SETTINGS,
     Pair,

@@ -10,10 +10,10 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import AT_BATCH_LENGTH, AT_LAST_OFFSET_DELTA, AT_MAGIC
 from headwater.testing.memory_files import MemoryFile
-from headwater_broker.log.cleaning import CleanError, CleanJob, clean
+from headwater_broker.log.compaction_job import CleanError, CleanJob, clean
 from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.producer_snapshot import encode_snapshot
 from headwater_broker.log.segment import Segment
-from headwater_broker.log.snapshot import encode_snapshot
 from unit.log.harness import Box, batch
 
 ALL = 1 << 30

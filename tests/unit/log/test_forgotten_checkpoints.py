@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from headwater_broker.log.checkpoints import (
+from headwater_broker.log.checkpoint_files import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,

@@ -9,11 +9,15 @@ import pytest
 from crc32c import crc32c
 
 from headwater.testing.memory_files import MemoryFiles
-from headwater_broker.log import checkpoints
-from headwater_broker.log.aborted import AbortedTransaction, TransactionIndex, decode_aborted
+from headwater_broker.log import checkpoint_files
 from headwater_broker.log.index import OffsetIndex, TimeIndex
-from headwater_broker.log.producers import ProducerEntry
-from headwater_broker.log.snapshot import SnapshotError, decode_snapshot, encode_snapshot
+from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
+from headwater_broker.log.producer_state import ProducerEntry
+from headwater_broker.log.transaction_index import (
+    AbortedTransaction,
+    TransactionIndex,
+    decode_aborted,
+)
 
 
 def test_offset_index_bytes_and_floor() -> None:
@@ -77,19 +81,19 @@ def test_producer_snapshot_bytes() -> None:
 
 
 def test_checkpoints_as_text() -> None:
-    data = checkpoints.encode_offsets({("b-c", 1): 5, ("a", 0): 2})
+    data = checkpoint_files.encode_offsets({("b-c", 1): 5, ("a", 0): 2})
     assert data == b"0\n2\na 0 2\nb-c 1 5\n"
-    assert checkpoints.decode_offsets(data) == {("b-c", 1): 5, ("a", 0): 2}
-    assert checkpoints.encode_epochs([(1, 0), (3, 9)]) == b"0\n2\n1 0\n3 9\n"
-    assert checkpoints.decode_epochs(b"0\n1\n3 9\n") == [(3, 9)]
+    assert checkpoint_files.decode_offsets(data) == {("b-c", 1): 5, ("a", 0): 2}
+    assert checkpoint_files.encode_epochs([(1, 0), (3, 9)]) == b"0\n2\n1 0\n3 9\n"
+    assert checkpoint_files.decode_epochs(b"0\n1\n3 9\n") == [(3, 9)]
     for bad in (b"", b"x\n0\n", b"0\n2\na 0 2\n", b"0\n1\nx\n"):
-        with pytest.raises(checkpoints.CheckpointError):
-            checkpoints.decode_offsets(bad)
+        with pytest.raises(checkpoint_files.CheckpointError):
+            checkpoint_files.decode_offsets(bad)
     topic_id = UUID(int=1)
-    data = checkpoints.encode_partition_metadata(topic_id)
+    data = checkpoint_files.encode_partition_metadata(topic_id)
     assert data == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\ntells_gaps: true\n"
-    assert checkpoints.decode_partition_metadata(data) == topic_id
-    assert checkpoints.decode_tells_gaps(data)
+    assert checkpoint_files.decode_partition_metadata(data) == topic_id
+    assert checkpoint_files.decode_tells_gaps(data)
     data = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
-    assert checkpoints.decode_partition_metadata(data) == topic_id, "as Kafka writes it"
-    assert not checkpoints.decode_tells_gaps(data)
+    assert checkpoint_files.decode_partition_metadata(data) == topic_id, "as Kafka writes it"
+    assert not checkpoint_files.decode_tells_gaps(data)

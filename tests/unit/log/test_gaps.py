@@ -9,7 +9,7 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers, patch_base_offset
-from headwater_broker.log.checkpoints import HAS_GAPS, PARTITION_METADATA
+from headwater_broker.log.checkpoint_files import HAS_GAPS, PARTITION_METADATA
 from headwater_broker.log.partition_log import PartitionLog
 from unit.log.compacting import batches, compact, compacted_log, fill
 from unit.log.harness import Box, batch

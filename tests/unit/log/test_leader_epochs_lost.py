@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from headwater.errors import KafkaError
-from headwater_broker.log.checkpoints import LEADER_EPOCHS, decode_epochs
+from headwater_broker.log.checkpoint_files import LEADER_EPOCHS, decode_epochs
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.replication.steps import begin_epoch, run_now
+from headwater_broker.replica.loop_steps import begin_epoch, run_now
 from unit.log.harness import Box, batch
 
 ALL_THAT_IS_LOOSE = 1 << 30

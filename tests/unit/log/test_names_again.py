@@ -14,7 +14,7 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.memory_files import MemoryFile, MemoryFiles
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
-from headwater_broker.log.cleaning import CleanJob, CleanResult, clean
+from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
 from headwater_broker.log.partition_log import PartitionLog
 from unit.log.compacting import compacted_log, latest, records_batch, visible
 from unit.log.harness import Box, batch

@@ -13,8 +13,8 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater.system_files import SystemFiles
 from headwater.testing.clocks import ManualClock, SeededEntropy
-from headwater_broker.log.config import LogConfig
-from headwater_broker.log.manager import LogManager
+from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
 from unit.log.compacting import end_transaction

@@ -9,9 +9,9 @@ import pytest
 
 from headwater.records.builder import BatchBuilder
 from headwater.system_files import SystemFiles
-from headwater_broker.log import loader
-from headwater_broker.log.config import LogConfig
-from headwater_broker.log.loader import LoadedLog, Loader, LoadRequest
+from headwater_broker.log import log_loader
+from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.log_loader import LoadedLog, Loader, LoadRequest
 
 NAME = "00000000000000000000.log"
 NOW_MS = 1_795_000_000_000
@@ -75,7 +75,7 @@ def test_small_reads_find_what_one_large_read_finds(
     spoiled = [bytes([*data[:at], data[at] ^ 1, *data[at + 1 :]]) for at in range(16, 2000, 61)]
     for found in [*(data[:cut] for cut in cuts), *spoiled]:
         with monkeypatch.context() as small:
-            small.setattr(loader, "SCAN_CHUNK_BYTES", chunk)
+            small.setattr(log_loader, "SCAN_CHUNK_BYTES", chunk)
             little = shown(loaded(tmp_path, found))
         assert little == shown(loaded(tmp_path, found))
 

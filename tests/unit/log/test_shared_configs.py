@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater_broker.log.config import LogConfig, LogConfigs
+from headwater_broker.log.log_config import LogConfig, LogConfigs
 
 
 def test_topics_without_overrides_share_one_value_and_the_others_have_their_own() -> None:

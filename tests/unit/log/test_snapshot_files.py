@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from headwater.testing.memory_files import MemoryFile
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.segment import SNAPSHOT_SUFFIX
 from unit.log.harness import Box, batch

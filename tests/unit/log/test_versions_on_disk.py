@@ -5,22 +5,26 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import UsageError
-from headwater_broker.log import checkpoints
-from headwater_broker.log.aborted import AbortedTransaction, TransactionIndex, decode_aborted
-from headwater_broker.log.checkpoints import decode_properties
+from headwater_broker.log import checkpoint_files
+from headwater_broker.log.checkpoint_files import decode_properties
+from headwater_broker.log.transaction_index import (
+    AbortedTransaction,
+    TransactionIndex,
+    decode_aborted,
+)
 from unit.log.harness import Box, batch
 
 OF_A_FOLDER = {
     "/d/meta.properties": b"version=2\nbroker.id=1\n",
-    f"/d/{checkpoints.CLEAN_SHUTDOWN}": b'{"version":1,"brokerEpoch":5}',
-    f"/d/{checkpoints.RECOVERY_POINTS}": b"1\n0\n",
-    f"/d/{checkpoints.HIGH_WATERMARKS}": b"1\n0\n",
-    f"/d/{checkpoints.LOG_STARTS}": b"1\n0\n",
-    f"/d/{checkpoints.CLEANER_OFFSETS}": b"1\n0\n",
+    f"/d/{checkpoint_files.CLEAN_SHUTDOWN}": b'{"version":1,"brokerEpoch":5}',
+    f"/d/{checkpoint_files.RECOVERY_POINTS}": b"1\n0\n",
+    f"/d/{checkpoint_files.HIGH_WATERMARKS}": b"1\n0\n",
+    f"/d/{checkpoint_files.LOG_STARTS}": b"1\n0\n",
+    f"/d/{checkpoint_files.CLEANER_OFFSETS}": b"1\n0\n",
 }
 OF_A_LOG = {
-    checkpoints.LEADER_EPOCHS: b"1\n0\n",
-    checkpoints.PARTITION_METADATA: b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n",
+    checkpoint_files.LEADER_EPOCHS: b"1\n0\n",
+    checkpoint_files.PARTITION_METADATA: b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n",
 }
 
 
@@ -58,7 +62,7 @@ def test_keys_that_a_newer_headwater_added_to_meta_properties_stay() -> None:
     found = decode_properties(box.files.read("/d/meta.properties"))
     old = {**found, "zone": "z"}
     del old["version"]
-    box.files.write_atomic("/d/meta.properties", checkpoints.encode_properties(old))
+    box.files.write_atomic("/d/meta.properties", checkpoint_files.encode_properties(old))
     box.open_manager()
     assert decode_properties(box.files.read("/d/meta.properties")) == {**found, "zone": "z"}
 

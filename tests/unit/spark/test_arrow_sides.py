@@ -11,12 +11,12 @@ import pytest
 
 from headwater.columnar.schema import KAFKA_SCHEMA, LOG_TABLE_SCHEMA
 from headwater.errors import UsageError
-from headwater_spark.cold_files import ColdFiles
-from headwater_spark.cold_read import cold_batches, in_order
-from headwater_spark.columns import checked_schema
-from headwater_spark.partitioner import by_key, choose
-from headwater_spark.planning import Split
-from headwater_spark.tier_job import TASK_OFFSETS_MIN, task_ranges
+from headwater_spark.sink.partitioner import by_key, choose
+from headwater_spark.source.cold_files import ColdFiles
+from headwater_spark.source.cold_read import cold_batches, in_order
+from headwater_spark.source.columns import checked_schema
+from headwater_spark.source.planning import Split
+from headwater_spark.tiering.job import TASK_OFFSETS_MIN, task_ranges
 from headwater_tier.delta import LiveFile
 from headwater_tier.files import write_file
 from headwater_tier.plan import TableLocation, TierRange

@@ -13,7 +13,7 @@ from pyspark.util import handle_worker_exception
 
 from headwater.errors import UsageError
 from headwater_spark.plain_errors import HIDE_TRACEBACK, message_alone
-from headwater_spark.source import HeadwaterDataSource
+from headwater_spark.source.data_source import HeadwaterDataSource
 
 
 def told(work: Callable[[], object]) -> str:

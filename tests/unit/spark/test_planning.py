@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater_spark.planning import (
+from headwater_spark.source.planning import (
     COLD_OFFSETS_MIN,
     Boundary,
     Seen,
@@ -17,7 +17,7 @@ from headwater_spark.planning import (
     next_step,
     splits,
 )
-from headwater_spark.positions import Position
+from headwater_spark.source.positions import Position
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 IDS = {"a": "id-a"}

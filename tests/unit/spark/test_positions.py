@@ -7,7 +7,7 @@ import json
 import pytest
 
 from headwater.errors import UsageError
-from headwater_spark.positions import INITIAL, Position, from_json, is_initial
+from headwater_spark.source.positions import INITIAL, Position, from_json, is_initial
 
 GOLDEN = (
     '{"from":{"alerts":{"0":0},"flights":{"0":5,"2":0,"10":7}},'

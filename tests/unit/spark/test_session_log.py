@@ -14,7 +14,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from headwater.local.slots import ClusterSpec
-from headwater_spark import launcher, spark_session
+from headwater_spark import spark_session
+from headwater_spark.cluster import launcher
 from headwater_spark.spark_session import (
     SparkGoneError,
     SparkJobError,

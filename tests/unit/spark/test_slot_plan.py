@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import UsageError
-from headwater_spark.slot_plan import SlotPlan, fitting_master, plan_slots
+from headwater_spark.cluster.slot_plan import SlotPlan, fitting_master, plan_slots
 
 
 def plan(master: str, brokers: int = 3, executors: int | None = None, cores: int = 1) -> SlotPlan:

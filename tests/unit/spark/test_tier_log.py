@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.errors import UsageError
-from headwater_spark import tier_command
 from headwater_spark.spark_session import SparkGoneError
+from headwater_spark.tiering import command
 
 
 class NoSpark:
@@ -64,15 +64,15 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(tier_command, "Brokers", There)
-    monkeypatch.setattr(tier_command, "session", session)
-    monkeypatch.setattr(tier_command, "TopicTier", Tier)
-    monkeypatch.setattr(tier_command, "drain", lambda *_: None)
+    monkeypatch.setattr(command, "Brokers", There)
+    monkeypatch.setattr(command, "session", session)
+    monkeypatch.setattr(command, "TopicTier", Tier)
+    monkeypatch.setattr(command, "drain", lambda *_: None)
     return found
 
 
 def run(topic: str = "t") -> Any:
-    return CliRunner().invoke(tier_command.run, [topic, "--bootstrap-server", "h:1"])
+    return CliRunner().invoke(command.run, [topic, "--bootstrap-server", "h:1"])
 
 
 def test_sparks_lines_go_into_a_file_that_is_gone_when_all_went_well(logs: list[Path]) -> None:
@@ -103,7 +103,7 @@ def test_a_spark_that_has_ended_is_not_asked_to_stop(
         monkeypatch.setattr(NoSpark, "has_ended", True)
         raise SparkGoneError("Spark has ended")
 
-    monkeypatch.setattr(tier_command, "drain", ends)
+    monkeypatch.setattr(command, "drain", ends)
     result = run()
     assert isinstance(result.exception, SparkGoneError)
     logs[0].unlink()

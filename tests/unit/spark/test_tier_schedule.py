@@ -14,16 +14,16 @@ from click.testing import CliRunner
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.clocks import ManualClock
-from headwater_spark import tier_command
 from headwater_spark.spark_session import SparkGoneError, SparkJobError
-from headwater_spark.tier_command import (
+from headwater_spark.tiering import command
+from headwater_spark.tiering.command import (
     FAILURE_PAUSE_S,
     WAIT_MAX_S,
     StopRequest,
     asked_to_stop,
     run_for_ever,
 )
-from headwater_spark.tier_job import Round, TopicReplacedError, TopicTier
+from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 
 
 class Stop(StopRequest):
@@ -121,7 +121,7 @@ def test_an_interval_of_ages_is_waited_for_in_parts() -> None:
 @pytest.mark.parametrize("text", ["nan", "inf", "-1"])
 def test_an_interval_is_a_number_of_seconds(text: str) -> None:
     arguments = ["t", "--bootstrap-server", "h:1", "--interval", text]
-    result = CliRunner().invoke(tier_command.run, arguments)
+    result = CliRunner().invoke(command.run, arguments)
     assert (result.exit_code, "--interval" in result.output) == (2, True)
 
 

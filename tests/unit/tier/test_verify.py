@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.client.raw import EARLIEST
+from headwater.client.blocking.record_client import EARLIEST
 from headwater.columnar.decode import batches_to_arrow
 from headwater.columnar.schema import HEADERS, LOG_TABLE_COLUMNS
 from headwater.errors import UsageError

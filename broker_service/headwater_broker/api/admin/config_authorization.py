@@ -1,0 +1,26 @@
+"""Who may change the configs of a resource: one rule for AlterConfigs and its incremental form."""
+
+from __future__ import annotations
+
+from headwater.errors import ErrorCode
+from headwater.ports.authorizer import Operation
+from headwater_broker.api.admin.forwarding import may_on_cluster, may_on_topic
+from headwater_broker.api.context import RequestContext
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+Refusal = tuple[ErrorCode, str]
+
+
+def refusal(ctx: RequestContext, kind: int, name: str, operation: Operation) -> Refusal | None:
+    """None when the principal may; else what to answer."""
+    if kind == TOPIC_RESOURCE:
+        if may_on_topic(ctx, operation, name):
+            return None
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no {operation.name} on topic {name}"
+    if kind == BROKER_RESOURCE:
+        if may_on_cluster(ctx, operation):
+            return None
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"no {operation.name} on the cluster"
+    return ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"

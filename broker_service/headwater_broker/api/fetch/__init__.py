@@ -1,0 +1,1 @@
+"""The Fetch request: codec, fast path, reads, responses."""

@@ -1,0 +1,252 @@
+"""One pass over the partitions of a fetch: bounds, errors, slices. Touches no socket."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, Principal, ResourceType
+from headwater.records.batch import AT_COMPRESSION, codec_of
+from headwater_broker.api.context import Services
+from headwater_broker.api.fetch.codec import MAX_BYTES, FetchFrame
+from headwater_broker.api.fetch.replica_selector import LEADER, preferred_replica
+from headwater_broker.api.fetch_session.partition import FetchItem
+from headwater_broker.log.results import EMPTY, LogSlice
+from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.truncation import EpochEnd
+
+READ_COMMITTED = 1
+ZSTD_SINCE = 10
+ZSTD = 4
+_READ = Operation.READ
+_TOPIC = ResourceType.TOPIC
+
+
+class PartitionRead:
+    """What a fetch gives for one partition."""
+
+    __slots__ = (
+        "aborted",
+        "code",
+        "diverging",
+        "high_watermark",
+        "is_remote",
+        "item",
+        "last_stable_offset",
+        "log_start_offset",
+        "message",
+        "name",
+        "part_size",
+        "partition",
+        "preferred",
+        "remote",
+        "slice",
+    )
+
+    def __init__(self, item: FetchItem, name: str) -> None:
+        self.item = item
+        self.name = name
+        self.partition: Partition | None = None
+        self.code: int = 0
+        self.message = ""
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.aborted: list[tuple[int, int]] | None = None
+        self.diverging: EpochEnd | None = None
+        self.slice: LogSlice = EMPTY
+        self.preferred = LEADER
+        """Whom the consumer shall ask instead (KIP-392)."""
+        self.is_remote = False
+        """The offset lies below the local start: the table has it."""
+        self.remote: tuple[int, int, int] | None = None
+        """Descriptor, position, size of what the table gave."""
+
+    def take_marks(self, partition: Partition) -> None:
+        """What every answer tells of the partition."""
+        self.high_watermark = partition.high_watermark
+        self.last_stable_offset = partition.last_stable_offset
+        self.log_start_offset = partition.log.log_start_offset
+
+    def fail(self, code: ErrorCode, message: str) -> None:
+        """This partition's answer is an error."""
+        self.code = code
+        self.message = message
+        self.slice = EMPTY
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+
+    def lose_disk(self, error: OSError) -> None:
+        """The records could be found but not read: the disk fails, as at any other read of it."""
+        partition = self.partition
+        assert partition is not None
+        failed = partition.log.storage_error(error)
+        partition.check_storage(failed)
+        self.fail(failed.code, failed.detail)
+
+
+def read_all(
+    services: Services,
+    principal: Principal,
+    frame: FetchFrame,
+    items: list[FetchItem],
+    version: int,
+    *,
+    is_first: bool,
+) -> tuple[list[PartitionRead], int, bool]:
+    """(a read per item, bytes that count for min_bytes, whether to answer at once).
+
+    `is_first`: the request has just come; a follower's position counts once. At least one whole
+    batch is read, even beyond max_bytes (KIP-74).
+    """
+    total = used = 0
+    is_urgent = False
+    reads = []
+    partitions = services.replicas.partitions
+    for item in items:
+        topic = item.topic
+        if isinstance(topic, str):
+            name, partition = topic, partitions.get((topic, item.partition))
+        else:
+            name, partition = _resolve_id(services, topic, item.partition)
+        read = PartitionRead(item, name)
+        reads.append(read)
+        try:
+            if partition is None:
+                raise _not_here(services, item, name)
+            read.partition = partition
+            if is_first and not services.authorizer.authorize(principal, _READ, _TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
+            left = frame.max_bytes - used if frame.max_bytes > used else 0
+            if frame.rack_id and _is_sent_away(
+                services, principal.listener, frame, read, partition
+            ):
+                is_urgent = True
+                continue
+            read_one(services, frame, read, partition, left, used == 0, is_first=is_first)
+            part = read.slice
+            if version < ZSTD_SINCE and part.size_bytes:
+                _refuse_zstd(part)
+            size = part.size_bytes
+            counted = total + size
+            if counted < frame.min_bytes and frame.replica_id < 0 and not read.is_remote:
+                counted += _left_out(frame, read, partition, min(item.max_bytes, left))
+        except KafkaError as error:
+            read.fail(error.code, error.detail)
+            is_urgent = True
+            continue
+        used += size
+        total = counted
+        # One answer holds one segment's batches: what ends an older one does not wait for more.
+        is_urgent = (
+            is_urgent
+            or read.is_remote
+            or read.diverging is not None
+            or (size > 0 and part.file is not partition.log.active.file)
+        )
+    return reads, total, is_urgent
+
+
+def read_one(
+    services: Services,
+    frame: FetchFrame,
+    read: PartitionRead,
+    partition: Partition,
+    budget: int,
+    min_one: bool,
+    *,
+    is_first: bool,
+) -> None:
+    """Fill `read` from the partition. Raises KafkaError."""
+    item = read.item
+    offset = item.fetch_offset
+    log = partition.log
+    may_follow = frame.replica_id < 0 and bool(frame.rack_id)
+    partition.check_leader_epoch(item.current_leader_epoch, leader_only=not may_follow)
+    replica: int | None = None
+    if frame.replica_id >= 0:
+        replica = frame.replica_id
+        if is_first:
+            read.diverging = partition.update_follower(
+                replica,
+                frame.replica_epoch,
+                offset,
+                services.clock.monotonic(),
+                last_fetched_epoch=item.last_fetched_epoch,
+                log_start_offset=item.log_start_offset,
+            )
+    elif item.last_fetched_epoch >= 0:
+        read.diverging = partition.divergence(offset, item.last_fetched_epoch)
+    if read.diverging is None:
+        if replica is None and log.log_start_offset <= offset < log.local_log_start_offset:
+            if services.remote_log is None:
+                detail = f"{partition.topic}-{partition.partition}: offset {offset} is tiered"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, detail)
+            read.is_remote = True
+        elif replica is not None and is_held_back(services, partition, replica):
+            read.slice = EMPTY
+        elif budget > 0 or min_one:
+            size = budget if budget < item.max_bytes else item.max_bytes
+            read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
+    read.take_marks(partition)
+    if frame.isolation == READ_COMMITTED and replica is None:
+        is_empty = read.slice.size_bytes == 0
+        stable = read.last_stable_offset
+        read.aborted = [] if is_empty else log.aborted_transactions(offset, stable)
+
+
+def _resolve_id(services: Services, topic: bytes, index: int) -> tuple[str, Partition | None]:
+    """The topic's name and the hosted partition; the name is empty for an unknown id."""
+    name = services.replicas.topic_ids.get(topic)
+    if name is None:
+        known = services.view.topic_by_id.get(UUID(bytes=topic))
+        return (known.name if known else ""), None
+    return name, services.replicas.partitions.get((name, index))
+
+
+def _left_out(frame: FetchFrame, read: PartitionRead, partition: Partition, size: int) -> int:
+    """Of the batch that no longer fitted into `size`: the bytes that would have. They count for
+    min_bytes (in Kafka a slice may end inside a batch), or a fetch that nothing can be added to
+    would wait."""
+    part = read.slice
+    if part.size_bytes >= size or read.diverging is not None:
+        return 0
+    if part.size_bytes and part.position + part.size_bytes == part.file.size_bytes:
+        return 0
+    there = partition.read(read.item.fetch_offset, MAX_BYTES, frame.isolation).size_bytes
+    return max(min(there, size) - part.size_bytes, 0)
+
+
+def is_held_back(services: Services, partition: Partition, replica: int) -> bool:
+    """A follower out of sync gets no records while the leader's quota is exceeded (KIP-73)."""
+    return replica not in partition.isr and services.replicas.quotas.leader.holds_back(partition)
+
+
+def _is_sent_away(
+    services: Services, listener: str, frame: FetchFrame, read: PartitionRead, partition: Partition
+) -> bool:
+    """True when a consumer shall read from a follower of its rack: told so, without records."""
+    if frame.replica_id >= 0 or not partition.is_leader:
+        return False
+    partition.check_leader_epoch(read.item.current_leader_epoch)
+    read.preferred = preferred_replica(
+        services, partition, listener, frame.rack_id, read.item.fetch_offset
+    )
+    read.take_marks(partition)
+    return read.preferred != LEADER
+
+
+def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
+    if not name:
+        topic = item.topic
+        shown = topic.hex() if isinstance(topic, bytes) else topic
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {shown} is not known here")
+    return services.absent(name, item.partition)
+
+
+def _refuse_zstd(part: LogSlice) -> None:
+    """Clients below Fetch v10 do not know zstd (KIP-110)."""
+    head = part.head(AT_COMPRESSION + 1) if part.data is None else part.data
+    if len(head) > AT_COMPRESSION and codec_of(head) == ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later"
+        )

@@ -1,0 +1,49 @@
+"""What the handlers of groups share: the rights they ask for, and names of topics by id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.authorizer import Operation, ResourceType
+from headwater_broker.api.context import RequestContext
+
+NAMES_BY_ID_SINCE = 10
+"""OffsetCommit and OffsetFetch name topics by id from this version on (KIP-848)."""
+
+
+GROUPS_AT_ONCE = 1_000
+"""Of one request: those that wait, wait together; more at a time would cost memory."""
+
+T = TypeVar("T")
+Row = TypeVar("Row")
+
+
+async def each_group(groups: Sequence[T], ask: Callable[[T], Awaitable[Row]]) -> list[Row]:
+    """What `ask` says of each, in their order. A group may wait, for its shard that loads or for
+    replication: one after the other, a request of many would outlast every client."""
+    rows: list[Row] = []
+    for at in range(0, len(groups), GROUPS_AT_ONCE):
+        rows += await asyncio.gather(*map(ask, groups[at : at + GROUPS_AT_ONCE]))
+    return rows
+
+
+def require_group(ctx: RequestContext, operation: Operation, group_id: str) -> None:
+    """Raises KafkaError(GROUP_AUTHORIZATION_FAILED)."""
+    if not ctx.allowed(operation, ResourceType.GROUP, group_id):
+        raise KafkaError(
+            ErrorCode.GROUP_AUTHORIZATION_FAILED, f"no {operation.name} on group {group_id}"
+        )
+
+
+def topic_name(ctx: RequestContext, name: str, topic_id: UUID) -> str:
+    """The topic as named by this request's version. Raises KafkaError(UNKNOWN_TOPIC_ID)."""
+    if ctx.api_version < NAMES_BY_ID_SINCE:
+        return name
+    known = ctx.broker.view.topic_by_id.get(topic_id)
+    if known is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {topic_id} is not known here")
+    return known.name

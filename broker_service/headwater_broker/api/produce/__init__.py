@@ -1,0 +1,1 @@
+"""The Produce request: codec, responses, rejected batches."""

@@ -1,0 +1,1 @@
+"""The broker process: configuration, wiring, start and stop (Kafka's `KafkaServer`)."""

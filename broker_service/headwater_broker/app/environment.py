@@ -1,0 +1,137 @@
+"""What a broker has of its machine and of the network: one value, real or the simulator's.
+
+`Node` and `Life` meet the outside only through an `Outside` and through the running loop (timers,
+connections, executors), so that `tests/sim` runs them whole on virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import sleep
+from typing import Protocol
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.local.zk_session import DeadSession, close_session
+from headwater.ports.control import ControlCalls, ControlHandler
+from headwater.ports.files import Files
+from headwater.ports.metadata_store import MetadataStore
+from headwater.ports.remote_log import RemoteLog
+from headwater.system import SystemClock, SystemEntropy
+from headwater.wire.schema import Message
+from headwater_broker.app.config import Address, NodeConfig
+from headwater_broker.controller.control_client import GrpcControlCalls
+from headwater_broker.controller.loopback_channel import OwnCalls
+from headwater_broker.metadata.store_zk import ZooKeeperStore
+from headwater_broker.network.control_grpc import ControlServer
+from headwater_broker.runtime.deferred_fsync import LateSyncFiles
+from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.runtime.process import Care, ProcessCare
+from headwater_tier.remote_log import DeltaRemoteLog
+
+DISK_THREADS = 4
+THREAD_START_S = 0.01
+"""How long each thread of the pool is kept busy at first, so that the next one is made, too."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+CACHE_FOLDER = "remote-log-cache"
+
+
+class Store(MetadataStore, Protocol):
+    """The metadata store with its end."""
+
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes go at once."""
+        ...
+
+
+class LateFiles(Files, Protocol):
+    """Files whose small changes may become durable a moment after they return."""
+
+    def run_late(self, job: Callable[[], None]) -> None:
+        """Run a job of the loop in this thread: what it writes is durable soon, too."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when all is durable that was changed on the loop so far."""
+        ...
+
+    def settle(self) -> None:
+        """From now on nothing is late. Waits for what is."""
+        ...
+
+
+class ControlPort(Protocol):
+    """The serving side of the control plane."""
+
+    port: int
+
+    def start(self) -> int:
+        """Bind and serve; the port. Raises UsageError when it is taken."""
+        ...
+
+    async def stop_async(self, grace_s: float = 0.5) -> None:
+        """Refuse new calls at once; those in flight have `grace_s`."""
+        ...
+
+
+ControlTable = Mapping[type[Message], ControlHandler]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """Everything that a broker meets, but the loop it runs on."""
+
+    clock: Clock
+    entropy: Entropy
+    store: Store
+    files: LateFiles
+    pool: Executor
+    """Threads that may wait for a disk."""
+    log_disk: Executor
+    """One such thread: the logs' own jobs run in order (`headwater_broker.log.log_context`)."""
+    control_calls: ControlCalls
+    serve_control: Callable[[ControlTable, Address], ControlPort]
+    remote_log: RemoteLog
+    close_session: Callable[[DeadSession], bool]
+    """Ends the metadata session of a dead broker; may block, so it runs in a thread."""
+    boot_id: str
+    """Another one after a power loss; empty where the kernel does not tell."""
+    lag: LagProbe
+    process: ProcessCare
+
+
+async def real_outside(config: NodeConfig) -> Outside:
+    """This machine's, with a session on the metadata store. Raises UsageError."""
+    values, loop = config.values, asyncio.get_running_loop()
+    store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
+    await store.start(values.integer("zookeeper.connection.timeout.ms"))
+    pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+    for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
+        pool.submit(sleep, THREAD_START_S)
+
+    calls = OwnCalls(config.control_advertised, GrpcControlCalls())
+
+    def serve_control(table: ControlTable, address: Address) -> ControlPort:
+        port = ControlServer(table, loop, host=address.host, port=address.port)
+        return calls.serve(table, port)
+
+    return Outside(
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        store=store,
+        files=LateSyncFiles(pool),
+        pool=pool,
+        log_disk=ThreadPoolExecutor(1, thread_name_prefix="log-disk"),
+        control_calls=calls,
+        serve_control=serve_control,
+        remote_log=DeltaRemoteLog(str(Path(config.log_dirs[0], CACHE_FOLDER))),
+        close_session=partial(close_session, config.zookeeper),
+        boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+        lag=LagProbe(loop),
+        process=Care(),
+    )

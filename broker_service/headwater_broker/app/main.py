@@ -1,0 +1,47 @@
+"""The broker's command line: options, logging, the loop, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import click
+
+from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError
+from headwater_broker.app.config import load
+from headwater_broker.app.lifecycle import announce_on_stdout, run
+from headwater_broker.runtime import process
+from headwater_broker.runtime.event_loop import MeasuredLoop
+
+
+@click.command()
+@click.option("--config", "path", type=click.Path(), help="Properties file with Kafka's names.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Over the file.")
+@click.option("--log-level", default="INFO", show_default=True)
+def main(path: str | None, overrides: tuple[str, ...], log_level: str) -> None:
+    """Run one Headwater broker until SIGTERM, or until stdin ends when a supervisor holds it."""
+    if process.is_managed():
+        process.die_with_parent()
+    process.ask_for_short_slices()
+    process.raise_file_limit()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    lines = process.start_logging(log_level.upper())
+    code = 0
+    try:
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(run(load(path, overrides), announce_on_stdout))
+    except UsageError as error:
+        code = _tell(EXIT_USAGE, error)
+    except HeadwaterError as error:
+        code = _tell(EXIT_FAILED, error)
+    finally:
+        lines.stop()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def _tell(code: int, error: HeadwaterError) -> int:
+    text = str(error).replace("\n", " ")
+    sys.stderr.write(f"headwater_broker: {text}\n")
+    return code

@@ -1,1 +1,0 @@
-"""What the cluster is, and who decides it."""

@@ -1,1 +1,0 @@
-"""The controller: pure decisions, one event queue."""

@@ -1,0 +1,318 @@
+"""One channel per live broker: what it still has to be told, and the task that tells it.
+
+Updates wait merged, newest state per partition, so a slow broker gets few large requests and delays
+nobody else. An update is repeated until the broker has taken it or its registration is gone; that
+is why brokers must treat a repeated request as no change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from uuid import UUID
+
+from headwater.errors import ErrorCode, HeadwaterError
+from headwater.ports.control import ControlCalls, ControlUnavailableError
+from headwater.wire.control import (
+    METADATA_NOT_TAKEN,
+    BrokerConfigs,
+    LeaderAndIsrReply,
+    LeaderAndIsrRequest,
+    LiveBroker,
+    MetadataPart,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaReply,
+    StopReplicaRequest,
+    TopicState,
+    UpdateMetadataReply,
+    UpdateMetadataRequest,
+)
+from headwater_broker.controller.events import (
+    BrokerUpdate,
+    Event,
+    LeaderAndIsrAnswered,
+    StopReplicaAnswered,
+)
+from headwater_broker.controller.state import PartitionKey
+from headwater_broker.metadata.combined_update import join, with_newness
+
+CALL_TIMEOUT_MS = 30_000
+RETRY_DELAY_S = 0.05
+RETRY_DELAY_MAX_S = 1.0
+
+# The broker knows better, or the failure is an answer: not to be sent again as it is.
+_FINAL = frozenset({ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
+_STALE = frozenset({ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH})
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """Who speaks: in every request."""
+
+    controller_id: int
+    controller_epoch: int
+    cluster_id: str
+    sequence: count[int] = field(default_factory=lambda: count(1), compare=False)
+    """Of the term's requests to all brokers: a broker that registers anew is one of them."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What one broker has not been told, merged."""
+
+    full_replicas: bool = False
+    full_metadata: bool = False
+    has_metadata: bool = False
+    replicas: dict[PartitionKey, PartitionState] = field(default_factory=dict)
+    replica_topics: dict[UUID, TopicState] = field(default_factory=dict)
+    metadata: dict[PartitionKey, PartitionState] = field(default_factory=dict)
+    topics: dict[UUID, TopicState] = field(default_factory=dict)
+    broker_configs: tuple[BrokerConfigs, ...] | None = None
+    client_quotas: tuple[BrokerConfigs, ...] | None = None
+    stops: dict[PartitionKey, StopReplicaPartition] = field(default_factory=dict)
+
+    def add(self, update: BrokerUpdate) -> None:
+        """Newer news replace older ones of the same partition or topic; a replica that was to be
+        made, and of which nobody told yet, still is."""
+        before = self.replicas
+        if update.full:
+            self.replicas = {}
+            self.replica_topics.clear()
+            self.metadata.clear()
+            self.topics.clear()
+            self.full_replicas = self.full_metadata = True
+        self.has_metadata = self.has_metadata or update.is_news
+        if update.broker_configs is not None:
+            self.broker_configs = update.broker_configs
+        if update.client_quotas is not None:
+            self.client_quotas = update.client_quotas
+        for topic in update.topics:
+            self.topics.pop(topic.topic_id, None)
+            self.topics[topic.topic_id] = topic
+        for state in update.metadata:
+            self.metadata[state.topic_id, state.partition] = state
+        for topic in update.replica_topics:
+            self.replica_topics[topic.topic_id] = topic
+        for state in update.replicas:
+            key = (state.topic_id, state.partition)
+            known = before.get(key)
+            is_new_still = known is not None and known.is_new and not state.is_new
+            self.replicas[key] = with_newness(state, True) if is_new_still else state
+            self.stops.pop(key, None)
+        for stop in update.stops:
+            key = (stop.topic_id, stop.partition)
+            self.replicas.pop(key, None)
+            self.stops[key] = stop
+
+    def follow(self, newer: Pending) -> None:
+        """Take what came in while these were being sent."""
+        has_metadata = self.has_metadata or newer.has_metadata
+        self.add(
+            BrokerUpdate(
+                broker_id=-1,
+                full=newer.full_replicas or newer.full_metadata,
+                replicas=tuple(newer.replicas.values()),
+                replica_topics=tuple(newer.replica_topics.values()),
+                metadata=tuple(newer.metadata.values()),
+                topics=tuple(newer.topics.values()),
+                broker_configs=newer.broker_configs,
+                client_quotas=newer.client_quotas,
+                stops=tuple(newer.stops.values()),
+            )
+        )
+        self.has_metadata = has_metadata
+
+    def metadata_told(self) -> None:
+        """The broker took the metadata; its replicas may be left."""
+        self.has_metadata = self.full_metadata = False
+        self.metadata = {}
+        self.topics = {}
+        self.broker_configs = self.client_quotas = None
+
+    def is_empty(self) -> bool:
+        """Nothing left to tell."""
+        return not (self.full_replicas or self.has_metadata or self.replicas or self.stops)
+
+
+class BrokerChannel:
+    """Tells one broker, in the life that `broker_epoch` names."""
+
+    def __init__(
+        self,
+        office: Office,
+        broker: LiveBroker,
+        calls: ControlCalls,
+        live: Callable[[], tuple[LiveBroker, ...]],
+        post: Callable[[Event], None],
+    ) -> None:
+        self.broker = broker
+        self._office = office
+        self._calls = calls
+        self._live = live
+        self._post = post
+        self._pending = Pending()
+        self._wake = asyncio.Event()
+        self._pushed = 0
+        self._delivered = 0
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._takes_metadata_along = True
+        name = f"controller-to-broker-{broker.broker_id}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def push(self, update: BrokerUpdate) -> None:
+        """Tell this too, as soon as possible."""
+        self._pending.add(update)
+        self._pushed += 1
+        self._wake.set()
+
+    def delivered(self) -> asyncio.Future[None]:
+        """Done when all pushed so far was taken by the broker, or the channel is closed."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._delivered >= self._pushed or self._task.done():
+            waiter.set_result(None)
+        else:
+            self._waiters.append((self._pushed, waiter))
+        return waiter
+
+    async def close(self) -> None:
+        """Stop telling."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._release(self._pushed)
+
+    def _release(self, upto: int) -> None:
+        self._delivered = upto
+        for _, waiter in [w for w in self._waiters if w[0] <= upto]:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = [w for w in self._waiters if w[0] > upto]
+
+    async def _run(self) -> None:
+        delay = RETRY_DELAY_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            upto = self._pushed
+            batch, self._pending = self._pending, Pending()
+            try:
+                await self._send(batch)
+            except HeadwaterError as e:
+                logger.warning("broker %d was not told: %s", self.broker.broker_id, e)
+            except Exception:
+                # Whatever it is, a channel that ended here would leave its broker in the past.
+                logger.exception("broker %d was not told", self.broker.broker_id)
+            if batch.is_empty():
+                delay = RETRY_DELAY_S
+                self._release(upto)
+                continue
+            batch.follow(self._pending)
+            self._pending = batch
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_DELAY_MAX_S)
+            self._wake.set()
+
+    async def _send(self, batch: Pending) -> None:
+        """Replicas first, so that a leader knows itself before clients do; each part once."""
+        if batch.replicas or batch.full_replicas:
+            await self._send_replicas(batch)
+        if batch.has_metadata:
+            await self._send_metadata(batch)
+        if batch.stops:
+            await self._send_stops(batch)
+
+    async def _send_replicas(self, batch: Pending) -> None:
+        request = LeaderAndIsrRequest(
+            controller_id=self._office.controller_id,
+            controller_epoch=self._office.controller_epoch,
+            broker_epoch=self.broker.broker_epoch,
+            full=batch.full_replicas,
+            partitions=tuple(batch.replicas.values()),
+            topics=tuple(batch.replica_topics.values()),
+            live_leaders=self._live(),
+            metadata=self._along(batch),
+            sequence=next(self._office.sequence),
+        )
+        address = self.broker.control_address
+        reply = await self._calls.call(address, request, LeaderAndIsrReply, CALL_TIMEOUT_MS)
+        self._check(reply.error_code)
+        if request.metadata is not None:
+            self._takes_metadata_along = reply.metadata_error_code != METADATA_NOT_TAKEN
+            if self._takes_metadata_along:
+                self._check(reply.metadata_error_code)
+                batch.metadata_told()
+        batch.full_replicas = False
+        failed = {
+            (r.topic_id, r.partition): r.error_code
+            for r in reply.partitions
+            if r.error_code not in _FINAL
+        }
+        batch.replicas = {k: s for k, s in batch.replicas.items() if k in failed}
+        ids = {k[0] for k in failed}
+        batch.replica_topics = {i: t for i, t in batch.replica_topics.items() if i in ids}
+        answer = LeaderAndIsrAnswered(self.broker.broker_id, self.broker.broker_epoch, reply)
+        self._post(answer)
+        if failed:
+            logger.warning("broker %d refused %s", self.broker.broker_id, failed)
+
+    def _along(self, batch: Pending) -> MetadataPart | None:
+        if not (batch.has_metadata and self._takes_metadata_along):
+            return None
+        return join(
+            batch.replicas,
+            batch.metadata,
+            cluster_id=self._office.cluster_id,
+            full=batch.full_metadata,
+            topics=tuple(batch.topics.values()),
+            broker_configs=batch.broker_configs,
+            client_quotas=batch.client_quotas,
+        )
+
+    async def _send_metadata(self, batch: Pending) -> None:
+        request = UpdateMetadataRequest(
+            controller_id=self._office.controller_id,
+            controller_epoch=self._office.controller_epoch,
+            broker_epoch=self.broker.broker_epoch,
+            cluster_id=self._office.cluster_id,
+            full=batch.full_metadata,
+            brokers=self._live(),
+            topics=tuple(batch.topics.values()),
+            partitions=tuple(batch.metadata.values()),
+            broker_configs=batch.broker_configs,
+            client_quotas=batch.client_quotas,
+            sequence=next(self._office.sequence),
+        )
+        address = self.broker.control_address
+        reply = await self._calls.call(address, request, UpdateMetadataReply, CALL_TIMEOUT_MS)
+        self._check(reply.error_code)
+        batch.metadata_told()
+
+    async def _send_stops(self, batch: Pending) -> None:
+        asked = tuple(batch.stops.values())
+        request = StopReplicaRequest(
+            controller_id=self._office.controller_id,
+            controller_epoch=self._office.controller_epoch,
+            broker_epoch=self.broker.broker_epoch,
+            partitions=asked,
+            sequence=next(self._office.sequence),
+        )
+        address = self.broker.control_address
+        reply = await self._calls.call(address, request, StopReplicaReply, CALL_TIMEOUT_MS)
+        self._check(reply.error_code)
+        # What failed is told again by the machine, which knows whether it is still wanted.
+        batch.stops = {}
+        answer = StopReplicaAnswered(self.broker.broker_id, self.broker.broker_epoch, asked, reply)
+        self._post(answer)
+
+    def _check(self, error_code: int) -> None:
+        """A stale epoch ends in this channel's close, as soon as the controller learns of it."""
+        if error_code in _STALE:
+            raise ControlUnavailableError(
+                f"{ErrorCode(error_code).name} from broker {self.broker.broker_id} "
+                f"(epoch {self.broker.broker_epoch})"
+            )

@@ -1,0 +1,286 @@
+"""The controller of this broker: stands for election, leads a term, or stands by.
+
+service = ControllerService(ControllerIdentity(...), store, calls, clock, entropy, config)
+await service.start()
+... control server: service.handlers(); ControllerCalls(local=service) ...
+await service.stop()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from headwater.clock import Clock
+from headwater.config.layers import BrokerSettings
+from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.ports.control import ControlCalls, ControlHandler
+from headwater.ports.metadata_store import MetadataStore, SessionState, StoreError
+from headwater.wire.control import (
+    AllocateProducerIdsReply,
+    AllocateProducerIdsRequest,
+    AlterPartitionReply,
+    AlterPartitionRequest,
+    AssignReplicasToDirsReply,
+    AssignReplicasToDirsRequest,
+    Control,
+    ControlledShutdownReply,
+    ControlledShutdownRequest,
+    ForwardReply,
+    ForwardRequest,
+)
+from headwater_broker.controller import controller_election
+from headwater_broker.controller.admin_requests import AdminExecutor
+from headwater_broker.controller.controller_loop import TermOfOffice
+from headwater_broker.controller.events import (
+    AllocateProducerIds,
+    AlterPartition,
+    AssignReplicaToDir,
+    ControlledShutdown,
+)
+from headwater_broker.controller.state import ControllerConfig, ControllerState
+from headwater_broker.metadata import znodes
+
+RETRY_DELAY_S = 0.1
+LEAVE_GATHER_S = 0.1
+"""Brokers that stop together ask within this time: all are known before the first hands over."""
+RESIGN_TIMEOUT_S = 2.0
+"""A store that is away may not keep a broker from stopping: kazoo holds calls until it is back."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerIdentity:
+    """Who this broker is. `settings` give the defaults that topics see."""
+
+    broker_id: int
+    cluster_id: str
+    control_address: str
+    settings: Callable[[], BrokerSettings] = BrokerSettings
+
+
+class ControllerService:
+    """Elects, leads, stands by; answers NOT_CONTROLLER while standing by."""
+
+    def __init__(
+        self,
+        identity: ControllerIdentity,
+        store: MetadataStore,
+        calls: ControlCalls,
+        clock: Clock,
+        entropy: Entropy,
+        config: ControllerConfig | None = None,
+    ) -> None:
+        self._identity = identity
+        self._store = store
+        self._calls = calls
+        self._clock = clock
+        self._entropy = entropy
+        self._config = config or ControllerConfig()
+        self._admin = AdminExecutor(identity.settings)
+        self._term: TermOfOffice | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._leading: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._unclean_before = 0
+        """Unclean elections of the terms that are over."""
+
+    @property
+    def is_active(self) -> bool:
+        """True while this broker is the controller and its state is loaded."""
+        return self._term is not None and self._term.machine is not None
+
+    @property
+    def controller_epoch(self) -> int:
+        """The epoch of the present term; -1 while standing by."""
+        return self._term.term.controller_epoch if self._term else -1
+
+    @property
+    def offline_partitions(self) -> int:
+        """How many partitions of the cluster nobody leads; 0 while standing by."""
+        state = self._state
+        return 0 if state is None else len(state.leaderless)
+
+    @property
+    def unclean_elections_total(self) -> int:
+        """How often this broker, as controller, made a replica that was not in sync the leader."""
+        state = self._state
+        return self._unclean_before + (0 if state is None else state.unclean_elections)
+
+    @property
+    def _state(self) -> ControllerState | None:
+        machine = None if self._term is None else self._term.machine
+        return None if machine is None else machine.state
+
+    @property
+    def term(self) -> TermOfOffice | None:
+        """The present term, for the status page and tests."""
+        return self._term
+
+    def reconfigure(self, config: ControllerConfig) -> None:
+        """Settings changed while running: they count from the next decision on."""
+        self._config = config
+        if self._term is not None:
+            self._term.reconfigure(config)
+
+    async def start(self) -> None:
+        """Begin to stand for election. The broker is registered before."""
+        self._unwatch = self._store.watch(znodes.CONTROLLER, lambda _path: self._changed.set())
+        self._store.on_session(self._session_changed)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
+
+    async def stop(self) -> None:
+        """End the term, if any, so that another broker is elected at once."""
+        self._is_stopped = True
+        if self._task is None:
+            return
+        self._unwatch()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        try:
+            async with asyncio.timeout(RESIGN_TIMEOUT_S):
+                await controller_election.resign(self._store)
+        except TimeoutError:
+            logger.warning(
+                "the metadata store does not answer: a claim to be controller, if there"
+                " is one, ends with the session"
+            )
+
+    def handlers(self) -> dict[type[Control], ControlHandler]:
+        """The control requests that only the controller answers."""
+        return {
+            AlterPartitionRequest: cast(ControlHandler, self._alter_partition),
+            AssignReplicasToDirsRequest: cast(ControlHandler, self._assign_replica_to_dir),
+            ControlledShutdownRequest: cast(ControlHandler, self._controlled_shutdown),
+            AllocateProducerIdsRequest: cast(ControlHandler, self._allocate_producer_ids),
+            ForwardRequest: cast(ControlHandler, self._forward),
+        }
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED and self._leading is not None:
+            self._leading.cancel()
+        self._changed.set()
+
+    async def _run(self) -> None:
+        met = ""
+        while True:
+            self._changed.clear()
+            try:
+                term = await self._stand()
+            except (StoreError, znodes.ZnodeError) as e:
+                if met != (met := repr(e)):  # told once, tried until it is mended
+                    logger.error("standing for election failed, trying again: %s", met)
+                await asyncio.sleep(RETRY_DELAY_S)
+                continue
+            met = ""
+            if term is None:
+                await self._changed.wait()
+                continue
+            await self._lead(term)
+
+    async def _stand(self) -> controller_election.Term | None:
+        identity = self._identity
+        return await controller_election.stand(
+            self._store,
+            identity.broker_id,
+            identity.control_address,
+            self._clock,
+            identity.cluster_id,
+        )
+
+    async def _lead(self, won: controller_election.Term) -> None:
+        identity = self._identity
+        self._term = TermOfOffice(
+            identity.broker_id,
+            identity.cluster_id,
+            won,
+            self._store,
+            self._calls,
+            self._clock,
+            self._entropy,
+            self._config,
+        )
+        self._leading = asyncio.get_running_loop().create_task(self._term.run(), name="term")
+        try:
+            await asyncio.wait([self._leading])
+        finally:
+            # Reached with the term still running when the whole service is stopped.
+            self._leading.cancel()
+            await asyncio.gather(self._leading, return_exceptions=True)
+            self._unclean_before = self.unclean_elections_total
+            self._term = None
+        self._tell_end(self._leading)
+        self._leading = None
+        if not self._is_stopped:
+            await controller_election.resign(self._store)
+            await asyncio.sleep(self._entropy.uniform(0, RETRY_DELAY_S))
+
+    def _tell_end(self, leading: asyncio.Task[None]) -> None:
+        if leading.cancelled():
+            logger.warning("the session expired: this broker is no longer controller")
+            return
+        error = leading.exception()
+        if isinstance(error, HeadwaterError):
+            logger.warning("the controller's term ended: %s", error)
+        else:
+            logger.error("the controller failed", exc_info=error)
+
+    def _active(self) -> TermOfOffice:
+        if self._term is None or self._term.machine is None:
+            text = f"broker {self._identity.broker_id} stands by"
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, text)
+        return self._term
+
+    async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionReply:
+        try:
+            reply = await self._active().ask(lambda token: AlterPartition(token, request))
+        except KafkaError as e:
+            return AlterPartitionReply(error_code=e.code)
+        return cast(AlterPartitionReply, reply)
+
+    async def _assign_replica_to_dir(
+        self, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsReply:
+        try:
+            reply = await self._active().ask(lambda token: AssignReplicaToDir(token, request))
+        except KafkaError as e:
+            return AssignReplicasToDirsReply(error_code=e.code)
+        return cast(AssignReplicasToDirsReply, reply)
+
+    async def _controlled_shutdown(
+        self, request: ControlledShutdownRequest
+    ) -> ControlledShutdownReply:
+        try:
+            self._active().foresee_leaving(request.broker_id, request.broker_epoch)
+            await asyncio.sleep(LEAVE_GATHER_S)
+            reply = await self._active().ask(
+                lambda token: ControlledShutdown(token, request.broker_id, request.broker_epoch)
+            )
+        except KafkaError as e:
+            return ControlledShutdownReply(error_code=e.code, remaining=0)
+        return cast(ControlledShutdownReply, reply)
+
+    async def _allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> AllocateProducerIdsReply:
+        try:
+            reply = await self._active().ask(
+                lambda token: AllocateProducerIds(token, request.broker_id, request.broker_epoch)
+            )
+        except KafkaError as e:
+            return AllocateProducerIdsReply(error_code=e.code)
+        return cast(AllocateProducerIdsReply, reply)
+
+    async def _forward(self, request: ForwardRequest) -> ForwardReply:
+        try:
+            body = await self._admin.execute(self._active(), request)
+        except KafkaError as e:
+            return ForwardReply(error_code=e.code, body=b"")
+        return ForwardReply(error_code=ErrorCode.NONE, body=body)

@@ -1,0 +1,126 @@
+"""Who is controller: one multi creates `/controller` and raises the epoch, or nothing happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.clock import Clock
+from headwater.ports.metadata_store import (
+    BadVersionError,
+    Check,
+    ConnectionLostError,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Set,
+    StoreError,
+)
+from headwater_broker.metadata import znodes
+from headwater_broker.metadata.registration import check_cluster_id
+
+NO_VERSION = -1
+NO_SESSION = 0
+EPOCH_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of office. `fence` goes into every write."""
+
+    controller_epoch: int
+    fence: Check
+
+
+async def stand(
+    store: MetadataStore, broker_id: int, control_address: str, clock: Clock, cluster_id: str
+) -> Term | None:
+    """Try to become controller; None when somebody else is. Raises StoreError, ZnodeError: also
+    when the store is another cluster's.
+
+    The epoch is the cluster's logical clock of controllers: it rises with every election, and
+    brokers refuse requests with a lower one.
+    """
+    held = await _holder(store)
+    if held is not None:
+        if held == NO_SESSION:
+            text = f"{znodes.CONTROLLER} was made by hand: nobody can be controller"
+            raise znodes.ZnodeError(f"{text} until it is removed")
+        if held != store.session().session_id:
+            return None
+        # A term of this very session that ended badly: give it up first.
+        await resign(store)
+    await _check_cluster(store, cluster_id)
+    epoch, version = await _read_epoch(store)
+    claim = znodes.ControllerClaim(broker_id, clock.now_ms(), control_address)
+    data = str(epoch + 1).encode()
+    raise_epoch: Operation = (
+        Create(znodes.CONTROLLER_EPOCH, data)
+        if version == NO_VERSION
+        else Set(znodes.CONTROLLER_EPOCH, data, version)
+    )
+    term = Term(epoch + 1, Check(znodes.CONTROLLER_EPOCH, version + 1))
+    node = Create(znodes.CONTROLLER, claim.encode(), ephemeral=True)
+    try:
+        await store.multi([node, raise_epoch])
+    except (NodeExistsError, BadVersionError, NoNodeError):
+        return None
+    except ConnectionLostError:
+        return term if await _is_ours(store, term) else None
+    return term
+
+
+async def _is_ours(store: MetadataStore, term: Term) -> bool:
+    """After a lost reply: the node is of this session and the epoch is the one written."""
+    if await _holder(store) != store.session().session_id:
+        return False
+    node = await store.get(term.fence.path)
+    return node.version == term.fence.version
+
+
+async def is_held_by_us(store: MetadataStore) -> bool:
+    """True while `/controller` is of this session."""
+    return await _holder(store) == store.session().session_id
+
+
+async def resign(store: MetadataStore) -> None:
+    """Remove our own claim, so that another broker is elected at once."""
+    try:
+        node = await store.get(znodes.CONTROLLER)
+        if node.ephemeral_owner == store.session().session_id:
+            await store.multi([Delete(znodes.CONTROLLER, node.version)])
+    except StoreError:
+        # It will go with the session.
+        return
+
+
+async def _holder(store: MetadataStore) -> int | None:
+    try:
+        return (await store.get(znodes.CONTROLLER)).ephemeral_owner
+    except NoNodeError:
+        return None
+
+
+async def _check_cluster(store: MetadataStore, cluster_id: str) -> None:
+    """A store without an id has no brokers to lead either: none registers there."""
+    try:
+        node = await store.get(znodes.CLUSTER_ID)
+    except NoNodeError:
+        return
+    check_cluster_id(node.data, cluster_id)
+
+
+async def _read_epoch(store: MetadataStore) -> tuple[int, int]:
+    try:
+        node = await store.get(znodes.CONTROLLER_EPOCH)
+    except NoNodeError:
+        return 0, NO_VERSION
+    text = node.data.decode(errors="replace").strip()
+    if not (text.isascii() and text.isdigit()) or int(text) >= EPOCH_MAX:
+        raise znodes.ZnodeError(
+            f"{znodes.CONTROLLER_EPOCH}: {text[:40]!r} is not an epoch: nobody can be controller "
+            "until the number of the last controller's epoch, or a higher one, is written there"
+        )
+    return int(text), node.version

@@ -1,0 +1,1 @@
+"""The controller's decisions, a module per kind of event. Pure."""

@@ -1,0 +1,237 @@
+"""Configs of topics and brokers change: checks, then desired state, then what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headwater.config.keys import Kind, broker_key, check_topic_together, topic_key
+from headwater.config.layers import check_dynamic
+from headwater.config.row import ConfigKey
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ports.metadata_store import Create, Set
+from headwater_broker.controller.decisions import elections
+from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.events import (
+    AlterConfigs,
+    BrokerConfigFound,
+    ConfigEdit,
+    ConfigFound,
+    ConfigRefused,
+    Reply,
+    ResourceKind,
+    TopicResult,
+)
+from headwater_broker.controller.state import (
+    MIN_INSYNC_REPLICAS,
+    TIERING_KEY,
+    ControllerState,
+    Topic,
+    is_tiered,
+)
+from headwater_broker.controller.write_batches import check_size
+from headwater_broker.metadata import znodes
+
+STAYS_TIERED = (
+    f"config {TIERING_KEY}: cannot be switched off or removed once it is true, as brokers would no "
+    "longer serve the history in the Delta table (Kafka wants remote.log.delete.on.disable for "
+    "this, which Headwater does not have). To move no more records into the table, stop "
+    "`headwater tier run`; to be rid of the history, delete the topic"
+)
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""Operations of IncrementalAlterConfigs."""
+
+
+def on_alter_configs(state: ControllerState, changes: Changes, event: AlterConfigs) -> None:
+    """Set, delete, append, subtract overrides (KIP-339); one bad edit leaves the others alone."""
+    results = []
+    for edit in event.edits:
+        alter = _alter_topic if edit.kind is ResourceKind.TOPIC else _alter_broker
+        try:
+            alter(state, changes, edit, is_real=not event.validate_only)
+        except KafkaError as e:
+            results.append(TopicResult(name=edit.name, error=e.code, message=e.detail))
+            continue
+        results.append(TopicResult(name=edit.name))
+    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+
+
+def _alter_topic(
+    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+) -> None:
+    topic = state.topics.get(edit.name)
+    if topic is None:
+        text = f"The topic '{edit.name}' does not exist."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    configs = edited(topic.configs, edit, topic_key)
+    check_config_size(znodes.topic_config_path(topic.name), configs)
+    check_change(topic.configs, configs)
+    if is_real and configs != topic.configs:
+        is_eligibility_other = _has_other_minimum(topic.configs, configs)
+        _take(changes, topic, configs)
+        changes.write_configs(topic)
+        if is_eligibility_other:
+            elections.check_eligible(state, changes, topic.partitions.values())
+        _elect_if_allowed(state, changes, topic)
+
+
+def _alter_broker(
+    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+) -> None:
+    """The configs of one broker, which need not live, or with an empty name of all (KIP-226)."""
+    broker = _broker_of(state, edit.name)
+    now = state.broker_configs.get(broker, {})
+    configs = edited(now, edit, broker_key)
+    check_config_size(znodes.broker_config_path(broker), configs)
+    for name, text in configs.items():
+        if now.get(name) != text:
+            _check_broker_config(name, text)
+    if is_real and configs != now:
+        state.broker_configs[broker] = configs
+        changes.write_broker_configs(broker)
+        if _has_other_minimum(now, configs):
+            elections.check_eligible(state, changes, state.partitions())
+
+
+def _has_other_minimum(now: Mapping[str, str], then: Mapping[str, str]) -> bool:
+    """Only then all partitions are gone through: an edit may be one of many."""
+    return now.get(MIN_INSYNC_REPLICAS) != then.get(MIN_INSYNC_REPLICAS)
+
+
+def _broker_of(state: ControllerState, name: str) -> str:
+    """The broker's id as its configs' node has it (`007` is 7); empty: all brokers.
+
+    Raises KafkaError: INVALID_REQUEST, BROKER_ID_NOT_REGISTERED for one that was never here.
+    """
+    if not name:
+        return name
+    if not (name.isascii() and name.isdigit()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {name!r} is not a broker id")
+    broker = int(name)
+    if not state.was_registered(broker) and str(broker) not in state.broker_configs:
+        text = f"broker {broker} was never registered: start it once, then set its configs"
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, text)
+    return str(broker)
+
+
+def _check_broker_config(name: str, text: str) -> None:
+    try:
+        check_dynamic(name, text)
+    except UsageError as e:  # not INVALID_CONFIG, which Kafka has for topics alone
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(e)) from e
+
+
+def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:
+    """Somebody wrote `/config/topics/T`: what `check_change` allows."""
+    topic = state.topics.get(event.topic)
+    if topic is None:
+        return
+    _take(changes, topic, dict(event.configs))
+    topic.has_config = event.has_config
+    elections.check_eligible(state, changes, topic.partitions.values())
+    changes.tell_topic(topic)
+    _elect_if_allowed(state, changes, topic)
+
+
+def on_config_refused(state: ControllerState, changes: Changes, event: ConfigRefused) -> None:
+    """What counts is written back, unless somebody has edited the node once more meanwhile."""
+    topic = state.topics.get(event.topic)
+    if topic is None:
+        return
+    path = znodes.topic_config_path(topic.name)
+    data = znodes.encode_overrides(topic.configs)
+    version = event.version
+    changes.write(Create(path, data) if version is None else Set(path, data, version))
+    topic.has_config = True
+
+
+def on_broker_config_found(
+    state: ControllerState, changes: Changes, event: BrokerConfigFound
+) -> None:
+    """Somebody wrote `/config/brokers/N`: the broker uses what it can and logs the rest."""
+    state.broker_configs[event.name] = dict(event.configs)
+    if event.has_node:
+        state.stored_broker_configs.add(event.name)
+    else:
+        state.stored_broker_configs.discard(event.name)
+    elections.check_eligible(state, changes, state.partitions())
+    changes.tell_broker_configs()
+
+
+def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:
+    """Unclean election was perhaps just allowed."""
+    for partition in topic.partitions.values():
+        if partition.key in state.leaderless:
+            elections.elect(state, changes, partition)
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG)."""
+    try:
+        check_topic_together(configs)
+    except UsageError as e:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+
+
+def check_config_size(path: str, configs: Mapping[str, str]) -> None:
+    """Before the values are looked at: lists of millions would hold the controller's loop.
+
+    Raises KafkaError(INVALID_CONFIG).
+    """
+    node = Set(path, znodes.encode_overrides(configs))
+    check_size((node,), "all configs of it together", ErrorCode.INVALID_CONFIG)
+
+
+def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:
+    """Whether overrides may become these (KIP-950). Raises KafkaError(INVALID_CONFIG)."""
+    check_configs(then)
+    if is_tiered(now) and not is_tiered(then):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, STAYS_TIERED)
+
+
+def _take(changes: Changes, topic: Topic, configs: dict[str, str]) -> None:
+    """The topic has these overrides from now on. That it is tiered is noted in its own node too."""
+    is_news = is_tiered(configs) and not topic.is_tiered
+    topic.configs = configs
+    if is_news:
+        changes.write_assignment(topic)
+
+
+def edited(
+    configs: Mapping[str, str], edit: ConfigEdit, key_of: Callable[[str], ConfigKey]
+) -> dict[str, str]:
+    """The overrides after an edit. Raises KafkaError."""
+    result = {} if edit.replace else dict(configs)
+    for name, operation, value in edit.operations:
+        if operation == DELETE:  # any name, as in Kafka: its tools clear throttles we do not have
+            result.pop(name, None)
+            continue
+        try:
+            row = key_of(name)
+        except UsageError as e:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(e)) from e
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {name}: the value is null")
+        if operation == SET:
+            result[name] = value
+        elif row.kind is not Kind.LIST:
+            text = f"config {name} is not a list: append and subtract do not apply"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        else:
+            result[name] = _edit_list(result.get(name), row, operation, value)
+    return result
+
+
+def _edit_list(now: str | None, row: ConfigKey, operation: int, value: str) -> str:
+    items = _items(now if now is not None else row.render(row.default))
+    given = _items(value)
+    if operation == APPEND:
+        known = frozenset(items)
+        return ",".join([*items, *(v for v in given if v not in known)])
+    if operation == SUBTRACT:
+        known = frozenset(given)
+        return ",".join(v for v in items if v not in known)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {row.name}: unknown operation {operation}")
+
+
+def _items(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

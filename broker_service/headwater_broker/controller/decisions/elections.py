@@ -1,0 +1,204 @@
+"""Carries out what the selectors choose: leader, epoch, ISR, phase, reason.
+
+A change of leader raises the leader epoch; a change of the ISR alone does not (KIP-497), so the
+leader goes on without truncating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater_broker.controller.decisions import leader_selectors
+from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.leader_selectors import Case
+from headwater_broker.controller.state import (
+    NO_LEADER,
+    ControllerState,
+    Partition,
+)
+from headwater_broker.controller.state_machines import PartitionPhase
+
+
+def may_lead(state: ControllerState, partition: Partition) -> frozenset[int]:
+    """The replicas without a fault."""
+    return frozenset(b for b in partition.replicas if not state.fault(partition, b))
+
+
+def first_leader(state: ControllerState, changes: Changes, partition: Partition) -> bool:
+    """New -> Online: the first live replica leads, all live replicas are in sync.
+
+    Without a live replica the partition stays New and nothing is written.
+    """
+    live = tuple(b for b in partition.replicas if not state.fault(partition, b))
+    if not live:
+        _explain(state, changes, partition)
+        state.leaderless[partition.key] = partition
+        return False
+    for broker_id in live:
+        directory = state.sole_directory(broker_id)
+        if directory is not None:
+            partition.directories[broker_id] = directory
+        changes.new_replica(partition, broker_id)
+    lead(state, changes, partition, live[0], live)
+    return True
+
+
+def lead(
+    state: ControllerState,
+    changes: Changes,
+    partition: Partition,
+    leader: int,
+    isr: tuple[int, ...],
+    *,
+    unclean: bool = False,
+) -> None:
+    """Make `leader` the leader with this ISR, under a new leader epoch. `unclean`: what others
+    hold is no longer what is committed."""
+    if partition.phase is not PartitionPhase.NEW:
+        partition.leader_epoch += 1
+    partition.leader = leader
+    partition.set_isr(isr, 0 if unclean else state.min_insync_replicas(partition))
+    partition.offline_reason = ""
+    partition.move(PartitionPhase.ONLINE)
+    state.leaderless.pop(partition.key, None)
+    changes.touch(partition)
+
+
+def go_offline(state: ControllerState, changes: Changes, partition: Partition) -> None:
+    """Nobody may lead: no leader, under a new epoch; the ISR is kept, who is in it may return."""
+    if partition.leader != NO_LEADER:
+        partition.leader = NO_LEADER
+        partition.leader_epoch += 1
+        changes.touch(partition)
+    partition.move(PartitionPhase.OFFLINE)
+    state.leaderless[partition.key] = partition
+    _explain(state, changes, partition)
+
+
+def elect(
+    state: ControllerState, changes: Changes, partition: Partition, *, unclean: bool = False
+) -> Case:
+    """The leader is gone, or there is none: choose by the offline table."""
+    if partition.phase is PartitionPhase.NEW:
+        return Case.CLEAN if first_leader(state, changes, partition) else Case.NONE_LIVE
+    allowed = unclean or state.is_unclean_allowed(partition.topic)
+    able = may_lead(state, partition)
+    choice = leader_selectors.offline(
+        partition.replicas, partition.isr, able, unclean=allowed, elr=partition.elr
+    )
+    if choice.leader is None and allowed:
+        choice = _revive(state, changes, partition, forced=unclean)
+    if choice.leader is None:
+        go_offline(state, changes, partition)
+        return choice.case
+    is_unclean = choice.case is Case.UNCLEAN
+    if is_unclean:
+        state.unclean_elections += 1
+        changes.warn(
+            f"{partition.name}: unclean election: broker {choice.leader} leads, "
+            "which was not in sync: acknowledged records may be lost"
+        )
+    lead(state, changes, partition, choice.leader, choice.isr, unclean=is_unclean)
+    return choice.case
+
+
+def _revive(
+    state: ControllerState, changes: Changes, partition: Partition, *, forced: bool
+) -> leader_selectors.Choice:
+    """Unclean: a replica whose disk was replaced may lead with what it has: nothing.
+
+    One whose disk fails only by an operator's order (`forced`): it would fail again and again.
+    """
+    for broker_id in partition.replicas:
+        fault = (partition.key, broker_id)
+        if broker_id not in state.brokers or broker_id in state.shutting_down:
+            continue
+        if state.has_lost_directory(partition, broker_id):
+            forget_directory(state, partition, broker_id)
+        elif not (forced and fault in state.storage_faults):
+            continue
+        state.storage_faults.discard(fault)
+        changes.new_replica(partition, broker_id)
+        return leader_selectors.Choice(Case.UNCLEAN, broker_id, (broker_id,))
+    return leader_selectors.Choice(Case.NONE_LIVE)
+
+
+def forget_directory(state: ControllerState, partition: Partition, broker_id: int) -> None:
+    """The broker makes this replica anew in a directory that it has."""
+    directory = state.sole_directory(broker_id)
+    if directory is None:
+        partition.directories.pop(broker_id, None)
+    else:
+        partition.directories[broker_id] = directory
+
+
+def leave_isr(
+    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+) -> bool:
+    """Take a replica that does not lead out of the ISR; the last member always stays.
+
+    The last member holds every committed record: dropping it would let an empty replica win.
+    """
+    rest = tuple(b for b in partition.isr if b != broker_id)
+    if broker_id not in partition.isr or not rest:
+        return False
+    partition.set_isr(rest, state.min_insync_replicas(partition))
+    if partition.phase is PartitionPhase.OFFLINE:
+        _explain(state, changes, partition)
+    changes.touch(partition)
+    return True
+
+
+def lost_data(
+    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+) -> None:
+    """A replica came back without (some of) its records: it is neither in sync nor eligible.
+
+    The last member of the ISR gives way to the eligible ones; when there are none it stays, as
+    nobody is known to hold more. So an ISR is never empty, and the one in it is what Kafka notes as
+    `LastKnownElr` once its ISR and ELR are: the last known leader. That list stays empty here.
+    """
+    if broker_id not in (*partition.isr, *partition.elr):
+        return
+    rest = tuple(b for b in partition.isr if b != broker_id)
+    others = tuple(b for b in partition.elr if b != broker_id)
+    if rest:
+        partition.set_isr(rest, state.min_insync_replicas(partition))
+        partition.elr = tuple(b for b in partition.elr if b != broker_id)
+    elif others:
+        partition.isr, partition.elr = others, ()
+    else:
+        return
+    if partition.phase is PartitionPhase.OFFLINE:
+        _explain(state, changes, partition)
+    changes.touch(partition)
+
+
+def check_eligible(
+    state: ControllerState, changes: Changes, partitions: Iterable[Partition]
+) -> None:
+    """min.insync.replicas may be lower now, or somewhere lower than was known when they were noted:
+    then leaders will commit without who is eligible."""
+    for partition in partitions:
+        before = partition.elr
+        if before:
+            partition.set_isr(partition.isr, state.min_insync_replicas(partition))
+        if partition.elr != before:
+            changes.touch(partition)
+
+
+def _explain(state: ControllerState, changes: Changes, partition: Partition) -> None:
+    """Say in one line why nobody leads, and what to do."""
+    members = (*partition.isr, *partition.elr) or partition.replicas
+    faults = "; ".join(f for b in members if (f := state.fault(partition, b)))
+    kind = f"ISR {list(partition.isr)}" if partition.isr else "no replica was ever live"
+    kind += f", eligible {list(partition.elr)}" if partition.elr else ""
+    lost = any(state.has_lost_directory(partition, b) for b in members)
+    remedy = "bring back the old disk" if lost else "start the broker"
+    reason = (
+        f"no in-sync replica may lead ({kind}): {faults}. {remedy[0].upper()}{remedy[1:]}, or run "
+        "an unclean election and lose what only it has"
+    )
+    if reason != partition.offline_reason:
+        partition.offline_reason = reason
+        changes.tell(partition)

@@ -1,0 +1,97 @@
+"""Client quotas change (KIP-546): checks, then desired state, then its nodes below `/config`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.config.quotas import Entity, check_quota_key, entity_path, quota_text
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ports.metadata_store import Create, Operation, Set
+from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.events import (
+    AlterClientQuotas,
+    ClientQuotasFound,
+    QuotaEdit,
+    Reply,
+    TopicResult,
+)
+from headwater_broker.controller.state import ControllerState
+from headwater_broker.controller.write_batches import check_size
+from headwater_broker.metadata import znodes
+
+
+def on_alter_client_quotas(
+    state: ControllerState, changes: Changes, event: AlterClientQuotas
+) -> None:
+    """Set and remove quotas; one bad entity leaves the others alone."""
+    results = []
+    for edit in event.edits:
+        try:
+            path, quotas = _edited(state, edit)
+        except KafkaError as e:
+            results.append(TopicResult(name=None, error=e.code, message=e.detail))
+            continue
+        results.append(TopicResult(name=path))
+        if not event.validate_only and quotas != state.client_quotas.get(path, {}):
+            _store(state, changes, path, quotas)
+    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+
+
+def on_client_quotas_found(
+    state: ControllerState, changes: Changes, event: ClientQuotasFound
+) -> None:
+    """Somebody wrote an entity's node: brokers use what they can; or removed it."""
+    if event.configs is None:
+        state.client_quotas.pop(event.path, None)
+        state.stored_quota_nodes.discard(event.path)
+    else:
+        state.client_quotas[event.path] = dict(event.configs)
+        state.stored_quota_nodes.update(_above(event.path), (event.path,))
+    changes.tell_client_quotas()
+
+
+def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str]]:
+    """Where the quotas are stored, and what they become. Raises KafkaError(INVALID_REQUEST)."""
+    entity: Entity = dict(edit.entity)
+    try:
+        if len(entity) != len(edit.entity):
+            raise UsageError("quota entity: a type stands more than once")
+        if len({key for key, _ in edit.operations}) != len(edit.operations):
+            raise UsageError("quotas of one entity: a key stands more than once")
+        path = entity_path(entity)
+        quotas = dict(state.client_quotas.get(path, {}))
+        for key, value in edit.operations:
+            if value is None:
+                check_quota_key(entity, key)
+                quotas.pop(key, None)
+            else:
+                quotas[key] = quota_text(entity, key, value)
+    except UsageError as e:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(e)) from e
+    node = Set(f"/config/{path}", znodes.encode_overrides(quotas))
+    check_size((node,), "the quotas of an entity with this name", ErrorCode.INVALID_REQUEST)
+    return path, quotas
+
+
+def _store(state: ControllerState, changes: Changes, path: str, quotas: dict[str, str]) -> None:
+    """An entity without a quota keeps its node, as in Kafka."""
+    stored = state.stored_quota_nodes
+    data = znodes.encode_overrides(quotas)
+    rows: list[Operation] = [
+        Create(f"/config/{above}", znodes.encode_overrides({}))
+        for above in _above(path)
+        if above not in stored
+    ]
+    node = f"/config/{path}"
+    rows.append(Set(node, data) if path in stored else Create(node, data))
+    changes.write(*rows)
+    stored.update(_above(path), (path,))
+    state.client_quotas[path] = quotas
+    changes.tell_client_quotas()
+
+
+def _above(path: str) -> Iterator[str]:
+    """`users/U` and `users/U/clients`, for a client of a user."""
+    parts = path.split("/")
+    for count in range(2, len(parts)):
+        yield "/".join(parts[:count])

@@ -1,0 +1,253 @@
+"""Data that must go: topics deleted, replicas moved away. Tried until every broker confirms.
+
+A deleted topic's name is free at once (as in Kafka's KRaft mode; its ZooKeeper mode held the topic
+until all replicas were back): what is left to do is a note by topic id, and no newer topic of the
+same name can be hit, because StopReplica carries the id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from headwater.errors import ErrorCode
+from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.events import (
+    DeleteTopics,
+    Reply,
+    StopReplicaAnswered,
+    TopicResult,
+)
+from headwater_broker.controller.state import (
+    ControllerState,
+    Partition,
+    Removal,
+    Topic,
+)
+from headwater_broker.controller.state_machines import ReplicaPhase
+from headwater_broker.metadata.znodes import NO_DIRECTORY
+
+NO_LEADER_EPOCH = -1
+"""In StopReplica: whatever the replica's epoch, it goes."""
+
+DELETION_DISABLED = "the topic is kept, as the brokers' delete.topic.enable is false"
+
+_DONE = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
+
+
+def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopics) -> None:
+    """Delete by name or id; the answer comes when the brokers have forgotten the topics."""
+    results = []
+    found = [_named(state, *row) for row in event.topics]
+    times = Counter(event.topics)
+    meant = Counter(topic.topic_id for topic in found if topic is not None)
+    for (name, topic_id), topic in zip(event.topics, found, strict=True):
+        is_repeated = times[name, topic_id] > 1
+        is_meant_again = topic is not None and meant[topic.topic_id] > 1
+        fault = _contradiction(name, topic_id, is_repeated, is_meant_again)
+        if fault:
+            bad = ErrorCode.INVALID_REQUEST
+            if topic is not None and not is_repeated:  # meant by its name and by its id
+                name, topic_id = topic.name, topic.topic_id
+            results.append(TopicResult(name=name, topic_id=topic_id, error=bad, message=fault))
+        elif topic is None:
+            by_name = name is not None
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
+            results.append(TopicResult(name=name, topic_id=topic_id, error=code))
+        elif not state.config.delete_topic_enable:
+            disabled = ErrorCode.TOPIC_DELETION_DISABLED
+            row = TopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error=disabled,
+                message=DELETION_DISABLED,
+            )
+            results.append(row)
+        else:
+            delete_topic(state, changes, topic, requested=event.requested_in_store)
+            results.append(TopicResult(name=topic.name, topic_id=topic.topic_id))
+    changes.reply(Reply(event.token, tuple(results), after_delivery=True))
+
+
+def _named(state: ControllerState, name: str | None, topic_id: UUID) -> Topic | None:
+    return state.topics.get(name) if name is not None else state.topic_by_id.get(topic_id)
+
+
+def _contradiction(
+    name: str | None, topic_id: UUID, is_repeated: bool, is_meant_again: bool
+) -> str:
+    """Why this row of a request deletes nothing, in Kafka's words; empty when it may."""
+    if name is None and topic_id == NO_DIRECTORY:
+        return "Neither topic name nor id were specified."
+    if is_repeated:
+        return "Duplicate topic id." if name is None else "Duplicate topic name."
+    if is_meant_again:
+        return "The provided topic name maps to an ID that was already supplied."
+    return ""
+
+
+def delete_topic(
+    state: ControllerState, changes: Changes, topic: Topic, *, requested: bool = False
+) -> None:
+    """Forget the topic, and have its replicas deleted wherever they are."""
+    removal = _removal(state, changes, topic.name, topic.topic_id)
+    removal.whole = True
+    for partition in topic.partitions.values():
+        for broker_id in partition.replicas:
+            removal.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
+    state.drop_topic(topic)
+    changes.delete_topic(topic, removal, requested=requested)
+    for broker_id in sorted(state.brokers):
+        _ask(changes, removal, broker_id)
+    _finish(state, changes, removal)
+
+
+def _removal(state: ControllerState, changes: Changes, topic: str, topic_id: UUID) -> Removal:
+    """The topic's removal, begun anew when none goes on."""
+    known = state.removals.get(topic_id) or changes.unwritten_removal(topic_id)
+    is_stored = topic_id in state.bad_notes
+    removal = known or Removal(topic, topic_id, whole=False, phases={}, in_store=is_stored)
+    state.bad_notes.discard(topic_id)
+    state.removals[topic_id] = removal
+    return removal
+
+
+def remove_replica(
+    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+) -> None:
+    """A reassignment took this replica away from the broker: its data goes."""
+    removal = _removal(state, changes, partition.topic, partition.topic_id)
+    removal.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
+    state.drop_replica(partition, broker_id)
+    changes.write_removal(removal)
+    if broker_id in state.brokers:
+        _ask_one(changes, removal, (partition.index, broker_id))
+
+
+def keep_replica(
+    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+) -> None:
+    """The replica is assigned to that broker again: its removal is off."""
+    changes.take_back_stop(partition, broker_id)
+    removal = state.removals.get(partition.topic_id)
+    if removal is not None and removal.phases.pop((partition.index, broker_id), None) is not None:
+        changes.write_removal(removal)
+        if not removal.phases:
+            del state.removals[partition.topic_id]
+
+
+def _ask(changes: Changes, removal: Removal, broker_id: int) -> None:
+    """Tell one broker to delete what is still to be deleted there."""
+    for key in [key for key in removal.phases if key[1] == broker_id]:
+        _ask_one(changes, removal, key)
+
+
+def _ask_one(changes: Changes, removal: Removal, key: tuple[int, int]) -> None:
+    """One replica, unless it was asked for."""
+    partition, holder = key
+    removal.on_failed_disks.discard(key)
+    if removal.phases[key] is ReplicaPhase.DELETION_STARTED:
+        return
+    if removal.phases[key] is ReplicaPhase.DELETION_INELIGIBLE:
+        removal.move(partition, holder, ReplicaPhase.OFFLINE)
+    removal.move(partition, holder, ReplicaPhase.DELETION_STARTED)
+    row = (removal.topic_id, partition)
+    changes.stop_row(holder, removal.topic, row, NO_LEADER_EPOCH, delete=True)
+
+
+def on_stop_replica_answered(
+    state: ControllerState, changes: Changes, event: StopReplicaAnswered
+) -> None:
+    """Confirmed replicas are forgotten; failed ones are tried again by the timer, or, where a disk
+    is away, when the broker is back."""
+    broker = state.brokers.get(event.broker_id)
+    is_this_life = broker is not None and broker.epoch == event.broker_epoch
+    errors = {(p.topic_id, p.partition): p.error_code for p in event.reply.partitions}
+    touched: dict[UUID, Removal] = {}
+    for row in event.asked:
+        removal = state.removals.get(row.topic_id)
+        if removal is None or not row.delete:
+            continue
+        key = (row.partition, event.broker_id)
+        if removal.phases.get(key) is not ReplicaPhase.DELETION_STARTED:
+            continue
+        code = errors.get((row.topic_id, row.partition), event.reply.error_code)
+        if code in _DONE:
+            removal.move(*key, ReplicaPhase.DELETION_SUCCESSFUL)
+            removal.move(*key, ReplicaPhase.NON_EXISTENT)
+            del removal.phases[key]
+            touched[row.topic_id] = removal
+        else:
+            removal.move(*key, ReplicaPhase.DELETION_INELIGIBLE)
+            if code == ErrorCode.KAFKA_STORAGE_ERROR and is_this_life:
+                removal.on_failed_disks.add(key)
+    for removal in touched.values():
+        if not _finish(state, changes, removal):
+            changes.write_removal(removal)
+
+
+def _finish(state: ControllerState, changes: Changes, removal: Removal) -> bool:
+    if removal.phases:
+        return False
+    state.removals.pop(removal.topic_id, None)
+    changes.end_removal(removal)
+    return True
+
+
+def on_broker_gone(state: ControllerState, changes: Changes, broker_id: int) -> None:
+    """Its answer will not come: wait until it is back."""
+    for removal in state.removals.values():
+        for (partition, holder), phase in list(removal.phases.items()):
+            if holder == broker_id and phase is ReplicaPhase.DELETION_STARTED:
+                removal.move(partition, holder, ReplicaPhase.DELETION_INELIGIBLE)
+
+
+def on_broker_back(state: ControllerState, changes: Changes, broker_id: int) -> None:
+    """Ask again for what it still holds."""
+    for removal in state.removals.values():
+        _ask(changes, removal, broker_id)
+
+
+def retry(state: ControllerState, changes: Changes) -> None:
+    """Ask running brokers again for what failed."""
+    for removal in state.removals.values():
+        failed = [
+            key
+            for key, phase in removal.phases.items()
+            if phase is ReplicaPhase.DELETION_INELIGIBLE
+            and key[1] in state.brokers
+            and key not in removal.on_failed_disks
+        ]
+        for key in sorted(failed):
+            _ask_one(changes, removal, key)
+
+
+def drop_assigned(state: ControllerState, changes: Changes) -> None:
+    """A note may name replicas that are assigned: an older version wrote it before the lists, and
+    its controller died in between. Their data stays."""
+    for removal in list(state.removals.values()):
+        topic = state.topic_by_id.get(removal.topic_id)
+        if topic is None or removal.whole:
+            continue
+        kept = [key for key in removal.phases if _is_assigned(topic, *key)]
+        for key in kept:
+            del removal.phases[key]
+        if kept:
+            changes.write_removal(removal)
+        if not removal.phases:
+            del state.removals[removal.topic_id]
+
+
+def _is_assigned(topic: Topic, index: int, broker_id: int) -> bool:
+    partition = topic.partitions.get(index)
+    return partition is not None and broker_id in partition.replicas
+
+
+def adopt(state: ControllerState, changes: Changes) -> None:
+    """A new controller takes over the notes of the last one."""
+    for removal in list(state.removals.values()):
+        for broker_id in sorted(state.brokers):
+            _ask(changes, removal, broker_id)
+        _finish(state, changes, removal)

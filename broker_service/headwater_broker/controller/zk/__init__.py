@@ -1,0 +1,1 @@
+"""What the controller reads from and writes to ZooKeeper."""

@@ -1,0 +1,175 @@
+"""Makes a Ready's writes durable: few large multis, each fenced by the controller epoch's node.
+
+A deposed controller's multi fails whole at its Check. A lost connection leaves the outcome unknown:
+then the store is read again, and the own value there means success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+from headwater.errors import HeadwaterError
+from headwater.ports.metadata_store import (
+    BadVersionError,
+    Check,
+    ConnectionLostError,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Set,
+)
+from headwater_broker.controller.write_batches import (
+    MULTI_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    size_of,
+)
+
+MULTI_OPERATIONS_MAX = 1000
+RETRY_DELAY_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+class DeposedError(HeadwaterError):
+    """The store is not as this controller left it: it must resign and load anew."""
+
+
+class TooLargeError(HeadwaterError):
+    """The store would close the connection over it each time: what was decided is given up."""
+
+
+async def write_groups(
+    store: MetadataStore, fence: Check, groups: Sequence[tuple[Operation, ...]]
+) -> None:
+    """Write the groups in order. Raises DeposedError, SessionExpiredError, TooLargeError."""
+    for chunk in _chunks(groups):
+        await _write_chunk(store, fence, chunk)
+
+
+async def remove_notes(store: MetadataStore, fence: Check, paths: Sequence[str]) -> None:
+    """Requests and notes that were filed in the store, and are done with. Who filed one may have
+    removed it by now: that ends no term. Raises DeposedError, SessionExpiredError."""
+    try:
+        await write_groups(store, fence, [(Delete(path),) for path in paths])
+        return
+    except DeposedError as e:
+        if not isinstance(e.__cause__, NoNodeError):
+            raise
+    for path in paths:
+        if await _is_there(store, path):
+            await write_groups(store, fence, [(Delete(path),)])
+
+
+async def _is_there(store: MetadataStore, path: str) -> bool:
+    while True:
+        try:
+            await store.get(path)
+        except NoNodeError:
+            return False
+        except ConnectionLostError:
+            await asyncio.sleep(RETRY_DELAY_S)
+        else:
+            return True
+
+
+def _chunks(groups: Sequence[tuple[Operation, ...]]) -> Iterator[list[Operation]]:
+    chunk: list[Operation] = []
+    size = 0
+    for group in groups:
+        group_bytes = size_of(group)
+        is_full = len(chunk) + len(group) > MULTI_OPERATIONS_MAX
+        if chunk and (is_full or size + group_bytes > MULTI_BYTES_MAX):
+            yield chunk
+            chunk, size = [], 0
+        chunk.extend(group)
+        size += group_bytes
+    if chunk:
+        yield chunk
+
+
+async def _write_chunk(store: MetadataStore, fence: Check, chunk: list[Operation]) -> None:
+    if (size := size_of(chunk)) > REQUEST_BYTES_MAX:
+        largest = max(chunk, key=lambda operation: size_of((operation,)))
+        raise TooLargeError(f"a write of {size} bytes is refused; most of it is {largest.path}")
+    while True:
+        try:
+            await store.multi([fence, *chunk])
+            return
+        except ConnectionLostError:
+            if await _was_applied(store, fence, chunk):
+                return
+        except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError) as e:
+            if isinstance(e, NotEmptyError) and await _clear(store, fence, chunk):
+                continue
+            raise DeposedError(f"a write of {len(chunk)} operations was refused: {e!r}") from e
+
+
+async def _clear(store: MetadataStore, fence: Check, chunk: list[Operation]) -> bool:
+    """Nodes that somebody made below those that go are removed, as Kafka does: or the deletion
+    would fail in every term. False: there are none."""
+    doomed = {op.path for op in chunk if isinstance(op, Delete)}
+    strays: list[Operation] = []
+    for path in sorted(doomed):
+        for child in await _children(store, path):
+            if f"{path}/{child}" not in doomed:
+                strays += [Delete(p) for p in await _tree(store, f"{path}/{child}")]
+    if strays:
+        logger.warning("nodes made by hand go with what they are below: %d", len(strays))
+        await store.multi([fence, *strays])
+    return bool(strays)
+
+
+async def _tree(store: MetadataStore, path: str) -> list[str]:
+    """A node and all below it, the deepest first."""
+    rows = []
+    for child in await _children(store, path):
+        rows += await _tree(store, f"{path}/{child}")
+    return [*rows, path]
+
+
+async def _children(store: MetadataStore, path: str) -> list[str]:
+    try:
+        return sorted(await store.children(path))
+    except NoNodeError:
+        return []
+
+
+async def _was_applied(store: MetadataStore, fence: Check, chunk: list[Operation]) -> bool:
+    while True:
+        try:
+            if (await store.get(fence.path)).version != fence.version:
+                raise DeposedError(f"{fence.path} has moved on while the connection was lost")
+            for operation in chunk:
+                verdict = await _verdict(store, operation)
+                if verdict is not None:
+                    return verdict
+            return False
+        except ConnectionLostError:
+            await asyncio.sleep(RETRY_DELAY_S)
+
+
+async def _verdict(store: MetadataStore, operation: Operation) -> bool | None:
+    """Did this operation happen? None when the store cannot tell; a multi is all or nothing."""
+    try:
+        node = await store.get(operation.path)
+    except NoNodeError:
+        return isinstance(operation, Delete)
+    if isinstance(operation, Delete):
+        return False
+    if isinstance(operation, Create):
+        if node.data != operation.data:
+            raise DeposedError(f"{operation.path} was created by somebody else")
+        return True
+    if isinstance(operation, Set) and operation.version >= 0:
+        if node.version == operation.version:
+            return False
+        if node.version == operation.version + 1 and node.data == operation.data:
+            return True
+        raise DeposedError(f"{operation.path} was changed by somebody else")
+    return None

@@ -1,1 +1,0 @@
-"""The runtime of coordinators: command to records and reply."""

@@ -1,0 +1,1 @@
+"""Coordinators: the shared runtime, consumer groups, transactions."""

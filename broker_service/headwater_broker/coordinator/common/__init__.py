@@ -1,0 +1,1 @@
+"""The runtime that every coordinator runs on (Kafka's `coordinator-common`)."""

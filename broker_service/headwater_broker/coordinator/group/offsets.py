@@ -1,0 +1,138 @@
+"""Committed offsets of a group: commit, fetch, delete, expire. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.coordinator.common.decision import Now, StoredRecord
+from headwater_broker.coordinator.group.classic_group import CONSUMER, Group, TopicPartition
+from headwater_broker.coordinator.group.classic_states import GroupState
+from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
+
+NO_OFFSET = -1
+
+
+class Commit(NamedTuple):
+    """One offset to commit."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Committed(NamedTuple):
+    """One committed offset as fetched; -1 when there is none, which is no error."""
+
+    offset: int = NO_OFFSET
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+def commit(
+    group_id: str,
+    rows: Iterable[Commit],
+    retention_ms: int,
+    now: Now,
+    config: GroupConfig,
+) -> tuple[list[StoredRecord], dict[TopicPartition, ErrorCode]]:
+    """The records, and a code per partition. `retention_ms` -1: the broker's own rule."""
+    records = []
+    codes = {}
+    expire = now.wall_ms + retention_ms if retention_ms >= 0 else -1
+    limit = config.offset_metadata_max_bytes
+    for row in rows:
+        key = (row.topic, row.partition)
+        # Characters as Java counts them (UTF-16 units), in spite of the setting's name.
+        if len(row.metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit:
+            codes[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        codes[key] = ErrorCode.NONE
+        value = OffsetCommitValue(
+            offset=row.offset,
+            leader_epoch=row.leader_epoch,
+            metadata=row.metadata,
+            commit_timestamp=now.wall_ms,
+            expire_timestamp=expire,
+        )
+        records.append(offset_record(group_id, row.topic, row.partition, value))
+    return records, codes
+
+
+def fetch(
+    group: Group | None, wanted: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, Committed]:
+    """The wanted partitions' offsets; None: all that there are."""
+    known = {} if group is None else group.offsets
+    keys = sorted(known) if wanted is None else wanted
+    return {key: _committed(known.get(key)) for key in keys}
+
+
+def _committed(value: OffsetCommitValue | None) -> Committed:
+    if value is None:
+        return Committed()
+    return Committed(value.offset, value.leader_epoch, value.metadata)
+
+
+def delete(
+    group: Group, wanted: Iterable[TopicPartition]
+) -> tuple[list[StoredRecord], dict[TopicPartition, ErrorCode]]:
+    """Tombstones for offsets of topics that no member reads (KIP-496). Raises KafkaError."""
+    if group.is_in(GroupState.DEAD):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} was deleted")
+    in_use: set[str] = set()
+    if not group.is_in(GroupState.EMPTY):
+        subscribed = group.subscribed_topics()
+        if group.protocol_type != CONSUMER or subscribed is None:
+            raise KafkaError(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"group {group.group_id!r} has members whose topics are not known",
+            )
+        in_use = subscribed
+    records = []
+    codes = {}
+    for topic, partition in wanted:
+        key = (topic, partition)
+        codes[key] = ErrorCode.NONE
+        if topic in in_use:
+            codes[key] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        elif key in group.offsets:
+            records.append(offset_record(group.group_id, topic, partition, None))
+    return records, codes
+
+
+def tombstones(group: Group, topics: frozenset[str] | None = None) -> Iterator[StoredRecord]:
+    """For every offset of the group, or those of some topics (which were deleted)."""
+    for topic, partition in sorted(group.offsets):
+        if topics is None or topic in topics:
+            yield offset_record(group.group_id, topic, partition, None)
+
+
+def expired(group: Group, now: Now, config: GroupConfig) -> list[TopicPartition]:
+    """What is too old (KIP-211). An offset never expires while a member reads its topic.
+
+    Of an empty group the clock starts when it became empty; of one that never had members at each
+    commit.
+    """
+    subscribed = set() if group.is_in(GroupState.EMPTY) else group.subscribed_topics()
+    if subscribed is None:
+        return []
+    since_empty = -1
+    if group.is_in(GroupState.EMPTY) and group.protocol_type:
+        since_empty = group.state_timestamp_ms
+    found = []
+    for key, value in group.offsets.items():
+        if key[0] in subscribed:
+            continue
+        if value.expire_timestamp >= 0:
+            is_old = now.wall_ms >= value.expire_timestamp
+        else:
+            began = max(value.commit_timestamp, since_empty)
+            is_old = now.wall_ms - began >= config.offsets_retention_ms
+        if is_old:
+            found.append(key)
+    return found

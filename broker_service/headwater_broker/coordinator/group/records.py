@@ -1,0 +1,175 @@
+"""What `__consumer_offsets` holds, in Kafka's own formats: int16 version, then the fields.
+
+The version of a key tells its kind: 0 and 1 a committed offset, 2 a group. Kafka's console tools
+read these topics, and a log written by Kafka loads here.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar, TypeVar
+from uuid import UUID
+
+from headwater.errors import HeadwaterError
+from headwater.wire.schema import (
+    VERSION_MAX,
+    Message,
+    SchemaError,
+    Struct,
+    decoder,
+    encoder,
+    wire,
+    wire_schema,
+)
+from headwater_broker.coordinator.common.decision import StoredRecord
+
+_VERSION = struct.Struct(">h")
+OFFSET_KEY_VERSION = 1
+GROUP_KEY_VERSION = 2
+OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_EXPIRING_VERSION = 1
+"""The only version that has an expiry of its own (OffsetCommit v2-4 with a retention time)."""
+GROUP_VALUE_VERSION = 3
+
+M = TypeVar("M", bound=Message)
+
+
+class NewerRecordError(HeadwaterError):
+    """A record that a newer broker wrote: to go on without it would lose a group's offsets."""
+
+
+@wire_schema
+class OffsetCommitKey(Message):
+    """Key versions 0 and 1: which offset."""
+
+    versions: ClassVar[tuple[int, int]] = (0, 1)
+    flexible: ClassVar[int] = VERSION_MAX
+
+    group: str = wire("string")
+    topic: str = wire("string")
+    partition: int = wire("int32")
+
+
+@wire_schema
+class OffsetCommitValue(Message):
+    """A committed offset."""
+
+    versions: ClassVar[tuple[int, int]] = (0, 4)
+    flexible: ClassVar[int] = 4
+
+    offset: int = wire("int64")
+    leader_epoch: int = wire("int32", "3+", default=-1, ignorable=True)
+    metadata: str = wire("string")
+    commit_timestamp: int = wire("int64")
+    expire_timestamp: int = wire("int64", "1", default=-1, ignorable=True)
+    topic_id: UUID = wire("uuid", "4+", tag=0, tagged="4+", ignorable=True)
+
+
+@wire_schema
+class GroupMetadataKey(Message):
+    """Key version 2: which group."""
+
+    versions: ClassVar[tuple[int, int]] = (2, 2)
+    flexible: ClassVar[int] = VERSION_MAX
+
+    group: str = wire("string")
+
+
+@wire_schema
+class MemberMetadata(Struct):
+    """A member of a stable generation."""
+
+    member_id: str = wire("string")
+    group_instance_id: str | None = wire(
+        "string", "3+", nullable="3+", default=None, ignorable=True
+    )
+    client_id: str = wire("string")
+    client_host: str = wire("string")
+    rebalance_timeout: int = wire("int32", "1+", ignorable=True)
+    session_timeout: int = wire("int32")
+    subscription: bytes | memoryview = wire("bytes")
+    assignment: bytes | memoryview = wire("bytes")
+
+
+@wire_schema
+class GroupMetadataValue(Message):
+    """A group's last complete generation; no members: it is empty."""
+
+    versions: ClassVar[tuple[int, int]] = (0, 4)
+    flexible: ClassVar[int] = 4
+
+    protocol_type: str = wire("string")
+    generation: int = wire("int32")
+    protocol: str | None = wire("string", nullable="0+", default=None)
+    leader: str | None = wire("string", nullable="0+", default=None)
+    current_state_timestamp: int = wire("int64", "2+", default=-1, ignorable=True)
+    members: tuple[MemberMetadata, ...] = wire(MemberMetadata, array=True)
+
+
+def versioned(message: Message, version: int) -> bytes:
+    """The message with its version before it."""
+    return _VERSION.pack(version) + encoder(type(message), version)(message)
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    """The key of a committed offset."""
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    return versioned(key, OFFSET_KEY_VERSION)
+
+
+def group_key(group: str) -> bytes:
+    """The key of a group."""
+    return versioned(GroupMetadataKey(group=group), GROUP_KEY_VERSION)
+
+
+def offset_record(
+    group: str, topic: str, partition: int, value: OffsetCommitValue | None
+) -> StoredRecord:
+    """A committed offset, or its tombstone."""
+    key = offset_key(group, topic, partition)
+    if value is None:
+        return StoredRecord(key, None)
+    version = OFFSET_VALUE_VERSION
+    if value.expire_timestamp >= 0:
+        version = OFFSET_VALUE_EXPIRING_VERSION
+    return StoredRecord(key, versioned(value, version))
+
+
+def group_record(group: str, value: GroupMetadataValue | None) -> StoredRecord:
+    """A group's metadata, or its tombstone."""
+    encoded = None if value is None else versioned(value, GROUP_VALUE_VERSION)
+    return StoredRecord(group_key(group), encoded)
+
+
+def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
+    """The key; None for kinds this broker does not know. Raises SchemaError."""
+    if len(key) < _VERSION.size:
+        raise SchemaError(f"a key of {len(key)} bytes")
+    version = _VERSION.unpack_from(key)[0]
+    if version in (0, OFFSET_KEY_VERSION):
+        return _body(OffsetCommitKey, key)
+    if version == GROUP_KEY_VERSION:
+        return _body(GroupMetadataKey, key)
+    return None
+
+
+def read_offset(value: bytes) -> OffsetCommitValue:
+    """Raises SchemaError, NewerRecordError."""
+    return _body(OffsetCommitValue, value)
+
+
+def read_group(value: bytes) -> GroupMetadataValue:
+    """Raises SchemaError, NewerRecordError."""
+    return _body(GroupMetadataValue, value)
+
+
+def _body(cls: type[M], data: bytes) -> M:
+    if len(data) < _VERSION.size:
+        raise SchemaError(f"{cls.__name__}: {len(data)} bytes")
+    version = _VERSION.unpack_from(data)[0]
+    if version > cls.versions[1]:
+        raise NewerRecordError(
+            f"{cls.__name__} of version {version}, this broker reads up to {cls.versions[1]}: "
+            "run the newer Headwater that wrote it on this broker, too"
+        )
+    return decoder(cls, version)(data, _VERSION.size)[0]

@@ -1,0 +1,377 @@
+"""All groups of one `__consumer_offsets` partition: replay, commands, deadlines. Pure.
+
+The commands are what the API handlers ask for; `coordination.runtime` runs them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis.k13_leave_group import MemberIdentity, MemberResponse
+from headwater.wire.apis.k14_sync_group import SyncGroupRequest
+from headwater.wire.apis.k15_describe_groups import DescribedGroup, DescribedGroupMember
+from headwater.wire.apis.k16_list_groups import ListedGroup
+from headwater.wire.schema import SchemaError
+from headwater_broker.coordinator.common.decision import Decision, Now, Token
+from headwater_broker.coordinator.common.timers import Deadlines
+from headwater_broker.coordinator.group import offsets
+from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
+from headwater_broker.coordinator.group.classic_protocol import (
+    Joining,
+    Membership,
+    Timer,
+    TimerKey,
+    refused_join,
+    unknown_member,
+)
+from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
+from headwater_broker.coordinator.group.config import EXPIRY_GROUPS_PER_TICK, GroupConfig
+from headwater_broker.coordinator.group.offsets import Commit, Committed
+from headwater_broker.coordinator.group.records import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    group_record,
+    offset_record,
+    read_group,
+    read_key,
+    read_offset,
+)
+
+CLASSIC = "classic"
+EXPIRY_PAUSE_MS = 10
+"""Between two parts of one look for expired offsets."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committing:
+    """An OffsetCommit; generation -1: a consumer that assigns itself, or a tool."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    retention_ms: int
+    rows: tuple[Commit, ...]
+
+
+class GroupShard:
+    """Implements `coordination.decision.Shard`."""
+
+    def __init__(self, config: GroupConfig) -> None:
+        self.groups: dict[str, Group] = {}
+        self._config = config
+        self._deadlines: Deadlines[TimerKey] = Deadlines()
+        self._membership = Membership(config, self._deadlines)
+        self._to_expire: list[str] = []
+
+    # -- the log
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record. Kinds that are not known here (a newer broker's) are skipped.
+
+        Raises NewerRecordError for a known kind in a newer version: loading fails until a broker
+        that reads it leads.
+        """
+        try:
+            named = read_key(key)
+            if isinstance(named, OffsetCommitKey):
+                self._replay_offset(named, value)
+            elif isinstance(named, GroupMetadataKey):
+                self._replay_group(named.group, value)
+        except SchemaError:
+            logger.exception("skipped a record that cannot be read, key %s", key.hex())
+
+    def _replay_offset(self, key: OffsetCommitKey, value: bytes | None) -> None:
+        group = self.groups.get(key.group)
+        if value is not None:
+            if group is None:
+                group = self.groups[key.group] = Group(key.group)
+            group.offsets[(key.topic, key.partition)] = read_offset(value)
+        elif group is not None:
+            group.offsets.pop((key.topic, key.partition), None)
+            self._drop_if_bare(group)
+
+    def _drop_if_bare(self, group: Group) -> None:
+        """Offsets without a group record made it, and the last one is gone."""
+        is_bare = not (group.is_stored or group.offsets or group.members or group.pending)
+        if is_bare and group.is_in(GroupState.EMPTY):
+            group.move(GroupEvent.DELETED)
+            del self.groups[group.group_id]
+
+    def _replay_group(self, group_id: str, value: bytes | None) -> None:
+        group = self.groups.get(group_id)
+        if value is not None:
+            if group is None:
+                group = self.groups[group_id] = Group(group_id)
+            group.take(read_group(value))
+            self._deadlines.cancel(TimerKey(Timer.REBALANCE, group_id))
+            self._membership.end_sync_wait(group)
+        elif group is not None:
+            group.is_stored = False
+            if group.offsets:
+                group.protocol_type = ""  # its offsets outlive it: a simple group now
+            else:
+                group.move(GroupEvent.DELETED)
+                del self.groups[group_id]
+
+    def loaded(self, now: Now) -> None:
+        """Sessions begin now: members had no coordinator to heartbeat to."""
+        for group in self.groups.values():
+            self._membership.restart(group, now)
+        self._plan_expiry(now, self._config.offsets_check_interval_ms)
+
+    # -- deadlines
+
+    def next_deadline_ms(self) -> float | None:
+        """When to call `tick`."""
+        return self._deadlines.next_ms()
+
+    def tick(self, now: Now) -> Decision:
+        """Run what is due."""
+        out = Decision()
+        for key in self._deadlines.pop_due(now.steady_ms):
+            if key.kind is Timer.EXPIRY:
+                self._expire(now, out)
+                continue
+            group = self.groups.get(key.group_id)
+            if group is not None:
+                self._due(group, key, now, out)
+        return out
+
+    def _due(self, group: Group, key: TimerKey, now: Now, out: Decision) -> None:
+        rules = self._membership
+        if key.kind is Timer.SESSION:
+            rules.session_due(group, key.member_id, now, out)
+        elif key.kind is Timer.PENDING:
+            rules.pending_due(group, key.member_id, now, out)
+            self._drop_if_bare(group)
+        elif key.kind is Timer.REBALANCE:
+            rules.rebalance_due(group, now, out)
+        else:
+            rules.sync_due(group, now, out)
+
+    def _plan_expiry(self, now: Now, wait_ms: int) -> None:
+        self._deadlines.set(TimerKey(Timer.EXPIRY, ""), now.steady_ms + wait_ms)
+
+    def _expire(self, now: Now, out: Decision) -> None:
+        """Some groups at a time, so that no tick is long and no batch large."""
+        if not self._to_expire:
+            self._to_expire = list(self.groups)
+        names, self._to_expire = (
+            self._to_expire[:EXPIRY_GROUPS_PER_TICK],
+            self._to_expire[EXPIRY_GROUPS_PER_TICK:],
+        )
+        for name in names:
+            group = self.groups.get(name)
+            if group is None:
+                continue
+            old = offsets.expired(group, now, self._config)
+            out.records += [offset_record(name, topic, index, None) for topic, index in old]
+            is_over = len(old) == len(group.offsets) and group.is_in(GroupState.EMPTY)
+            if is_over and group.is_stored and not group.pending:
+                out.records.append(group_record(name, None))
+        more = bool(self._to_expire)
+        wait_ms = EXPIRY_PAUSE_MS if more else self._config.offsets_check_interval_ms
+        self._plan_expiry(now, wait_ms)
+
+    # -- membership
+
+    def join(self, ask: Joining, now: Now, token: Token) -> Decision:
+        """JoinGroup; the reply is a JoinGroupResponse."""
+        out = Decision()
+        group = self.groups.get(ask.group_id)
+        if group is None:
+            if ask.member_id:
+                return out.reply(token, refused_join(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id))
+            group = self.groups[ask.group_id] = Group(ask.group_id)
+        self._membership.join(group, ask, now, token, out)
+        self._drop_if_bare(group)
+        return out
+
+    def sync(self, ask: SyncGroupRequest, now: Now, token: Token) -> Decision:
+        """SyncGroup; the reply is a SyncGroupResponse."""
+        out = Decision()
+        self._membership.sync(self._group_of(ask.group_id, ask.member_id), ask, now, token, out)
+        return out
+
+    def heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: Now,
+        token: Token,
+    ) -> Decision:
+        """The reply is an ErrorCode."""
+        group = self._group_of(group_id, member_id)
+        code = self._membership.heartbeat(group, member_id, instance_id, generation, now)
+        return Decision().reply(token, code)
+
+    def leave(
+        self, group_id: str, members: Iterable[MemberIdentity], now: Now, token: Token
+    ) -> Decision:
+        """The reply is a list of MemberResponse."""
+        out = Decision()
+        group = self.groups.get(group_id)
+        rows = []
+        for row in members:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+            if group is not None:
+                code = self._membership.leave(group, row.member_id, row.group_instance_id, now, out)
+            rows.append(
+                MemberResponse(
+                    member_id=row.member_id,
+                    group_instance_id=row.group_instance_id,
+                    error_code=code,
+                )
+            )
+        if group is not None:
+            self._drop_if_bare(group)
+        return out.reply(token, rows)
+
+    def _group_of(self, group_id: str, member_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise unknown_member(Group(group_id, state=GroupState.DEAD), member_id)
+        return group
+
+    # -- offsets
+
+    def commit(self, ask: Committing, now: Now, token: Token) -> Decision:
+        """The reply is a code per (topic, partition). Raises KafkaError for the whole request."""
+        out = Decision()
+        self._check_committer(ask, now)
+        records, codes = offsets.commit(ask.group_id, ask.rows, ask.retention_ms, now, self._config)
+        out.records += records
+        return out.confirm(token, codes)
+
+    def _check_committer(self, ask: Committing, now: Now) -> None:
+        group = self.groups.get(ask.group_id)
+        if group is None:
+            if ask.generation >= 0:
+                raise KafkaError(
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {ask.group_id!r} is not known"
+                )
+            return
+        if ask.generation < 0 and group.is_in(GroupState.EMPTY):
+            # A consumer that assigns itself may have an instance id, and a tool a member id.
+            return
+        if ask.generation < 0 and not ask.member_id and ask.instance_id is None:
+            raise unknown_member(group, "")
+        member = self._membership.member(group, ask.member_id, ask.instance_id)
+        self._membership.check_generation(group, ask.generation)
+        if group.is_in(GroupState.COMPLETING):
+            # The member has not been told its partitions: what it commits it no longer owns.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance completes")
+        self._membership.touch(group, member, now)
+
+    def fetch(
+        self,
+        asks: Iterable[tuple[str, tuple[TopicPartition, ...] | None]],
+        _now: Now,
+        token: Token,
+    ) -> Decision:
+        """The reply is a dict of Committed by (topic, partition) per group id."""
+        found: dict[str, dict[TopicPartition, Committed]] = {
+            group_id: offsets.fetch(self.groups.get(group_id), wanted) for group_id, wanted in asks
+        }
+        return Decision().reply(token, found)
+
+    def delete_offsets(
+        self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token
+    ) -> Decision:
+        """The reply is a code per (topic, partition). Raises KafkaError."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id!r}")
+        out = Decision()
+        records, codes = offsets.delete(group, wanted)
+        out.records += records
+        return out.confirm(token, codes)
+
+    def topics_deleted(self, topics: frozenset[str], _now: Now, token: Token) -> Decision:
+        """A topic that is gone has no offsets; a later one of its name begins anew."""
+        out = Decision()
+        for group in self.groups.values():
+            out.records += offsets.tombstones(group, topics)
+        return out.confirm(token, len(out.records))
+
+    # -- administration
+
+    def describe(self, group_id: str, _now: Now, token: Token) -> Decision:
+        """The reply is a DescribedGroup; an unknown group is Dead, as clients expect."""
+        out = Decision()
+        group = self.groups.get(group_id)
+        if group is None:
+            text = f"Group {group_id} not found."
+            return out.reply(
+                token,
+                DescribedGroup(
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                    error_message=text,
+                    group_id=group_id,
+                    group_state=GroupState.DEAD.value,
+                ),
+            )
+        is_stable = group.is_in(GroupState.STABLE)
+        return out.reply(
+            token,
+            DescribedGroup(
+                error_code=ErrorCode.NONE,
+                group_id=group_id,
+                group_state=group.state.value,
+                protocol_type=group.protocol_type,
+                protocol_data=(group.protocol or "") if is_stable else "",
+                members=tuple(
+                    DescribedGroupMember(
+                        member_id=m.member_id,
+                        group_instance_id=m.instance_id,
+                        client_id=m.client_id,
+                        client_host=m.client_host,
+                        member_metadata=m.metadata(group.protocol) if is_stable else b"",
+                        member_assignment=m.assignment if is_stable else b"",
+                    )
+                    for m in group.members.values()
+                ),
+            ),
+        )
+
+    def list_groups(
+        self, states: frozenset[str], types: frozenset[str], _now: Now, token: Token
+    ) -> Decision:
+        """The reply is a list of ListedGroup; empty filters (lower case) mean all."""
+        rows = [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state.value,
+                group_type=CLASSIC,
+            )
+            for group in self.groups.values()
+            if (not states or group.state.value.lower() in states)
+            and (not types or CLASSIC in types)
+        ]
+        return Decision().reply(token, rows)
+
+    def delete_groups(self, names: Iterable[str], _now: Now, token: Token) -> Decision:
+        """The reply is a code per group id."""
+        out = Decision()
+        codes: dict[str, ErrorCode] = {}
+        for name in names:
+            group = self.groups.get(name)
+            if group is None:
+                codes[name] = ErrorCode.GROUP_ID_NOT_FOUND
+            elif not group.is_in(GroupState.EMPTY):
+                codes[name] = ErrorCode.NON_EMPTY_GROUP
+            else:
+                codes[name] = ErrorCode.NONE
+                out.records += offsets.tombstones(group)
+                if group.is_stored:
+                    out.records.append(group_record(name, None))
+        return out.confirm(token, codes)

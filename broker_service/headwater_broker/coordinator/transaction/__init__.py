@@ -1,0 +1,1 @@
+"""The transaction coordinator; so far, producer ids."""

@@ -1,0 +1,431 @@
+"""Opening a log folder: what is on disk, judged by `recovery`, becomes segments and state."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from headwater.ports.files import Files
+from headwater.records.batch import (
+    AT_ATTRIBUTES,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+    compute_crc,
+    read_header,
+)
+from headwater_broker.log.checkpoint_files import (
+    HAS_GAPS,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    CheckpointError,
+    decode_epochs,
+    decode_tells_gaps,
+)
+from headwater_broker.log.leader_epochs import LeaderEpochs
+from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.producer_state import Producers
+from headwater_broker.log.producer_state_manager import SnapshotFiles, apply_header, leftover_names
+from headwater_broker.log.recovery_tables import (
+    BatchCase,
+    BatchFacts,
+    SegmentCase,
+    SegmentFacts,
+    judge_batch,
+    judge_segment,
+)
+from headwater_broker.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    DamagedLogError,
+    Segment,
+    file_name,
+)
+from headwater_broker.log.segment_swap import finish_swaps
+
+logger = logging.getLogger(__name__)
+
+SCAN_CHUNK_BYTES = 1 << 20
+_GOOD = struct.Struct(">qiibI2xi8xqq")
+"""base_offset, batch_length, leader_epoch, magic, crc, last_offset_delta, max_timestamp,
+producer_id."""
+_NOTHING = memoryview(b"")
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A log folder as found, recovered and ready."""
+
+    segments: list[Segment]
+    producers: Producers
+    epochs: LeaderEpochs
+    snapshots: SnapshotFiles
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    is_gapless: bool
+    """No offset between start and end is missing, by what was written, not by what is there."""
+    is_cut: bool
+    """Batches that were written are not there any more: what a clean stop said does not hold."""
+    set_aside: list[str]
+    """Paths of files that are no part of the log any more, renamed: to be removed later."""
+    recovered: list[str] = field(default_factory=list)
+    """What was not as a clean stop leaves it, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What the data folder's checkpoints and marks say of this log."""
+
+    folder: str
+    config: LogConfig
+    recovery_point: int
+    log_start_offset: int
+    clean_stop: bool
+    now_ms: int
+
+
+class Loader:
+    """Loads one log folder. May take long after an unclean stop: run before serving."""
+
+    def __init__(self, files: Files, request: LoadRequest) -> None:
+        self._files = files
+        self._request = request
+        self._names = set(files.names(request.folder))
+        self._notes: list[str] = []
+        self._rebuilt: set[int] = set()
+        self._with_producers: set[int] = set()
+        """Of those rebuilt, the segments that hold batches of idempotent producers."""
+        self._epochs = self._load_epochs()
+        self._is_gapless = self._load_gapless()
+        self._is_cut = False
+        self._put_aside: list[str] = []
+        self._segments: list[Segment] = []
+        self._end = 0
+
+    def load(self) -> LoadedLog:
+        """Everything; after it the folder holds nothing that contradicts the result."""
+        request = self._request
+        self._finish_swaps()
+        self._clear_leftovers()
+        self._open_segments()
+        # Below the first segment may lie tiered history; whether tiering is on is not known yet
+        # (upkeep.forget_untiered, once it is).
+        log_start = max(request.log_start_offset, 0)
+        if self._segments and self._end < log_start:
+            self._note(f"log ends at {self._end}, below its start {log_start}; starts anew there")
+            for segment in self._segments:
+                self._set_aside(segment)
+            self._segments.clear()
+            self._names = set(self._files.names(request.folder))
+        if not self._segments:
+            self._start_at(log_start)
+        self._epochs.truncate_from_end(self._end)
+        self._read_epochs(max(log_start, self._segments[0].base_offset))
+        self._epochs.truncate_from_start(log_start)
+        snapshots = SnapshotFiles(self._files, request.folder, self._names)
+        snapshots.remove_above(self._end)
+        snapshots.remove_strays([segment.base_offset for segment in self._segments])
+        producers = self._load_producers(snapshots)
+        point = self._end if request.clean_stop else min(request.recovery_point, self._end)
+        return LoadedLog(
+            self._segments,
+            producers,
+            self._epochs,
+            snapshots,
+            log_start,
+            self._end,
+            max(point, 0),
+            self._is_gapless,
+            self._is_cut,
+            self._put_aside,
+            self._notes,
+        )
+
+    def _note(self, text: str) -> None:
+        logger.warning("%s: %s", self._request.folder, text)
+        self._notes.append(text)
+
+    def _load_epochs(self) -> LeaderEpochs:
+        if LEADER_EPOCHS not in self._names:  # a new log; or a loss: `_read_epochs`
+            return LeaderEpochs()
+        path = f"{self._request.folder}/{LEADER_EPOCHS}"
+        try:
+            return LeaderEpochs(decode_epochs(self._files.read(path), path))
+        except CheckpointError as e:
+            self._note(str(e))
+        return LeaderEpochs()
+
+    def _read_epochs(self, start: int) -> None:
+        """Records whose leader epoch no checkpoint tells: their batches do.
+
+        The checkpoint may be gone; or it was cut with the log's start, which moved on, and then a
+        power loss set that back and took the end.
+        """
+        known = self._epochs.entries
+        first = known[0][1] if known else self._end
+        if start >= first:
+            return
+        self._epochs.clear()
+        for segment in self._segments:
+            if segment.base_offset >= first:
+                break
+            with self._noting_damage("leader epochs behind it are not known"):
+                for _, header in segment.headers(0):
+                    if header.leader_epoch > self._epochs.latest and header.base_offset < first:
+                        self._epochs.assign(header.leader_epoch, header.base_offset)
+        for epoch, offset in known:
+            self._epochs.assign(epoch, offset)
+        self._note(f"leader epochs of [{start}, {first}) were not known; their batches tell them")
+
+    def _load_gapless(self) -> bool:
+        if HAS_GAPS in self._names or PARTITION_METADATA not in self._names:
+            return False
+        return decode_tells_gaps(self._files.read(f"{self._request.folder}/{PARTITION_METADATA}"))
+
+    def _finish_swaps(self) -> None:
+        """What a compaction was putting in place."""
+        notes = finish_swaps(self._files, self._request.folder, self._names)
+        for note in notes:
+            self._note(note)
+        if notes:
+            self._names = set(self._files.names(self._request.folder))
+
+    def _clear_leftovers(self) -> None:
+        """What a stopped deletion left, and indexes whose log is gone."""
+        stems = {n[: -len(LOG_SUFFIX)] for n in self._names if n.endswith(LOG_SUFFIX)}
+        gone = leftover_names(self._names)
+        for name in self._names:
+            stem, _, suffix = name.partition(".")
+            if f".{suffix}" in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                gone += [] if stem in stems else [name]
+        for name in gone:
+            self._files.remove(f"{self._request.folder}/{name}")
+            self._names.discard(name)
+
+    def _open_segments(self) -> None:
+        bases = sorted(int(n[: -len(LOG_SUFFIX)]) for n in self._names if n.endswith(LOG_SUFFIX))
+        is_cut = False
+        read_end: int | None = None  # of the segment before, when its batches were read
+        for index, base in enumerate(bases):
+            following = bases[index + 1] if index + 1 < len(bases) else None
+            segment = self._open(base)
+            case = judge_segment(
+                SegmentFacts(
+                    after_cut=is_cut,
+                    offsets_missing=self._is_gapless and read_end is not None and read_end < base,
+                    clean_stop=self._request.clean_stop,
+                    below_recovery_point=following is not None
+                    and following <= self._request.recovery_point,
+                    sane_indexes=self._has_sane_indexes(segment),
+                )
+            )
+            if case in (SegmentCase.O_GAP, SegmentCase.P_DROP):
+                self._note(f"segment {base}, {case.value} (the log ends at {self._end})")
+                self._set_aside(segment)
+                is_cut = True
+                continue
+            self._segments.append(segment)
+            if case is SegmentCase.Q_TRUST:
+                is_cut = self._trust(segment, following)
+                read_end = None
+            else:
+                is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
+                read_end = self._end
+            if base in self._rebuilt:  # a start after a kill has thousands of them
+                segment.close_indexes()
+            if segment.max_timestamp < 0:
+                self._learn_age(segment)
+            if following is not None:
+                segment.unload_indexes()
+
+    def _learn_age(self, segment: Segment) -> None:
+        """Its records carry no time: the file tells how old they are."""
+        path = f"{self._request.folder}/{file_name(segment.base_offset, LOG_SUFFIX)}"
+        segment.last_write_ms = min(self._files.modified_ms(path), self._request.now_ms)
+
+    def _open(self, base: int) -> Segment:
+        return Segment(
+            self._files,
+            self._request.folder,
+            base,
+            has_txn_index=file_name(base, TXN_INDEX_SUFFIX) in self._names,
+            now_ms=self._request.now_ms,
+        )
+
+    def _has_sane_indexes(self, segment: Segment) -> bool:
+        wanted = {file_name(segment.base_offset, s) for s in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
+        return (
+            wanted <= self._names
+            and segment.offset_index.is_sane(segment.file.size_bytes)
+            and segment.time_index.is_sane()
+        )
+
+    def _start_at(self, offset: int) -> None:
+        segment = self._open(offset)
+        segment.create_indexes()
+        self._segments.append(segment)
+        self._end = offset
+
+    def _set_aside(self, segment: Segment) -> None:
+        self._is_cut = True
+        segment.close()
+        for name in segment.names():
+            path = f"{self._request.folder}/{name}"
+            try:
+                self._files.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            self._put_aside.append(path + DELETED_SUFFIX)
+
+    def _trust(self, segment: Segment, following: int | None) -> bool:
+        """Use it as it is. Damage met on the way is a matter of who reads there, unless it hides
+        where the log ends: then the segment is scanned, and cut (True)."""
+        with self._noting_damage("timestamps behind it are not known"):
+            segment.load_times()
+        try:
+            self._end = self._end_of(segment) if following is None else following
+        except DamagedLogError as e:
+            self._note(f"{e.detail}: where the log ends is not known, it is scanned")
+            return self._rebuild(segment, checks=True)
+        return False
+
+    @contextmanager
+    def _noting_damage(self, what: str) -> Iterator[None]:
+        """A damaged batch below the recovery point costs what can be learned from it, no more."""
+        try:
+            yield
+        except DamagedLogError as e:
+            self._note(f"{e.detail}: {what}")
+
+    def _end_of(self, segment: Segment) -> int:
+        end = segment.base_offset
+        for _, header in segment.headers(segment.offset_index.floor(2**62)):
+            end = header.next_offset
+        return end
+
+    def _rebuild(self, segment: Segment, *, checks: bool) -> bool:
+        """Scan from the first byte, fill the indexes; cut at the first bad batch (True: cut)."""
+        segment.reset_indexes()
+        self._rebuilt.add(segment.base_offset)
+        position, expected, read_bytes = 0, segment.base_offset, SCAN_CHUNK_BYTES
+        while True:
+            position, expected = self._keep_good(
+                segment, position, expected, read_bytes, checks=checks
+            )
+            header, case = _judged(segment, position, expected, checks=checks)
+            if case is not BatchCase.H_KEEP or header is None:
+                break
+            read_bytes = max(SCAN_CHUNK_BYTES, header.size_bytes)  # good, and larger than one read
+        self._end = expected
+        if not case.cuts:
+            return False
+        lost = segment.file.size_bytes - position
+        self._note(f"segment {segment.base_offset} byte {position}, {case.value} ({lost} bytes)")
+        segment.file.truncate(position)
+        self._is_cut = True
+        return True
+
+    def _keep_good(
+        self, segment: Segment, position: int, expected: int, read_bytes: int, *, checks: bool
+    ) -> tuple[int, int]:
+        """As far as batches are good (row H of `judge_batch`) and lie within one read: the position
+        behind them, and the next offset. Whatever is not, `_judged` names.
+
+        After a kill this is what a start takes: a segment may hold millions of batches.
+        """
+        note, interval = segment.note, self._request.config.index_interval_bytes
+        unpack, read_at = _GOOD.unpack_from, segment.file.read_at
+        while chunk := read_at(position, read_bytes):
+            view, at, last_start = memoryview(chunk), 0, len(chunk) - HEADER_BYTES
+            while at <= last_start:
+                base, length, epoch, magic, crc, delta, timestamp, producer = unpack(chunk, at)
+                size = length + LOG_OVERHEAD_BYTES
+                if (
+                    size < HEADER_BYTES
+                    or at + size > len(chunk)
+                    or magic != MAGIC_V2
+                    or base < expected
+                    or delta < 0
+                    or (checks and crc32c(view[at + AT_ATTRIBUTES : at + size]) != crc)
+                ):
+                    break
+                if position + at == 0:
+                    segment.first_timestamp = timestamp
+                note(position + at, size, base + delta, timestamp, interval)
+                if epoch > self._epochs.latest:
+                    self._epochs.assign(epoch, base)
+                if producer >= 0:
+                    self._with_producers.add(segment.base_offset)
+                expected = base + delta + 1
+                at += size
+            if at == 0:
+                break
+            position += at
+        return position, expected
+
+    def _load_producers(self, snapshots: SnapshotFiles) -> Producers:
+        """From the newest snapshot that precedes whatever must be indexed again, then replay."""
+        producers = Producers()
+        start = min([*self._rebuilt, self._end])
+        low = self._segments[0].base_offset
+        at = snapshots.load_newest(producers, low, max(start, low))
+        self._replay(producers, at)
+        return producers
+
+    def _replay(self, producers: Producers, start: int) -> None:
+        ends = [*(s.base_offset for s in self._segments[1:]), self._end]
+        for segment, end in zip(self._segments, ends, strict=True):
+            base = segment.base_offset
+            is_rebuilt = base in self._rebuilt
+            if end > start and not (is_rebuilt and base not in self._with_producers):
+                with self._noting_damage("idempotent producers behind it are not known"):
+                    replay_segment(segment, producers, start, index=is_rebuilt)
+                if is_rebuilt:
+                    segment.close_indexes()
+
+
+def replay_segment(
+    segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
+) -> None:
+    """Feed the batches of [start, end) to `producers`; `index`: fill the transaction index too.
+    Raises DamagedLogError; what lies before the damage has counted.
+    """
+    for position, header in segment.headers(segment.offset_index.floor(start)):
+        if header.base_offset >= end:
+            return
+        if header.base_offset < start or header.producer_id < 0:
+            continue
+        view = segment.batch(position, header.size_bytes) if header.is_control else _NOTHING
+        aborted = apply_header(producers, header, view)
+        if aborted is not None and index:
+            segment.txn_index.add(aborted)
+
+
+def _judged(
+    segment: Segment, at: int, expected: int, *, checks: bool
+) -> tuple[BatchHeader | None, BatchCase]:
+    """The header, if it is whole, and the verdict on the batch at byte `at`."""
+    left = segment.file.size_bytes - at
+    whole_header = left >= HEADER_BYTES
+    header = read_header(segment.file.read_at(at, HEADER_BYTES)) if whole_header else None
+    sane = header is not None and header.batch_length >= HEADER_BYTES - LOG_OVERHEAD_BYTES
+    whole = header is not None and sane and header.size_bytes <= left
+    crc_matches = True
+    if header is not None and whole and checks:
+        batch = segment.file.read_at(at, header.size_bytes)
+        crc_matches = compute_crc(memoryview(batch), 0, header.size_bytes) == header.crc
+    rising = header is not None and header.base_offset >= expected
+    rising = rising and header is not None and header.last_offset_delta >= 0
+    known = header is not None and header.magic == MAGIC_V2
+    facts = BatchFacts(left > 0, whole_header, sane, whole, known, crc_matches, rising)
+    return header, judge_batch(facts)

@@ -1,0 +1,99 @@
+"""The rarer checks of an append as leader: what the hot path calls when a batch is not plain."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from headwater.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    patch_append_time,
+    read_header,
+)
+from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.producer_state import ProducerBatch, Producers
+from headwater_broker.log.producer_state_manager import read_marker
+from headwater_broker.log.record_validation import (
+    check_ages,
+    check_client_header,
+    check_keys,
+    check_timestamps,
+    corrupt,
+    invalid,
+    recompress,
+    too_large,
+)
+from headwater_broker.log.results import AppendOrigin
+
+
+def split(view: memoryview, where: str) -> list[memoryview]:
+    """The batches of `view`, which must hold nothing else. Raises KafkaError."""
+    parts, at, end = [], 0, len(view)
+    while at < end:
+        length = read_header(view, at).batch_length if end - at >= HEADER_BYTES else 0
+        size = length + LOG_OVERHEAD_BYTES
+        if size < HEADER_BYTES or at + size > end:
+            raise corrupt(where, f"batch length {length} at byte {at} of {end}")
+        parts.append(view[at : at + size])
+        at += size
+    return parts
+
+
+def refuse_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
+    """Raise the KafkaError that names what is wrong with a header."""
+    check_client_header(header, where)
+    check_timestamps(header, config, now_ms, where)
+    raise invalid(where, f"header {header} is not valid")
+
+
+def look_closer(
+    config: LogConfig,
+    view: memoryview,
+    header: BatchHeader,
+    now_ms: int,
+    origin: AppendOrigin,
+    where: str,
+) -> tuple[memoryview, int]:
+    """What only some topics ask for; returns the batch to write and its append time.
+
+    Raises KafkaError, also when the topic's codec makes the batch larger than it may be.
+    """
+    if header.is_control:
+        return view, -1
+    if config.is_compacted and origin is AppendOrigin.CLIENT:
+        check_keys(view, header, where)
+    if config.compression_type != "producer":
+        view = recompress(view, header, config) or view
+        if len(view) > config.batch_bytes_max:
+            raise too_large(len(view), config, where)
+    if config.is_log_append_time:
+        patch_append_time(view, 0, len(view), now_ms)
+        return view, now_ms
+    if origin is AppendOrigin.CLIENT:
+        check_timestamps(header, config, now_ms, where)
+        if config.bounds_age:
+            check_ages(view, read_header(view), config, now_ms, where)
+    return view, -1
+
+
+def check_producer(
+    producers: Producers, header: BatchHeader, view: memoryview, origin: AppendOrigin, where: str
+) -> ProducerBatch | None:
+    """The earlier batch this one repeats, or None when it may be appended. Raises KafkaError."""
+    if header.is_control:
+        marker = read_marker(view, header)
+        if marker is not None:
+            producers.check_marker(header.producer_id, header.producer_epoch, marker, where)
+        return None
+    if origin is not AppendOrigin.CLIENT:
+        return None
+    pid, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+    entry = producers.entries.get(pid)
+    if entry is not None:
+        last = (first + header.last_offset_delta) & 0x7FFFFFFF
+        known = entry.find_duplicate(epoch, first, last)
+        if known is not None:
+            return known
+    producers.check_batch(pid, epoch, first, transactional=header.is_transactional, where=where)
+    return None

@@ -1,0 +1,159 @@
+"""The producers of a log together with their snapshot files, and how a replay rebuilds them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.files import Files
+from headwater.records.batch import NO_PRODUCER_ID, BatchHeader
+from headwater.records.control import ControlType, parse_marker
+from headwater.records.record import decode_batch
+from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
+from headwater_broker.log.producer_state import Marker, Producers
+from headwater_broker.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    file_name,
+)
+from headwater_broker.log.transaction_index import AbortedTransaction
+
+logger = logging.getLogger(__name__)
+
+
+def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
+    """The marker in a control batch; None for control records of other kinds, and for a batch that
+    compaction emptied: its transaction is gone whole. Raises KafkaError."""
+    if header.record_count == 0:
+        return None
+    records = decode_batch(view, 0, header)
+    if not records:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"control batch at {header.base_offset} without a record"
+        )
+    parsed = parse_marker(records[0])
+    if parsed.type is ControlType.UNKNOWN:
+        return None
+    return Marker(parsed.type is ControlType.COMMIT, parsed.coordinator_epoch)
+
+
+def apply_header(
+    producers: Producers, header: BatchHeader, view: memoryview
+) -> AbortedTransaction | None:
+    """Learn from a batch of the log; an aborted transaction it ends goes to the index.
+
+    `view` is the batch itself, read only when it is a control batch.
+    """
+    if header.producer_id == NO_PRODUCER_ID:
+        return None
+    if not header.is_control:
+        producers.apply_batch(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.base_offset,
+            header.last_offset_delta,
+            header.max_timestamp,
+            transactional=header.is_transactional,
+        )
+        return None
+    marker = read_marker(view, header)
+    if marker is None:
+        if header.record_count == 0:
+            producers.apply_epoch(header.producer_id, header.producer_epoch, header.max_timestamp)
+        return None
+    completed = producers.apply_marker(
+        header.producer_id,
+        header.producer_epoch,
+        marker,
+        header.last_offset,
+        header.max_timestamp,
+    )
+    if completed is None or not completed.is_aborted:
+        return None
+    return producers.aborted_entry(completed)
+
+
+class SnapshotFiles:
+    """The `.snapshot` files of one log folder: offsets known, newest chosen, old ones removed."""
+
+    def __init__(self, files: Files, folder: str, names: Iterable[str]) -> None:
+        self._files = files
+        self._folder = folder
+        self._offsets = sorted(
+            int(name[: -len(SNAPSHOT_SUFFIX)]) for name in names if name.endswith(SNAPSHOT_SUFFIX)
+        )
+
+    @property
+    def offsets(self) -> list[int]:
+        """Ascending offsets of the snapshots there are."""
+        return list(self._offsets)
+
+    def path(self, offset: int) -> str:
+        """The file of one snapshot."""
+        return f"{self._folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+
+    def relocate(self, folder: str) -> None:
+        """The log's folder was renamed."""
+        self._folder = folder
+
+    def write(self, offset: int, producers: Producers) -> None:
+        """Write a snapshot of everything below `offset`, durable on return."""
+        self._files.write_atomic(self.path(offset), encode_snapshot(producers.entries.values()))
+        self.added(offset)
+
+    def added(self, offset: int) -> None:
+        """A snapshot at `offset` was, or is about to be, written."""
+        if offset not in self._offsets:
+            self._offsets.append(offset)
+            self._offsets.sort()
+
+    def load_newest(self, producers: Producers, low: int, high: int) -> int:
+        """Replace `producers` by the newest readable snapshot in [low, high].
+
+        Returns its offset, or `low` with no producers at all. Unreadable ones are removed.
+        """
+        for offset in reversed(self._offsets):
+            if not low <= offset <= high:
+                continue
+            try:
+                producers.replace(decode_snapshot(self._files.read(self.path(offset))))
+            except (SnapshotError, FileNotFoundError) as e:
+                logger.warning("%s: snapshot %d skipped: %s", self._folder, offset, e)
+                self.remove([offset])
+                continue
+            return offset
+        producers.replace(())
+        return low
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """Those files are renamed or removed by someone else."""
+        gone = set(offsets)
+        self._offsets = [kept for kept in self._offsets if kept not in gone]
+
+    def remove(self, offsets: Iterable[int]) -> None:
+        """Delete snapshots; they are small."""
+        for offset in offsets:
+            self._files.remove(self.path(offset))
+            self._offsets = [kept for kept in self._offsets if kept != offset]
+
+    def remove_above(self, offset: int) -> None:
+        """After a truncation: what lies beyond the end is of another history."""
+        self.remove([kept for kept in self._offsets if kept > offset])
+
+    def remove_below(self, offset: int) -> None:
+        """After retention: keep those from the local log start on."""
+        self.remove([kept for kept in self._offsets if kept < offset])
+
+    def remove_strays(self, bases: Iterable[int]) -> None:
+        """At load: those of clean stops, which belong to no segment, go. The newest of all stays,
+        as it may be the one to begin with."""
+        kept = {*bases, *self._offsets[-1:]}
+        self.remove([offset for offset in self._offsets if offset not in kept])
+
+
+def leftover_names(names: Iterable[str]) -> list[str]:
+    """Files that a stopped deletion or a torn atomic write left: they go at load."""
+    return [name for name in names if name.endswith((DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX))]

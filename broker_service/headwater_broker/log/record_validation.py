@@ -1,0 +1,163 @@
+"""What a leader checks of a client's batch beyond its header's arithmetic. Pure.
+
+`check_header` is what the append path falls back to, to name what is wrong; the rest is needed
+only by topics that ask for it: keys of compacted topics, another codec.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.records.batch import (
+    AT_ATTRIBUTES,
+    AT_BATCH_LENGTH,
+    AT_CRC,
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    compute_crc,
+    patch_max_timestamp,
+    read_header,
+)
+from headwater.records.compression import Compression, compress, decompress
+from headwater.records.record import decode_batch
+from headwater.records.varint import as_int64
+from headwater_broker.log.log_config import LogConfig
+
+NO_TIMESTAMP = -1
+UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+"""A client's batch that must be unpacked here (compacted topics, another codec) may be so large."""
+
+
+def corrupt(where: str, what: str) -> KafkaError:
+    """CORRUPT_MESSAGE with its story."""
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {what}; the batch is refused")
+
+
+def invalid(where: str, what: str) -> KafkaError:
+    """INVALID_RECORD with its story."""
+    return KafkaError(ErrorCode.INVALID_RECORD, f"{where}: {what}; the batch is refused")
+
+
+def check_client_header(header: BatchHeader, where: str) -> None:
+    """Counts, codec, sequences, flags of a client's batch (as LogValidator). Raises KafkaError."""
+    if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
+        raise invalid(
+            where,
+            f"{header.record_count} records do not match last offset delta "
+            f"{header.last_offset_delta}",
+        )
+    if header.compression > Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"{where}: codec {header.compression} is not known, {int(Compression.ZSTD)} (zstd) "
+            "is the last; the batch is refused",
+        )
+    if header.is_control:
+        raise invalid(where, "clients may not write control batches")
+    if header.base_offset != 0:
+        raise invalid(where, f"the base offset must be 0, not {header.base_offset}")
+    if header.producer_id != NO_PRODUCER_ID:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise invalid(
+                where,
+                f"producer {header.producer_id} sends sequence {header.base_sequence}, "
+                f"epoch {header.producer_epoch}",
+            )
+    elif header.is_transactional:
+        raise invalid(where, "a transactional batch needs a producer id")
+    if header.is_transactional:
+        # Nothing would end it: readers of committed records would stop there for ever.
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"{where}: producer {header.producer_id} has no transaction open; the batch is refused",
+        )
+
+
+def check_magic(magic: int, where: str) -> None:
+    """Only record batch v2: older formats went with Kafka 4 (KIP-724)."""
+    if magic != MAGIC_V2:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{where}: message format {magic} is not supported, use record batch v2 (magic 2)",
+        )
+
+
+def too_large(size: int, config: LogConfig, where: str) -> KafkaError:
+    """MESSAGE_TOO_LARGE, or RECORD_LIST_TOO_LARGE for what no segment can hold, with its story."""
+    is_allowed = size <= config.max_message_bytes
+    return KafkaError(
+        ErrorCode.RECORD_LIST_TOO_LARGE if is_allowed else ErrorCode.MESSAGE_TOO_LARGE,
+        f"{where}: batch of {size} bytes, max.message.bytes is {config.max_message_bytes} "
+        f"and segment.bytes {config.segment_bytes}",
+    )
+
+
+def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
+    """CreateTime's bound in the future (KIP-937), by the header's largest timestamp; records
+    themselves are not touched. Raises KafkaError."""
+    if header.is_log_append_time:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"{where}: clients may not set LogAppendTime")
+    if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{where}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms "
+            f"ahead, message.timestamp.after.max.ms is {config.timestamp_after_max_ms}",
+        )
+
+
+def check_ages(
+    view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, where: str
+) -> None:
+    """CreateTime's bound in the past (KIP-937), which every record must keep. Raises KafkaError."""
+    for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
+        age_ms = now_ms - record.timestamp
+        if record.timestamp != NO_TIMESTAMP and age_ms > config.timestamp_before_max_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"{where}: timestamp {record.timestamp} of record {record.offset} is {age_ms} ms "
+                f"old, message.timestamp.before.max.ms is {config.timestamp_before_max_ms}",
+            )
+
+
+def mend_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
+    """The header and its largest timestamp, which was set to what the records say, as Kafka does:
+    a client left it out, and lookups by time would not see them. Raises KafkaError."""
+    records = decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX)
+    times = (as_int64(record.timestamp) for record in records)
+    largest = max(times, default=header.base_timestamp)
+    patch_max_timestamp(view, 0, header.size_bytes, largest)
+    return read_header(view), largest
+
+
+def check_keys(view: memoryview, header: BatchHeader, where: str) -> None:
+    """A compacted topic needs a key in every record. Raises KafkaError(INVALID_RECORD)."""
+    for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
+        if record.key is None:
+            raise invalid(where, f"record {record.offset} has no key, the topic is compacted")
+
+
+def recompress(view: memoryview, header: BatchHeader, config: LogConfig) -> memoryview | None:
+    """The batch in the codec that the topic demands; None when it has it already.
+
+    The cost is on topics that set compression.type to anything but producer.
+    """
+    wanted = Compression.parse(
+        None if config.compression_type == "uncompressed" else config.compression_type
+    )
+    if header.compression == wanted:
+        return None
+    plain = decompress(header.compression, view[HEADER_BYTES:], UNPACKED_BYTES_MAX)
+    payload = compress(wanted, plain, config.compression_levels.get(config.compression_type))
+    batch = bytearray(view[:HEADER_BYTES])
+    batch += payload
+    struct.pack_into(">i", batch, AT_BATCH_LENGTH, len(batch) - LOG_OVERHEAD_BYTES)
+    attributes = (header.attributes & ~COMPRESSION_MASK) | wanted
+    struct.pack_into(">h", batch, AT_ATTRIBUTES, attributes)
+    result = memoryview(batch)
+    struct.pack_into(">I", batch, AT_CRC, compute_crc(result, 0, len(batch)))
+    return result

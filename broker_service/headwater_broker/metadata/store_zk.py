@@ -1,0 +1,365 @@
+"""The metadata store over ZooKeeper: the broker's one kazoo user.
+
+kazoo works on threads of its own. Every callback here only posts to the broker's loop, which is
+why `LeanHandler` may call it on the thread of the connection. kazoo's
+`transaction().commit()` returns the errors of its operations instead of raising them; `multi` is
+the one place where they become exceptions. Watches of ZooKeeper fire once: each is set again before
+its owner hears of it, so what the owner reads then is covered by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kx
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from headwater.errors import UsageError
+from headwater.ports.metadata_store import (
+    BadVersionError,
+    Check,
+    ConnectionLostError,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionCredentials,
+    SessionExpiredError,
+    SessionState,
+    Set,
+    StoreError,
+)
+from headwater_broker.metadata.zk_handler import LeanHandler
+from headwater_broker.metadata.zk_multi_read import MultiRead
+
+RECONNECT_DELAY_S = 0.05
+RECONNECT_DELAY_MAX_S = 0.5
+FIRE_PAUSE_S = 0.05
+FIRE_PAUSE_PER_CHILD_S = 0.0005
+FIRE_PAUSE_MAX_S = 1.0
+"""Between two notices of one path: setting a watch again lists its children, and its owner lists
+them once more. A thousand topics made one by one would list them a thousand times; so the more
+there are the longer is the pause, and listing takes a hundredth of the time whatever their number.
+The first notice after a pause comes at once."""
+
+READS_MAX = 500
+"""Nodes per request: its reply, some 150 KB for partitions, may not hold up what comes behind."""
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.EXPIRED,
+}
+
+logger = logging.getLogger(__name__)
+
+
+def split_chroot(connect: str) -> tuple[str, str]:
+    """`host:2181,host2:2181/a/b` -> (hosts, `/a/b`). Raises UsageError."""
+    hosts, slash, rest = connect.partition("/")
+    chroot = slash + rest.rstrip("/") if rest.strip("/") else ""
+    if not hosts.strip() or "//" in chroot:
+        raise UsageError(f"zookeeper.connect {connect!r}: use host:port[,host:port...][/chroot]")
+    return hosts.strip(), chroot
+
+
+class ZooKeeperStore:
+    """`headwater.ports.metadata_store.MetadataStore` on an ensemble (3.5 or later)."""
+
+    def __init__(self, connect: str, session_timeout_ms: int) -> None:
+        self._hosts, self._chroot = split_chroot(connect)
+        self._loop = asyncio.get_running_loop()
+        retry = KazooRetry(
+            max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
+        )
+        self._client = KazooClient(
+            hosts=self._hosts,
+            timeout=session_timeout_ms / 1000,
+            connection_retry=retry,
+            handler=LeanHandler(),
+            logger=logging.getLogger("kazoo"),
+        )
+        self._watches: dict[str, list[Callable[[str], None]]] = {}
+        self._armed: dict[tuple[str, str], bool] = {}
+        self._next_fire: dict[str, float] = {}
+        self._sizes: dict[str, int] = {}
+        """How many children a watched path had when they were listed for its watch."""
+        self._due: set[str] = set()
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._state = SessionState.SUSPENDED
+        self._first: asyncio.Future[None] = self._loop.create_future()
+        self._is_closed = False
+        self._reads_many = True
+
+    async def start(self, timeout_ms: int = 15_000) -> None:
+        """Connect and make the chroot. Raises UsageError when no server answers in time."""
+        self._client.add_listener(self._from_kazoo)
+        self._client.start_async()
+        try:
+            await asyncio.wait_for(asyncio.shield(self._first), timeout_ms / 1000)
+        except TimeoutError:
+            await self.close()
+            raise UsageError(
+                f"no ZooKeeper answers at {self._hosts} within {timeout_ms} ms: "
+                "is it running, and is zookeeper.connect right?"
+            ) from None
+        if self._chroot:
+            await self.ensure_path("")
+
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes go at once."""
+        self._is_closed = True
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    async def get(self, path: str) -> Node:
+        """The node at `path`. Raises NoNodeError."""
+        data, stat = await self._call(self._client.get_async(self._full(path)), path)
+        return _node(data, stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes at these paths, None where there is none: hundreds by one request.
+
+        A server before ZooKeeper 3.6 knows no such request: then by one each.
+        """
+        if not self._reads_many:
+            return list(await asyncio.gather(*(self._maybe(path) for path in paths)))
+        chunks = [paths[at : at + READS_MAX] for at in range(0, len(paths), READS_MAX)]
+        try:
+            rows = await asyncio.gather(*(self._read(chunk) for chunk in chunks))
+        except StoreError as error:
+            if not isinstance(error.__cause__, kx.UnimplementedError):
+                raise
+            self._reads_many = False
+            return await self.get_many(paths)
+        return [row for chunk in rows for row in chunk]
+
+    async def _read(self, paths: Sequence[str]) -> list[Node | None]:
+        pending = self._client.handler.async_result()
+        self._client._call(MultiRead(tuple(map(self._full, paths))), pending)
+        found = await self._call(pending, f"{len(paths)} reads")
+        return [_found(row, path) for row, path in zip(found, paths, strict=True)]
+
+    async def _maybe(self, path: str) -> Node | None:
+        try:
+            return await self.get(path)
+        except NoNodeError:
+            return None
+
+    async def children(self, path: str) -> list[str]:
+        """Sorted child names. Raises NoNodeError."""
+        return sorted(await self._call(self._client.get_children_async(self._full(path)), path))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[str | Node | None]:
+        """All or nothing; raises the error of the operation that failed."""
+        transaction = self._client.transaction()
+        for operation in operations:
+            self._add(transaction, operation)
+        results = await self._call(transaction.commit_async(), f"{len(operations)} operations")
+        _raise_first(operations, results)
+        return [self._result(op, result) for op, result in zip(operations, results, strict=True)]
+
+    async def ensure_path(self, path: str) -> None:
+        """Create `path` and its parents where absent."""
+        await self._call(self._client.ensure_path_async(self._full(path)), path)
+
+    def watch(self, path: str, notify: Callable[[str], None]) -> Callable[[], None]:
+        """Call `notify(path)` after any change of the node or its children."""
+        self._watches.setdefault(path, []).append(notify)
+        self._arm(path)
+
+        def end() -> None:
+            rows = self._watches.get(path, [])
+            if notify in rows:
+                rows.remove(notify)
+            if not rows:
+                self._watches.pop(path, None)
+
+        return end
+
+    def session(self) -> SessionCredentials:
+        """The current session. Raises SessionExpiredError."""
+        client_id = self._client.client_id
+        if self._state is SessionState.EXPIRED or client_id is None:
+            raise SessionExpiredError("there is no session")
+        return SessionCredentials(session_id=client_id[0], password=client_id[1])
+
+    def on_session(self, notify: Callable[[SessionState], None]) -> None:
+        """Call `notify` at every change of the session's state."""
+        self._listeners.append(notify)
+
+    def _full(self, path: str) -> str:
+        return self._chroot + path
+
+    def _add(self, transaction: Any, operation: Operation) -> None:
+        path = self._full(operation.path)
+        match operation:
+            case Create():
+                transaction.create(
+                    path,
+                    operation.data,
+                    ephemeral=operation.ephemeral,
+                    sequence=operation.sequential,
+                )
+            case Set():
+                transaction.set_data(path, operation.data, operation.version)
+            case Delete():
+                transaction.delete(path, operation.version)
+            case Check():
+                transaction.check(path, operation.version)
+
+    def _result(self, operation: Operation, result: Any) -> str | Node | None:
+        if isinstance(operation, Create):
+            return str(result)[len(self._chroot) :]
+        if isinstance(operation, Set) and isinstance(result, ZnodeStat):
+            return _node(operation.data, result)
+        return None
+
+    async def _call(self, pending: Any, what: str) -> Any:
+        """Await a kazoo result on the loop, its errors as ours."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def settle() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        pending.rawlink(lambda _result: self._post(settle))
+        await done
+        try:
+            return pending.get(block=False)
+        except Exception as error:
+            raise _translated(error, what) from error
+
+    def _post(self, call: Callable[..., None], *args: Any) -> None:
+        """From a kazoo thread to the loop."""
+        try:
+            self._loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:
+            # The loop is closed: the process is ending, nobody waits any more.
+            return
+
+    def _from_kazoo(self, state: str) -> None:
+        self._post(self._on_state, _STATES[state])
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is self._state and self._first.done():
+            return
+        self._state = state
+        logger.info("ZooKeeper session: %s", state.value)
+        if state is SessionState.CONNECTED and not self._first.done():
+            self._first.set_result(None)
+        for notify in list(self._listeners):
+            notify(state)
+        if state is SessionState.CONNECTED:
+            # Events may have passed unseen: set every watch again and let the owners read again.
+            self._armed.clear()
+            for path in list(self._watches):
+                self._fire(path)
+
+    def _arm(self, path: str) -> None:
+        """Set the two one-shot watches that are missing: on the node, on its child list."""
+        if self._is_closed or self._state is not SessionState.CONNECTED:
+            return
+        if not self._armed.get((path, "node")):
+            self._armed[path, "node"] = True
+            self._client.exists_async(self._full(path), watch=self._watcher(path, "node"))
+        if not self._armed.get((path, "children")):
+            self._armed[path, "children"] = True
+            pending = self._client.get_children_async(
+                self._full(path), watch=self._watcher(path, "children")
+            )
+            pending.rawlink(lambda result: self._post(self._on_children, path, result))
+
+    def _on_children(self, path: str, result: Any) -> None:
+        # No node, no watch was left: the one on the node tells when it comes.
+        if result.successful():
+            self._sizes[path] = len(result.value)
+        else:
+            self._armed.pop((path, "children"), None)
+            self._sizes.pop(path, None)
+
+    def _watcher(self, path: str, kind: str) -> Callable[[WatchedEvent], None]:
+        def on_event(_event: WatchedEvent) -> None:
+            self._post(self._on_event, path, kind)
+
+        return on_event
+
+    def _on_event(self, path: str, kind: str) -> None:
+        self._armed.pop((path, kind), None)
+        if path in self._due:
+            return
+        now = self._loop.time()
+        wait = self._next_fire.get(path, now) - now
+        if wait > 0:
+            self._due.add(path)
+            self._loop.call_later(wait, self._fire, path)
+        else:
+            self._fire(path)
+
+    def _fire(self, path: str) -> None:
+        self._due.discard(path)
+        pause = FIRE_PAUSE_S + FIRE_PAUSE_PER_CHILD_S * self._sizes.get(path, 0)
+        self._next_fire[path] = self._loop.time() + min(pause, FIRE_PAUSE_MAX_S)
+        if path not in self._watches:
+            return
+        self._arm(path)
+        for notify in list(self._watches.get(path, ())):
+            notify(path)
+
+
+def _found(row: tuple[bytes, ZnodeStat] | Exception, path: str) -> Node | None:
+    if isinstance(row, kx.NoNodeError):
+        return None
+    if isinstance(row, Exception):
+        raise _translated(row, path) from row
+    return _node(*row)
+
+
+def _node(data: bytes, stat: ZnodeStat) -> Node:
+    return Node(
+        data=data,
+        version=stat.version,
+        czxid=stat.czxid,
+        ephemeral_owner=stat.ephemeralOwner,
+    )
+
+
+def _raise_first(operations: Sequence[Operation], results: Iterable[Any]) -> None:
+    """Of a failed multi, the operation at fault; the others only say that it was rolled back."""
+    rolled_back = (kx.RolledBackError, kx.RuntimeInconsistency)
+    other: StoreError | None = None
+    for operation, result in zip(operations, results, strict=True):
+        if isinstance(result, rolled_back):
+            other = other or StoreError(f"multi failed at {operation}")
+        elif isinstance(result, Exception):
+            raise _translated(result, operation.path) from result
+    if other is not None:
+        raise other
+
+
+_TRANSLATION: tuple[tuple[tuple[type[Exception], ...], type[StoreError]], ...] = (
+    ((kx.NoNodeError,), NoNodeError),
+    ((kx.NodeExistsError,), NodeExistsError),
+    ((kx.BadVersionError,), BadVersionError),
+    ((kx.NotEmptyError,), NotEmptyError),
+    ((kx.SessionExpiredError, kx.AuthFailedError), SessionExpiredError),
+    ((kx.ConnectionLoss, kx.ConnectionClosedError, kx.OperationTimeoutError), ConnectionLostError),
+)
+
+
+def _translated(error: Exception, what: str) -> StoreError:
+    for theirs, ours in _TRANSLATION:
+        if isinstance(error, theirs):
+            return ours(f"{what}: {error!r}")
+    return StoreError(f"{what}: {error!r}")

@@ -1,0 +1,500 @@
+"""One client connection of the data plane: frames in, replies out in the order of requests.
+
+Frames are received into one buffer and parsed in place; Produce and Fetch never leave it. The
+replies of one loop turn go out in one write. A connection does bounded work per turn, holds a
+bounded number of parked replies, and takes no request while its peer does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, cast
+
+from headwater.ports.authorizer import Principal
+from headwater.sockets import tune
+from headwater.wire.schema import Message
+from headwater_broker.api.context import RequestContext, Services
+from headwater_broker.api.produce.rejected_batches import RefusedBatches
+from headwater_broker.api.registry import ApiRow
+from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply, Part
+from headwater_broker.network import request_dispatch, throttling
+from headwater_broker.network.request_dispatch import MALFORMED
+from headwater_broker.network.send_queue import Outbox, own_parts, release_parts
+from headwater_broker.network.turn_budget import Turn
+
+BUFFER_MIN_BYTES = 8 * 1024
+"""Receive buffer of a quiet connection: 1,000 of them cost 8 MB."""
+BUFFER_BUSY_BYTES = 4 * 1024 * 1024
+"""Receive buffer of a busy connection; only larger frames make it larger."""
+BUFFER_GROWTH = 4
+TURN_UNITS = 128
+"""Work of one connection in one loop turn: a frame is one unit, plus one per `UNIT_BYTES`."""
+UNIT_BYTES = 8 * 1024
+HEADER_BYTES_MIN = 10
+"""API key, version, correlation id, length of the client id."""
+FRAME_HEAD_BYTES = 4 + HEADER_BYTES_MIN
+
+HOLD_TURN = 1
+"""Frames are buffered, but this turn's share of work, or the turn itself, is used up."""
+HOLD_WRITE = 2
+"""The peer does not read its replies."""
+HOLD_HANDLER = 4
+"""A general handler is running: as in Kafka, the next request waits for it."""
+HOLD_IN_FLIGHT = 8
+"""Too many replies are parked."""
+HOLD_QUOTA = 16
+"""The client is over a quota (KIP-219)."""
+
+_SIZE = struct.Struct(">i")
+_unpack_head = struct.Struct(">ihhih").unpack_from
+"""Size, API key, version, correlation id, length of the client id."""
+
+logger = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """What a connection needs of its listener."""
+
+    services: Services
+    rows: dict[int, ApiRow]
+    loop: asyncio.AbstractEventLoop
+    name: str
+    request_bytes_max: int
+    in_flight_max: int
+    tick: int
+    turn: Turn
+
+    def admit(self, connection: Connection) -> str:
+        """Count a new connection; the reason to refuse it, or nothing."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        ...
+
+    def spawn(
+        self, work: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Run `work` to its end; `failed` takes what it lets out."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One accepted socket. Implements `headwater_broker.api.raw_connection.Peer`."""
+
+    def __init__(self, server: Owner) -> None:
+        self.server = server
+        self.services: Services = server.services
+        self._purgatories = server.services.purgatories
+        self.listener = server.name
+        self.principal = Principal(listener=server.name)
+        self.client_host = ""
+        self.client_id = ""
+        self.is_exempt = False
+        self.refused: RefusedBatches | None = None
+        self.last_active_tick = server.tick
+        """The sweep in which bytes came or went last."""
+        self._unsent_bytes = 0
+        self._rows = server.rows
+        self._buffer = bytearray(BUFFER_MIN_BYTES)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._order: deque[ParkedReply] = deque()
+        self._out: list[bytes] = []
+        self._in_turn = False
+        self._flush_due = False
+        self._hold = 0
+        self._mute: asyncio.TimerHandle | None = None
+        self._spent_s = 0.0
+        self._closed = False
+        self._transport: asyncio.Transport
+        self._outbox: Outbox
+
+    # --- asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accepted: set the socket up, or refuse it when there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        loop = self.server.loop
+        self._outbox = Outbox(self._transport, loop, self._drained, self._write_failed)
+        sock = transport.get_extra_info("socket")
+        peer = transport.get_extra_info("peername")
+        self.client_host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        if sock is not None:
+            tune(sock)
+        refusal = self.server.admit(self)
+        if refusal:
+            self._close(refusal)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone; what is parked is given up, or resolves into nothing."""
+        self._closed = True
+        if self._mute is not None:
+            self._mute.cancel()
+        self._outbox.close()
+        self._discard()
+        for reply in self._order:
+            reply.abandon()
+        self.server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go; never empty, as a full buffer was grown or is on hold."""
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        size = len(self._buffer)
+        was_filled_up = nbytes == size - self._filled
+        self._filled += nbytes
+        self.last_active_tick = self.server.tick
+        if not self._hold:
+            self._process()
+        if was_filled_up and size == len(self._buffer) < BUFFER_BUSY_BYTES:
+            self._resize(size * BUFFER_GROWTH)
+        if self._hold and self._filled == len(self._buffer):
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is not empty."""
+        self._outbox.pause()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer is empty."""
+        self._outbox.resume()
+
+    def eof_received(self) -> bool:
+        """The peer closed its side: so do we, once what this turn has answered is written."""
+        self._flush()
+        return False
+
+    # --- Peer
+
+    def park(self) -> ParkedReply:
+        """Keep the next place in the order of replies."""
+        reply = ParkedReply(self._reply_ready)
+        self._order.append(reply)
+        return reply
+
+    def mute(self, delay_ms: int) -> None:
+        """Read nothing of this client for so long; a longer time that is told already stays."""
+        loop = self.server.loop
+        until = loop.time() + delay_ms / 1000
+        if self._closed or (self._hold & HOLD_QUOTA and self._mute and self._mute.when() >= until):
+            return
+        if self._mute is not None:
+            self._mute.cancel()
+        self._set_hold(HOLD_QUOTA)
+        self._mute = loop.call_at(until, self._release, HOLD_QUOTA)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` to its end, also when this connection goes. An error that it lets out closes
+        the connection: whatever reply it owed, those behind would wait for it for ever."""
+        self.server.spawn(work, self._work_failed)
+
+    def _work_failed(self, error: BaseException) -> None:
+        logger.error("request of %s failed", self.client_host, exc_info=error)
+        self._close(f"internal error: {error!r}")
+
+    @property
+    def in_flight(self) -> int:
+        """Replies that are not out yet."""
+        return len(self._order)
+
+    def shrink_when_quiet(self) -> None:
+        """Give a large, empty receive buffer back (the listener's sweep calls this)."""
+        if self._filled == 0 and len(self._buffer) > BUFFER_MIN_BYTES and not self._closed:
+            self._resize(BUFFER_MIN_BYTES)
+
+    def look_at_outbox(self) -> None:
+        """A peer that reads what waits for it is not idle (the listener's sweep calls this)."""
+        unsent = self._outbox.unsent_bytes
+        if unsent != self._unsent_bytes:
+            self._unsent_bytes = unsent
+            self.last_active_tick = self.server.tick
+
+    def close_idle(self) -> None:
+        """Nothing came or went for too long: what the peer has not read by now stays unsent."""
+        self._close("idle", level=logging.DEBUG)
+        self._transport.abort()
+
+    def close(self, reason: str) -> None:
+        """Close for `reason` (shutdown, a bug): what is with the transport still goes out."""
+        self._close(reason, level=logging.DEBUG)
+
+    # --- requests
+
+    def _process(self) -> None:
+        """Handle the complete frames in the buffer, as far as this turn's budget goes."""
+        if not (turn := self.server.turn).has_time():
+            self._go_on_next_turn()
+            return
+        self._in_turn = True
+        at = 0
+        try:
+            at = self._handle_frames()
+            if at < self._filled:
+                self._check_rest(at)
+            if turn.is_quiet and self._purgatories.is_stirred:
+                turn.answer_few(self._purgatories)
+        except MALFORMED as error:
+            self._malformed(error)
+        except Exception as error:
+            logger.exception("request of %s failed", self.client_host)
+            self._close(f"internal error: {error!r}")
+        self._in_turn = False
+        if self._closed:
+            return
+        if self._order or turn.is_quiet:
+            self._flush()
+        elif self._out:
+            turn.flush_at_end(self)
+        if at:
+            rest = self._filled - at
+            if rest:
+                self._view[:rest] = self._view[at : self._filled]
+            self._filled = rest
+        if len(self._order) >= self.server.in_flight_max:
+            self._set_hold(HOLD_IN_FLIGHT)
+
+    def _handle_frames(self) -> int:
+        view, filled, order, out = self._view, self._filled, self._order, self._out
+        rows, size_max = self._rows, self.server.request_bytes_max
+        at, units, is_limited = 0, TURN_UNITS, self.services.quotas.is_active
+        while filled - at >= FRAME_HEAD_BYTES:
+            size, key, version, correlation_id, id_size = _unpack_head(view, at)
+            if not HEADER_BYTES_MIN <= size <= size_max:
+                raise request_dispatch.out_of_bounds(size, size_max)
+            end = at + 4 + size
+            if end > filled:
+                self._reserve(4 + size, at)
+                break
+            if units <= 0:
+                self._go_on_next_turn()
+                break
+            row = rows.get(key)
+            if row is not None and row.raw is not None and row.low <= version <= row.high:
+                body = at + 14 + id_size if id_size > 0 else at + 14
+                if version >= row.flexible:
+                    body = request_dispatch.skip_tags(view, body) if view[body] else body + 1
+                if body > end:
+                    raise CloseConnectionError("client id runs past the frame")
+                answer = (
+                    self._handle_limited(row, view, at, body, end, version, correlation_id)
+                    if is_limited
+                    else row.raw(self, view, body, end, version, correlation_id)
+                )
+                if answer.__class__ is bytes:
+                    if order:
+                        self._append_ready([answer])
+                    else:
+                        out.append(answer)
+                elif answer.__class__ is list:
+                    self._append_ready(answer)
+            else:
+                self._handle_general(row, key, version, correlation_id, at, end)
+                if self._hold:
+                    at = end
+                    break
+            at = end
+            # Who is muted is done for this turn.
+            units = 0 if is_limited and self._hold else units - 1 - size // UNIT_BYTES
+        return at
+
+    def _check_rest(self, at: int) -> None:
+        """Fewer bytes than a header: their size may already be one that no frame has."""
+        size_max = self.server.request_bytes_max
+        if 4 <= self._filled - at < FRAME_HEAD_BYTES and not self._hold:
+            size = _SIZE.unpack_from(self._view, at)[0]
+            if not HEADER_BYTES_MIN <= size <= size_max:
+                raise request_dispatch.out_of_bounds(size, size_max)
+
+    def _handle_limited(
+        self, row: ApiRow, view: memoryview, at: int, body: int, end: int, version: int,
+        correlation_id: int,
+    ) -> Answer:  # fmt: skip
+        """Produce or Fetch while there are client quotas."""
+        self.client_id = request_dispatch.client_id_of(view[:end], at + 12) or ""
+        size = end - at
+        return throttling.handle_raw(self, row, view, body, end, version, correlation_id, size)
+
+    def _append_ready(self, parts: list[Part]) -> None:
+        if self._order:  # it may wait for those before it, longer than its segment is open
+            own_parts(parts)
+        reply = ParkedReply(self._reply_ready)
+        reply.parts = parts
+        self._order.append(reply)
+
+    def _handle_general(
+        self, row: ApiRow | None, key: int, version: int, correlation_id: int, at: int, end: int
+    ) -> None:
+        if request_dispatch.is_api_versions_of_unknown_version(row, key, version):
+            self._append_ready([request_dispatch.unsupported_api_versions(correlation_id)])
+            return
+        row = request_dispatch.check_version(row, key, version)
+        frame = memoryview(bytes(self._view[at + 4 : end]))  # requests keep slices of it
+        client_id = request_dispatch.client_id_of(frame, 8)
+        body = request_dispatch.skip_client_id(frame, 8, version >= row.flexible)
+        context = RequestContext(
+            self.services,
+            self.principal,
+            client_id,
+            version,
+            correlation_id,
+            self.listener,
+            self.client_host,
+        )
+        meter = self.services.meters.api(key)
+        meter.requests += 1
+        started = self.services.clock.monotonic()
+        response = request_dispatch.run_handler(row, context, frame, body)
+        self._spent_s = self.services.clock.monotonic() - started
+        if self.services.quotas.is_active:
+            self.client_id = client_id or ""
+            self.is_exempt |= throttling.asks_as_replica(self, key, version, frame, body)
+        if isinstance(response, Message):
+            meter.observe(self._spent_s * 1000)
+            if self.services.quotas.is_active:
+                response = throttling.charge(self, response, self._spent_s)
+            data = request_dispatch.frame_reply(row, version, correlation_id, response)
+            self._append_ready([data])
+            return
+        self._set_hold(HOLD_HANDLER)
+        work = self._finish(row, response, version, correlation_id, self.park(), started)
+        self.spawn(work)
+
+    async def _finish(
+        self,
+        row: ApiRow,
+        pending: Awaitable[Message],
+        version: int,
+        correlation_id: int,
+        reply: ParkedReply,
+        started: float,
+    ) -> None:
+        try:
+            response = await request_dispatch.await_response(row, version, pending)
+            if self.services.quotas.is_active:
+                response = throttling.charge(self, response, self._spent_s)
+            data = request_dispatch.frame_reply(row, version, correlation_id, response)
+        except MALFORMED as error:
+            self._malformed(error)
+            return
+        except Exception as error:
+            logger.exception("request of API key %d from %s failed", row.key, self.client_host)
+            self._close(f"internal error: {error!r}")
+            return
+        elapsed_ms = (self.services.clock.monotonic() - started) * 1000
+        self.services.meters.api(row.key).observe(elapsed_ms)
+        reply.resolve([data])
+        self._release(HOLD_HANDLER)
+
+    # --- replies
+
+    def _reply_ready(self) -> None:
+        if self._closed:
+            self._discard()
+        elif not self._in_turn and not self._flush_due:
+            self._flush_due = True
+            self.server.turn.is_ready(self)
+            self.server.loop.call_soon(self._flush_later)
+
+    def flush_ready(self) -> None:
+        """Parked replies are ready; what they held back goes on in the next turn."""
+        if not self._closed:
+            self._flush()
+
+    def _flush_later(self) -> None:
+        self._flush_due = False
+        if self._closed:
+            return
+        self._flush()
+        if self._hold & HOLD_IN_FLIGHT and len(self._order) < self.server.in_flight_max:
+            self._release(HOLD_IN_FLIGHT)
+
+    def _flush(self) -> None:
+        """Write the replies of this turn: the immediate ones, then those that are in order."""
+        out, order = self._out, self._order
+        if not order:
+            if out:
+                data = b"".join(out) if len(out) > 1 else out[0]
+                out.clear()
+                self._outbox.push_bytes(data)
+                self.last_active_tick = self.server.tick
+        else:
+            parts: list[Part] = [*out]
+            out.clear()
+            while order and order[0].parts is not None:
+                parts.extend(order.popleft().parts or ())
+            if parts:
+                self._outbox.push(parts)
+                self.last_active_tick = self.server.tick
+        if self._outbox.is_full:
+            self._set_hold(HOLD_WRITE)
+
+    def _drained(self) -> None:
+        self._release(HOLD_WRITE)
+
+    def _write_failed(self, error: Exception) -> None:
+        self._close(f"write failed: {error}")
+
+    # --- holds and buffer
+
+    def _go_on_next_turn(self) -> None:
+        """Reading goes on meanwhile, while there is room: to stop and start it costs as much as a
+        small request."""
+        self._hold |= HOLD_TURN
+        self.server.loop.call_soon(self._release, HOLD_TURN)
+
+    def _set_hold(self, reason: int) -> None:
+        if not self._closed:
+            self._transport.pause_reading()
+        self._hold |= reason
+
+    def _release(self, reason: int) -> None:
+        if self._closed or not self._hold & reason:
+            return
+        self._hold &= ~reason
+        if self._hold:
+            return
+        if self._filled:
+            self._process()
+        if not self._hold and not self._closed:
+            self._transport.resume_reading()
+
+    def _reserve(self, need_bytes: int, at: int) -> None:
+        """Room for the frame that starts at `at`: grows with the bytes that came, not promised."""
+        size = len(self._buffer)
+        if need_bytes > size and self._filled - at == size:
+            self._resize(min(need_bytes, size * BUFFER_GROWTH))
+
+    def _resize(self, size_bytes: int) -> None:
+        buffer = bytearray(max(size_bytes, self._filled, BUFFER_MIN_BYTES))
+        view = memoryview(buffer)
+        view[: self._filled] = self._view[: self._filled]
+        self._buffer, self._view = buffer, view
+
+    def _discard(self) -> None:
+        """The connection is gone: give back what its finished replies hold."""
+        for reply in self._order:
+            if reply.parts:
+                release_parts(reply.parts)
+                reply.parts = []
+
+    # --- closing
+
+    def _malformed(self, error: Exception) -> None:
+        self.services.meters.connections_closed_malformed += 1
+        self._close(f"malformed request: {error}")
+
+    def _close(self, reason: str, level: int = logging.WARNING) -> None:
+        if self._closed:
+            return
+        self._flush()  # what came before is answered
+        self._closed = True
+        logger.log(level, "closing connection of %s on %s: %s", self.client_host, self.listener,
+                   reason)  # fmt: skip
+        self._transport.close()

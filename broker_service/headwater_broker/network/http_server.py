@@ -1,0 +1,177 @@
+"""Serves the status page: a small read-only HTTP/1.1 server on the broker's own loop.
+
+Nothing it does may stall the loop: heads are short, connections are few, and a client that is slow
+to ask or to read is cut off. What takes longer than a moment to make is made by the routes in
+slices (`headwater_broker.telemetry.status_page`), never here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from headwater.errors import UsageError
+from headwater_broker.network.http_request import (
+    HEAD_BYTES_MAX,
+    HEAD_END,
+    BadRequestError,
+    HttpRequest,
+    parse_head,
+)
+
+CONNECTIONS_MAX = 64
+"""A browser takes up to six."""
+HEAD_TIMEOUT_S = 10.0
+"""From the end of one answer to the end of the next head: also the longest a connection idles."""
+SEND_TIMEOUT_S = 10.0
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+JSON = "application/json"
+FIXED_HEADERS = (
+    "Cache-Control: no-store\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+    "Referrer-Policy: no-referrer\r\n"
+    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'\r\n"
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """A whole answer."""
+
+    body: bytes
+    content_type: str = JSON
+    status: int = 200
+
+
+Route = Callable[[], Awaitable[HttpReply]]
+
+
+class HttpStatusServer:
+    """The status port of one broker. Binding and serving are apart, as with the listeners."""
+
+    def __init__(self, routes: Mapping[str, Route]) -> None:
+        self.port = 0
+        self._routes = dict(routes)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._tasks)
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port, accept nothing yet. Raises UsageError when it is taken or unknown."""
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, host or None, port, limit=HEAD_BYTES_MAX, start_serving=False
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise UsageError(
+                    f"status.listener: port {port} on {host or 'all addresses'} is in use: "
+                    "stop the process that holds it, or choose another port"
+                ) from None
+            raise UsageError(f"status.listener: cannot listen on {host}:{port}: {error}") from None
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
+
+    async def serve(self) -> None:
+        """Accept connections from now on."""
+        if self._server is not None:
+            await self._server.start_serving()
+
+    async def close(self) -> None:
+        """Close the port and every connection."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A plain function: the task is ours, so that `close` can end it.
+        work = self._talk(reader, writer)
+        task = asyncio.get_running_loop().create_task(work, name="status-page")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, to its end."""
+        writer.transport.set_write_buffer_limits(high=0)  # `drain` waits for the last byte
+        try:
+            if len(self._tasks) > CONNECTIONS_MAX:
+                await _send(writer, _refusal(503, "too many connections"), keep_alive=False)
+                return
+            while await self._one(reader, writer):
+                pass
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            logger.debug("status page: a client went: %r", error)
+        finally:
+            _end(writer)
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer; True when the connection goes on."""
+        try:
+            async with asyncio.timeout(HEAD_TIMEOUT_S):
+                head = await reader.readuntil(HEAD_END)
+            if len(head) > HEAD_BYTES_MAX:
+                raise BadRequestError(431, "the head is too long")
+            request = parse_head(head)
+        except asyncio.LimitOverrunError:
+            refusal = _refusal(431, f"the head is longer than {HEAD_BYTES_MAX} bytes")
+            await _send(writer, refusal, keep_alive=False)
+            return False
+        except BadRequestError as error:
+            await _send(writer, _refusal(error.status, error.reason), keep_alive=False)
+            return False
+        await _send(writer, await self._answer(request), keep_alive=request.keep_alive)
+        return request.keep_alive
+
+    async def _answer(self, request: HttpRequest) -> HttpReply:
+        route = self._routes.get(request.path)
+        if route is None:
+            known = " ".join(sorted(self._routes))
+            return _refusal(404, f"nothing is here; there are {known}")
+        try:
+            return await route()
+        except Exception:
+            logger.exception("status page: %s failed", request.path)
+            return _refusal(500, "this failed; the broker's log tells why")
+
+
+def _refusal(status: int, reason: str) -> HttpReply:
+    return HttpReply(f"{status} {reason}\n".encode(), TEXT, status)
+
+
+async def _send(writer: asyncio.StreamWriter, reply: HttpReply, *, keep_alive: bool) -> None:
+    allow = "Allow: GET\r\n" if reply.status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+    head = (
+        f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n"
+        f"Content-Type: {reply.content_type}\r\n"
+        f"Content-Length: {len(reply.body)}\r\n"
+        f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n"
+        f"{allow}{FIXED_HEADERS}\r\n"
+    )
+    writer.write(head.encode("ascii"))
+    writer.write(reply.body)
+    async with asyncio.timeout(SEND_TIMEOUT_S):
+        await writer.drain()
+
+
+def _end(writer: asyncio.StreamWriter) -> None:
+    """Close; what a client has not taken in its time is dropped, or its socket would stay."""
+    if writer.transport.get_write_buffer_size():
+        writer.transport.abort()
+    else:
+        writer.close()

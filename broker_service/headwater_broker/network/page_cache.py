@@ -1,0 +1,63 @@
+"""Cold file guard: ask the page cache before the loop reads, and let a thread wait for the disk.
+
+`preadv2(RWF_NOWAIT)` reads only what is in memory and fails with EAGAIN otherwise. File systems
+that do not know it (tmpfs: EOPNOTSUPP) hold everything in memory or cannot say: treated as hot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from headwater_broker.api.replies import FilePart
+from headwater_broker.api.request_limits import COLD_PROBE_BYTES, WARM_BYTES_MAX
+
+RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class PageCache:
+    """`api.page_cache_port.Warmer` over the real page cache. Disk threads only wait and read."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._scratch = bytearray(1)
+        self.cold_reads_total = 0
+
+    def is_cold(self, fd: int, position: int, size: int) -> bool:
+        """Probe one byte per read-ahead window, and the last one."""
+        if not RWF_NOWAIT:
+            return False
+        scratch = [self._scratch]
+        end = min(size, WARM_BYTES_MAX)
+        last = position + end - 1
+        at = position
+        try:
+            while at < last:
+                if os.preadv(fd, scratch, at, RWF_NOWAIT) == 0:
+                    return False  # past the end: the sender tells
+                at += COLD_PROBE_BYTES
+            os.preadv(fd, scratch, last, RWF_NOWAIT)
+        except BlockingIOError:
+            self.cold_reads_total += 1
+            return True
+        except OSError as error:
+            if error.errno in UNSUPPORTED:
+                return False
+            raise
+        return False
+
+    async def warm(self, parts: Sequence[FilePart]) -> None:
+        """Read the start of each part in a disk thread."""
+        jobs = [(part.fd, part.position, min(part.size, WARM_BYTES_MAX)) for part in parts]
+        await self._loop.run_in_executor(self._pool, _read_all, jobs)
+
+
+def _read_all(jobs: list[tuple[int, int, int]]) -> None:
+    for fd, position, size in jobs:
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
+        os.pread(fd, size, position)

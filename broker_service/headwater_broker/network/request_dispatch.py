@@ -1,0 +1,148 @@
+"""General requests: frame -> typed request -> handler -> framed reply."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import struct
+from collections.abc import Awaitable
+from typing import Any
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.apis.k18_api_versions import ApiVersionsResponse
+from headwater.wire.primitives import read_tagged
+from headwater.wire.schema import Message, SchemaError, decoder, encoder
+from headwater_broker.api.context import RequestContext
+from headwater_broker.api.k18_api_versions import unsupported_version
+from headwater_broker.api.registry import API_VERSIONS_KEY, ApiRow
+from headwater_broker.api.replies import CloseConnectionError
+
+_FRAME = struct.Struct(">ii")
+_FRAME_FLEXIBLE = struct.Struct(">iiB")
+_SHORT = struct.Struct(">h")
+MALFORMED = (struct.error, IndexError, ValueError, OverflowError, CloseConnectionError)
+"""What a request raises that cannot be read: its connection closes."""
+
+logger = logging.getLogger(__name__)
+
+
+def out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
+    """Why a frame of `size` bytes is not read."""
+    return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
+
+
+def check_version(row: ApiRow | None, key: int, version: int) -> ApiRow:
+    """The row that serves this version. Raises CloseConnectionError, which names what is served."""
+    if row is None:
+        raise CloseConnectionError(f"unknown API key {key} (version {version})")
+    if not row.low <= version <= row.high:
+        raise CloseConnectionError(
+            f"API key {key} is served in versions {row.low} to {row.high}, not {version}"
+        )
+    return row
+
+
+def skip_client_id(view: memoryview, at: int, flexible: bool) -> int:
+    """The position behind the header's client id and tagged fields, from the id's length on."""
+    size = _SHORT.unpack_from(view, at)[0]
+    at += 2 + size if size > 0 else 2
+    return skip_tags(view, at) if flexible else at
+
+
+def skip_tags(view: memoryview, at: int) -> int:
+    """The position behind tagged fields."""
+    return read_tagged(view, at, {}, {})
+
+
+def client_id_of(view: memoryview, at: int) -> str | None:
+    """The header's client id, from its length on."""
+    size = _SHORT.unpack_from(view, at)[0]
+    if size < 0:
+        return None
+    if at + 2 + size > len(view):
+        raise SchemaError(f"client id of {size} bytes runs past the frame")
+    return str(view[at + 2 : at + 2 + size], "utf-8")
+
+
+def unsupported_api_versions(correlation_id: int) -> bytes:
+    """An ApiVersions version we do not know: error 35 in a version-0 body (KIP-511)."""
+    body = encoder(ApiVersionsResponse, 0)(unsupported_version())
+    return _FRAME.pack(len(body) + 4, correlation_id) + body
+
+
+def frame_reply(row: ApiRow, version: int, correlation_id: int, response: Message) -> bytes:
+    """Length, header, body."""
+    body = encoder(row.response, version)(response)
+    if row.response_header_flexible(version):
+        return _FRAME_FLEXIBLE.pack(len(body) + 5, correlation_id, 0) + body
+    return _FRAME.pack(len(body) + 4, correlation_id) + body
+
+
+def run_handler(
+    row: ApiRow, ctx: RequestContext, frame: memoryview, at: int
+) -> Message | Awaitable[Message]:
+    """Decode the body at `at` and call the handler.
+
+    `frame` must stay valid: requests keep slices of it. What lies behind the last field is ignored,
+    as by Kafka: librdkafka 2.16 sends three bytes more when it asks for the metadata of all topics.
+    Raises CloseConnectionError.
+    """
+    if row.handler is None:
+        raise CloseConnectionError(f"API key {row.key} has no general handler")
+    request, _ = decoder(row.request, ctx.api_version)(frame, at)
+    try:
+        return row.handler(ctx, request)
+    except KafkaError as error:
+        return error_response(row, ctx.api_version, error)
+    except MALFORMED:
+        raise
+    except Exception as error:
+        if (response := unforeseen(row, ctx.api_version, error)) is None:
+            raise
+        return response
+
+
+def unforeseen(row: ApiRow, version: int, error: Exception) -> Message | None:
+    """UNKNOWN_SERVER_ERROR, where a reply has one error for all of it; None where it has not."""
+    text = f"internal error: {error!r}"
+    try:
+        response = error_response(row, version, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+    except CloseConnectionError:
+        return None
+    logger.error("request of API key %d failed", row.key, exc_info=error)
+    return response
+
+
+def error_response(row: ApiRow, version: int, error: KafkaError) -> Message:
+    """A reply that carries only the error. Raises CloseConnectionError where none can."""
+    fields = dataclasses.fields(_as_dataclass(row.response))
+    names = {field.name for field in fields if version in field.metadata["wire"].versions}
+    if "error_code" not in names:
+        raise CloseConnectionError(f"API key {row.key}: {error}")
+    values: dict[str, Any] = {"error_code": int(error.code)}
+    if "error_message" in names:
+        values["error_message"] = error.detail or error.code.name
+    return row.response(**values)
+
+
+def _as_dataclass(cls: type[Message]) -> Any:
+    return cls
+
+
+async def await_response(row: ApiRow, version: int, pending: Awaitable[Message]) -> Message:
+    """The awaited response; a KafkaError becomes the reply that carries it."""
+    try:
+        return await pending
+    except KafkaError as error:
+        return error_response(row, version, error)
+    except MALFORMED:
+        raise
+    except Exception as error:
+        if (response := unforeseen(row, version, error)) is None:
+            raise
+        return response
+
+
+def is_api_versions_of_unknown_version(row: ApiRow | None, key: int, version: int) -> bool:
+    """Only this request is answered when its version is not known."""
+    return key == API_VERSIONS_KEY and row is not None and not row.low <= version <= row.high

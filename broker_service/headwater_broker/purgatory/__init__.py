@@ -1,0 +1,1 @@
+"""Purgatories: requests parked until a condition holds or their timeout ends."""

@@ -1,0 +1,1 @@
+"""Replicas of partitions: leaders, followers, ISR and high watermark."""

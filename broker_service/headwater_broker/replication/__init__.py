@@ -1,1 +1,0 @@
-"""Leader, follower, ISR and high watermark."""

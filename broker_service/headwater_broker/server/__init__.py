@@ -1,1 +1,0 @@
-"""Bytes in, bytes out: the data plane and the control plane."""

@@ -1,0 +1,1 @@
+"""Metrics, the status document and the status page."""

@@ -1,1 +1,0 @@
-"""Parked requests: what they wait for, and when they give up."""

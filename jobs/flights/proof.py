@@ -1,0 +1,144 @@
+"""The proof: every hop's rows against the source, one table, exact.
+
+A hop is what one reader saw of both topics. Each row is compared with its source row by id (the id
+leads the value); order is checked per key; the digest covers partition, offset, timestamp, key,
+value and headers, sorted, so that two hops are equal exactly when their digests are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flights.records import Feed, Header, row_id
+
+Row = tuple[str, int, int, int, bytes | None, bytes | None, tuple[Header, ...]]
+"""topic, partition, offset, timestamp (ms), key, value, headers in order."""
+
+DIGEST_HEX = 12
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one reader saw, against the source."""
+
+    hop: str
+    read_by: str
+    rows: int
+    missing: int
+    duplicate: int
+    altered: int
+    order_breaks: int
+    digest: str
+
+    @property
+    def is_clean(self) -> bool:
+        """True when nothing is missing, doubled, altered or out of order."""
+        return not (self.missing or self.duplicate or self.altered or self.order_breaks)
+
+
+def digest(rows: Iterable[Row]) -> str:
+    """SHA-256 over the sorted rows, every field length-prefixed; null and empty differ."""
+    sha = hashlib.sha256()
+    for topic, partition, offset, timestamp, key, value, headers in sorted(
+        rows, key=lambda r: (r[0], r[1], r[2])
+    ):
+        sha.update(f"{topic}/{partition}/{offset}/{timestamp}/{len(headers)}".encode())
+        for part in (key, value, *(x for h in headers for x in (h[0].encode(), h[1]))):
+            sha.update(b"-1" if part is None else b"%d:" % len(part))
+            sha.update(part or b"")
+    return sha.hexdigest()
+
+
+def judge(hop: str, read_by: str, rows: Sequence[Row], feeds: Sequence[Feed]) -> Verdict:
+    """Compare `rows` with the feeds; rows of other topics count as altered."""
+    by_topic = {feed.topic: feed for feed in feeds}
+    seen: Counter[tuple[str, int]] = Counter()
+    altered = 0
+    for topic, _, _, timestamp, key, value, headers in rows:
+        feed = by_topic.get(topic)
+        identity = _identity(value) if feed is not None else None
+        if feed is None or identity is None or not 0 <= identity < len(feed):
+            altered += 1
+            continue
+        seen[(topic, identity)] += 1
+        same = (
+            value == feed.values[identity]
+            and key == feed.keys[identity]
+            and timestamp == int(feed.timestamps_ms[identity])
+            and headers == feed.headers[identity]
+        )
+        altered += not same
+    expected = sum(len(feed) for feed in feeds)
+    return Verdict(
+        hop=hop,
+        read_by=read_by,
+        rows=len(rows),
+        missing=expected - len(seen),
+        duplicate=sum(count - 1 for count in seen.values()),
+        altered=altered,
+        order_breaks=order_breaks(rows),
+        digest=digest(rows)[:DIGEST_HEX],
+    )
+
+
+def _identity(value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        return row_id(value)
+    except ValueError:
+        return None
+
+
+def order_breaks(rows: Sequence[Row]) -> int:
+    """Places where a key's ids do not rise with its offsets, per topic and partition.
+
+    Records without a key have no order to keep across partitions; inside one they do.
+    """
+    last: dict[tuple[str, int, bytes | None], int] = {}
+    breaks = 0
+    for topic, partition, _, _, key, value, _ in sorted(rows, key=lambda r: (r[0], r[1], r[2])):
+        identity = _identity(value)
+        if identity is None:
+            continue
+        slot = (topic, partition, key)
+        breaks += identity <= last.get(slot, -1)
+        last[slot] = identity
+    return breaks
+
+
+def agree(verdicts: Sequence[Verdict]) -> bool:
+    """True when every hop is clean and all digests are one."""
+    return all(v.is_clean for v in verdicts) and len({v.digest for v in verdicts}) == 1
+
+
+@dataclass(frozen=True)
+class AlertVerdict:
+    """Alerts against the oracle, as distinct ids; duplicates apart (the sink is at-least-once)."""
+
+    expected: int
+    distinct: int
+    missing: int
+    unexpected: int
+    duplicates: int
+
+    @property
+    def is_clean(self) -> bool:
+        """True when the distinct ids are exactly the expected ones."""
+        return not (self.missing or self.unexpected)
+
+
+def judge_alerts(values: Iterable[bytes], expected: set[int]) -> AlertVerdict:
+    """Compare what is in the alerts topic with the pandas oracle."""
+    counts = Counter(row_id(v) for v in values)
+    found = set(counts)
+    return AlertVerdict(
+        expected=len(expected),
+        distinct=len(found),
+        missing=len(expected - found),
+        unexpected=len(found - expected),
+        duplicates=sum(c - 1 for c in counts.values()),
+    )

@@ -1,0 +1,92 @@
+"""The demo's tables: hops, steps, kills, controls, facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from flights.control import Control
+from flights.flatout import Step
+from flights.ledger import Ledger
+from flights.proof import AlertVerdict, Verdict
+from flights.year import Year
+
+PROOF_COLUMNS = ("hop", "read by", "rows", "missing", "duplicate", "altered", "order breaks", "sha")
+RIGHT = (
+    "rows",
+    "missing",
+    "duplicate",
+    "altered",
+    "order breaks",
+    "rows/s",
+    "seconds",
+    "in flight",
+)
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right" if name in RIGHT else "left")
+    return table
+
+
+def proof_table(verdicts: Sequence[Verdict]) -> Table:
+    """The proof: a row per hop; a clean one is green."""
+    table = _table("The proof: flights and weather, every hop", PROOF_COLUMNS)
+    first = verdicts[0].digest
+    for v in verdicts:
+        counts = (v.missing, v.duplicate, v.altered, v.order_breaks)
+        style = "green" if v.is_clean and v.digest == first else "bold red"
+        cells = (v.hop, v.read_by, f"{v.rows:,}", *(f"{c:,}" for c in counts), v.digest)
+        table.add_row(*cells, style=style)
+    return table
+
+
+def steps_table(steps: Sequence[Step]) -> Table:
+    """Flat out: a row per step."""
+    table = _table("Flat out: the year replayed", ("step", "rows", "seconds", "rows/s", "checksum"))
+    for s in steps:
+        cells = (s.name, f"{s.rows:,}", f"{s.seconds:.1f}", f"{s.rate:,.0f}")
+        table.add_row(*cells, f"{s.checksum:016x}")
+    return table
+
+
+def kills_table(year: Year, ledger: Ledger) -> Table:
+    """The kills, and what they cost."""
+    table = _table("Two kills", ("kill", "victim", "in flight", "longest time without writes"))
+    for kill in year.kills:
+        pause = f"{ledger.pause_ms(kill.killed_at_s):,.0f} ms"
+        table.add_row(kill.name, kill.victim, str(kill.in_flight), pause)
+    return table
+
+
+def controls_table(controls: Sequence[Control]) -> Table:
+    """The negative control: damaged copies, and whether the verifier named the fault."""
+    table = _table("Negative control: damaged copies of the table", ("fault", "verdict", "named"))
+    for c in controls:
+        v = c.verdict
+        said = f"missing {v.missing}, duplicate {v.duplicate}, altered {v.altered}"
+        style = "green" if c.is_named else "bold red"
+        table.add_row(c.fault, said, "yes" if c.is_named else "NO", style=style)
+    return table
+
+
+def facts_table(facts: Sequence[tuple[str, str, str]]) -> Table:
+    """Well-known figures of the data set beside what was found."""
+    table = _table("Public facts", ("fact", "expected", "found in Delta"))
+    for name, expected, found in facts:
+        table.add_row(name, expected, found, style="green" if expected == found else "bold red")
+    return table
+
+
+def say_alerts(console: Console, verdict: AlertVerdict) -> None:
+    """The alerts topic against the pandas oracle."""
+    console.print(
+        f"Alerts: {verdict.distinct:,} distinct ids, {verdict.expected:,} expected, "
+        f"{verdict.missing} missing, {verdict.unexpected} unexpected; {verdict.duplicates} "
+        "duplicates (the sink is at-least-once until the exactly-once one lands).",
+        style="green" if verdict.is_clean else "bold red",
+    )

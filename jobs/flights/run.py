@@ -1,0 +1,352 @@
+"""`make demo`: the whole path on real input, ending with the proof. Exit 1 on any difference."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from flights import control, flatout, local_bytes, pictures, proof, queries, readers, report
+from flights.ledger import Ledger
+from flights.records import (
+    ALERTS,
+    FLIGHTS,
+    WEATHER,
+    Feed,
+    alert_ids,
+    flights_feed,
+    flights_frame,
+    public_facts,
+    weather_feed,
+    weather_frame,
+)
+from flights.screen import Screen
+from flights.tiering import Tiering, tier_all
+from flights.victims import Victims
+from flights.year import Kill, Year, midnight_ms
+from headwater import Admin, NewTopic
+from headwater.client.control import ControlClient
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError
+from headwater_spark.cluster.cluster import Cluster
+from headwater_spark.spark_session import session
+
+MASTER = "local-cluster[3,3,1500]"
+SPARK_LOG = "spark.log"
+"""In the demo's folder: what Spark's driver says."""
+BROKERS = 3
+WIDTH = 116
+"""Columns when the output is no terminal."""
+PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, flatout.REPLAY: 3}
+TIERED = (FLIGHTS, WEATHER, flatout.REPLAY)
+LOCAL_GONE_TIMEOUT_S = 60.0
+# Four JVMs that live for minutes on two cores: the optimising compiler would cost half of them.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SPARK_CONF = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+}
+BROKER_PROPERTIES = {"log.retention.check.interval.ms": "1000"}
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What the command line chooses."""
+
+    out: Path
+    seconds: float
+    keep: bool
+    port: int
+    plain_reader: Path
+
+
+@dataclass
+class Demo:
+    """The demo's state, phase by phase."""
+
+    options: DemoOptions
+    clock: Clock
+    console: Console
+    flights: pd.DataFrame
+    feeds: list[Feed]
+    spark: SparkSession
+    cluster: Cluster
+    problems: list[str] = field(default_factory=list)
+    verdicts: list[proof.Verdict] = field(default_factory=list)
+    tables: dict[str, str] = field(default_factory=dict)
+    images: list[Path] = field(default_factory=list)
+
+    @property
+    def servers(self) -> str:
+        """The stable bootstrap list."""
+        return self.cluster.bootstrap_servers
+
+    @property
+    def screen(self) -> Screen:
+        """Where progress goes."""
+        return Screen(self.console)
+
+    def table_uri(self, topic: str) -> str:
+        """The topic's Delta table; tiers what may be left of the topic."""
+        if topic not in self.tables:
+            self.tables[topic] = tier_all(self.spark, self.servers, topic, self.clock)[1]
+        return self.tables[topic]
+
+    # Phase 1
+
+    def create_topics(self) -> None:
+        """RF 3, acked by two; history is kept for ever and tiered."""
+        configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
+        with Admin(self.servers) as admin:
+            admin.create_topics(
+                [
+                    NewTopic(
+                        name,
+                        num_partitions=count,
+                        replication_factor=BROKERS,
+                        configs={**configs, "remote.storage.enable": str(name in TIERED).lower()},
+                    )
+                    for name, count in PARTITIONS.items()
+                ]
+            )
+
+    def run_year(self) -> Ledger:
+        """A year in about a minute: produce, join, count, alert, tier; two kills."""
+        self.screen.heading("1. A year in a minute, with two kills")
+        ledger = Ledger(self.clock)
+        victims = Victims(self.cluster)
+        kills = [
+            Kill("broker", midnight_ms(7, 1), victims.kill_broker),
+            Kill("executor", midnight_ms(10, 1), victims.kill_executor),
+        ]
+        year = Year(self.feeds, ledger, kills, self.options.seconds, self.clock)
+        with self.screen.working("start the streaming queries"):
+            running = queries.start_all(self.spark, self.servers, self.options.out, self.clock)
+        tiering = Tiering(self.spark, self.servers, [FLIGHTS, WEATHER], self.clock)
+        producing = threading.Thread(target=year.run, args=(self.servers,), name="demo-year")
+        try:
+            tiering.start()
+            producing.start()
+            self.screen.follow_year(year, ledger, producing, tiering.hint)
+            with self.screen.working("streaming queries and tiering catch up"):
+                queries.finish(running)
+                tiering.finish()
+        finally:
+            year.stopping.set()
+            tiering.stopping.set()
+        if year.error is not None:
+            raise HeadwaterError(f"the year was not produced: {year.error!r}") from year.error
+        self.problems += year.check()
+        self.console.print(report.kills_table(year, ledger))
+        for refusal in tiering.refusals[-3:]:
+            self.console.print(
+                f"  a round of tiering was refused, the next took its rows: {refusal}"
+            )
+        delays = self.spark.read.format("delta").load(str(self.options.out / "delays"))
+        frame = delays.select("hour", "dep_delay", "is_rough").toPandas()
+        self.images = pictures.draw_all(year, ledger, frame, self.options.out)
+        return ledger
+
+    # Phase 2
+
+    def run_flat_out(self) -> None:
+        """5 million records through every columnar way, each with the same checksum."""
+        self.screen.heading("2. Flat out: the year replayed to 5 million records")
+        with self.screen.working("produce"):
+            steps = [flatout.produce(self.servers, self.flights, self.clock)]
+        with self.screen.working("consume"):
+            steps.append(flatout.consume(self.servers, self.clock))
+        with self.screen.working("tier"):
+            step, uri = flatout.tier(self.spark, self.servers, self.clock, steps[0])
+            steps.append(step)
+        with self.screen.working("scan"):
+            steps += flatout.scans(self.spark, self.servers, uri, self.clock)
+        self.console.print(report.steps_table(steps))
+        self.tell_loops()
+        self.problems += flatout.disagreements(steps)
+
+    def tell_loops(self) -> None:
+        """Each broker's longest turn of its event loop since it became ready, from its status."""
+        turns = []
+        for address in self.cluster.status()["control_addresses"]:
+            with ControlClient(address) as client:
+                document = json.loads(client.status().document)
+            turn_ms = document["loop_turn_ms"]["since_start"]
+            turns.append(f"broker {document['broker_id']} {turn_ms:.1f} ms")
+        self.console.print(f"Longest turn of the event loop: {', '.join(turns)}")
+
+    # Phase 3
+
+    def drop_local_segments(self) -> None:
+        """Local retention drops what Delta holds: one copy is left."""
+        self.screen.heading("3. One copy")
+        with Admin(self.servers) as admin:
+            for topic in (FLIGHTS, WEATHER):
+                admin.alter_configs("topic", topic, {"local.retention.ms": "1"})
+        end = self.clock.monotonic() + LOCAL_GONE_TIMEOUT_S
+        with self.screen.working("local segments go") as say:
+            while (left := self._local_bytes()) > 0:
+                say(f"local segments go: {left:,} bytes left")
+                if self.clock.monotonic() > end:
+                    self.problems.append(f"{left:,} local bytes are left of tiered topics")
+                    break
+                threading.Event().wait(0.5)
+        self.console.print(f"  local bytes of {FLIGHTS} and {WEATHER}: {self._local_bytes():,}")
+
+    def _local_bytes(self) -> int:
+        return local_bytes.of_topics(self.options.out / "cluster", (FLIGHTS, WEATHER))
+
+    # Phase 4
+
+    def add_hop(self, hop: str, read_by: str, read: Callable[[str], list[proof.Row]]) -> None:
+        """Read both topics by one reader and judge what it saw."""
+        with self.screen.working(f"{hop}, read by {read_by}"):
+            rows = [row for feed in self.feeds for row in read(feed.topic)]
+            self.verdicts.append(proof.judge(hop, read_by, rows, self.feeds))
+
+    def add_ledger_hops(self, ledger: Ledger) -> None:
+        """The source itself, placed where the ledger says, and the ledger's own acks."""
+        rows = ledger.rows(self.feeds)
+        self.verdicts.append(proof.judge("source", "pandas", rows, self.feeds))
+        self.verdicts.append(proof.judge("acks", "producer's ledger", rows, self.feeds))
+
+    def by_confluent(self, topic: str) -> list[proof.Row]:
+        """The stock client, from offset 0."""
+        return readers.by_confluent(self.servers, topic, self.clock)
+
+    def add_hot_hops(self) -> None:
+        """While the log is still local."""
+        by_sdk = partial(readers.by_sdk, self.servers, clock=self.clock)
+        self.add_hop("topic", "headwater.Consumer", by_sdk)
+        self.add_hop("topic", "confluent-kafka", self.by_confluent)
+
+    def add_delta_hops(self) -> None:
+        """The tables, by Spark and by plain deltalake."""
+
+        def by_spark(topic: str) -> list[proof.Row]:
+            return readers.by_spark_delta(self.spark, topic, self.table_uri(topic))
+
+        def by_deltalake(topic: str) -> list[proof.Row]:
+            script, scratch = self.options.plain_reader, self.options.out
+            return readers.by_plain_deltalake(topic, self.table_uri(topic), script, scratch)
+
+        self.add_hop("Delta", "Spark", by_spark)
+        self.add_hop("Delta", "deltalake + pyarrow", by_deltalake)
+
+    def add_cold_hops(self) -> None:
+        """With no local bytes left."""
+        self.add_hop("old offsets, 0 local bytes", "confluent-kafka", self.by_confluent)
+        by_union = partial(readers.by_union, self.spark, bootstrap_servers=self.servers)
+        self.add_hop("union", "headwater_spark.table", by_union)
+
+    def prove(self) -> None:
+        """The table, the alerts, the facts, the negative control."""
+        self.screen.heading("4. The proof")
+        alerts = [row[5] or b"" for row in readers.by_sdk(self.servers, ALERTS, self.clock)]
+        verdict = proof.judge_alerts(alerts, alert_ids(self.flights))
+        weather = self.feeds[1]
+        with self.screen.working("negative control"):
+            controls = control.run_controls(
+                self.spark, self.table_uri(WEATHER), weather, self.options.out
+            )
+        facts = public_facts(self._flights_in_delta())
+        self.console.print(report.proof_table(self.verdicts))
+        report.say_alerts(self.console, verdict)
+        self.console.print(report.facts_table(facts))
+        self.console.print(report.controls_table(controls))
+        if not proof.agree(self.verdicts):
+            self.problems.append("the hops differ")
+        if not verdict.is_clean:
+            self.problems.append("the alerts differ from the oracle")
+        if not control.all_named(controls):
+            self.problems.append("the verifier missed a planted fault")
+        self.problems += [f"{n}: {x} expected, {y} found" for n, x, y in facts if x != y]
+
+    def _flights_in_delta(self) -> pd.DataFrame:
+        value = "from_json(cast(value AS STRING), 'dep_time DOUBLE, dep_delay DOUBLE')"
+        frame = self.spark.read.format("delta").load(self.table_uri(FLIGHTS))
+        return frame.selectExpr(f"{value} AS row").select("row.*").toPandas()
+
+
+def run_demo(options: DemoOptions, clock: Clock) -> int:
+    """All phases; 0 when everything agrees."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    shutil.rmtree(options.out, ignore_errors=True)
+    options.out.mkdir(parents=True)
+    screen = Screen(console)
+    screen.heading("Headwater: a Kafka-compatible log, brokers in Spark, history in Delta")
+    with screen.working("read 336,776 flights and 26,115 hours of weather"):
+        flights = flights_frame()
+        feeds = [flights_feed(flights), weather_feed(weather_frame())]
+    gc.freeze()  # a million long-lived objects: a full collection over them stops the producer
+    with screen.working(f"start Spark on {MASTER}"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        log = options.out / SPARK_LOG
+        spark = session(MASTER, app_name="headwater-demo", conf=SPARK_CONF, log=log)
+    try:
+        with screen.working("start 3 brokers as Spark jobs"):
+            cluster = Cluster.start(
+                spark, BROKERS, options.out / "cluster", options.port, properties=BROKER_PROPERTIES
+            )
+        try:
+            demo = Demo(options, clock, console, flights, feeds, spark, cluster)
+            _phases(demo)
+            if options.keep:
+                _stay(console, demo)
+        finally:
+            cluster.stop()
+    finally:
+        spark.stop()
+    return _conclude(console, demo)
+
+
+def _phases(demo: Demo) -> None:
+    demo.create_topics()
+    ledger = demo.run_year()
+    demo.add_ledger_hops(ledger)
+    demo.add_hot_hops()
+    demo.add_delta_hops()
+    demo.run_flat_out()
+    demo.drop_local_segments()
+    demo.add_cold_hops()
+    demo.prove()
+
+
+def _stay(console: Console, demo: Demo) -> None:
+    """Leave the cluster up for a look around, until Ctrl-C."""
+    console.print(f"\nThe cluster stays up until Ctrl-C. Bootstrap servers: {demo.servers}")
+    console.print(f"Look around:  headwater status --watch --dir {demo.options.out / 'cluster'}")
+    console.print(f"              headwater consume {FLIGHTS} --bootstrap-server {demo.servers}")
+    for topic, uri in demo.tables.items():
+        console.print(f"Delta table of {topic}: {uri}")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        console.print("stopping")
+
+
+def _conclude(console: Console, demo: Demo) -> int:
+    console.print()
+    for picture in demo.images:
+        console.print(f"picture: {picture}")
+    for problem in demo.problems:
+        console.print(f"[bold red]{problem}")
+    if demo.problems:
+        console.print(f"Spark's own log: {demo.options.out / SPARK_LOG}")
+    if not demo.problems:
+        console.print("[bold green]Log, Spark and Delta agree.")
+    return 1 if demo.problems else 0

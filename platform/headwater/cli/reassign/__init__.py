@@ -1,0 +1,1 @@
+"""`headwater reassign`: replicas move to other brokers (KIP-455)."""

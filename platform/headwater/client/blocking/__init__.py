@@ -1,0 +1,1 @@
+"""A blocking client of record batches, for Spark tasks and tools."""

@@ -1,0 +1,165 @@
+"""Fetches over one blocking connection: requests, replies, and a stream that asks ahead.
+
+Used by `headwater.client.blocking.record_client` only; `RawFetch` is what it hands out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headwater.client.blocking.connection import BlockingConnection
+from headwater.client.errors import kafka_error
+from headwater.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from headwater.wire.apis.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from headwater.wire.framing import decode_response
+
+NAMES_FETCH_VERSION = 12
+"""The last Fetch version that carries topic names, not ids."""
+_BATCH_START = struct.Struct(">qi")
+_LEADER_EPOCH_AT = 12
+_OFFSET_DELTA_AT = 23
+_INT32 = struct.Struct(">i")
+
+
+class RawFetch(NamedTuple):
+    """Whole batches as stored: the first may begin below the asked offset, the last end above.
+
+    `aborted` is [(producer_id, first_offset)] under READ_COMMITTED. `next_offset` is where to go
+    on: after the last whole batch, or the asked offset when there was none.
+    """
+
+    records: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]]
+    next_offset: int
+
+
+def next_offset_after(records: memoryview, offset: int) -> tuple[int, int, int]:
+    """(offset after the last whole batch in `records`, its end byte, the leader epoch it was
+    written in); (`offset`, 0, -1) if there is none."""
+    at, end, unpack = 0, len(records), _BATCH_START.unpack_from
+    last = -1
+    while end - at >= HEADER_BYTES:
+        _, length = unpack(records, at)
+        after = at + length + LOG_OVERHEAD_BYTES
+        if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > end:
+            break
+        last, at = at, after
+    if last < 0:
+        return offset, 0, -1
+    base = unpack(records, last)[0]
+    delta = _INT32.unpack_from(records, last + _OFFSET_DELTA_AT)[0]
+    leader_epoch = _INT32.unpack_from(records, last + _LEADER_EPOCH_AT)[0]
+    return max(offset, base + delta + 1), at, leader_epoch
+
+
+class FetchStream:
+    """Fetches of one partition over one connection: the next is asked before the last is used."""
+
+    def __init__(
+        self,
+        connection: BlockingConnection,
+        topic: str,
+        partition: int,
+        max_bytes: int,
+        isolation: int,
+        max_wait_ms: int,
+    ) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._partition = partition
+        self._max_bytes = max_bytes
+        self._isolation = isolation
+        self._max_wait_ms = max_wait_ms
+        self._version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
+        self.is_pending = False
+        """True while a reply is outstanding: the connection is then of no use to others."""
+
+    def _ask(self, offset: int) -> int:
+        request = fetch_request(
+            self._topic,
+            self._partition,
+            offset,
+            self._max_bytes,
+            self._isolation,
+            self._max_wait_ms,
+        )
+        self.is_pending = True
+        return self._connection.send(request, self._version)
+
+    def chunks(self, offset: int, end: int) -> Iterator[RawFetch]:
+        """Until `end`; an empty chunk (nothing new yet) is given too."""
+        buffers = [bytearray(self._max_bytes + 4096), bytearray(self._max_bytes + 4096)]
+        turn = 0
+        correlation_id = self._ask(offset)
+        while True:
+            reply = self._connection.receive(buffers[turn])
+            self.is_pending = False
+            if isinstance(reply.obj, bytearray):
+                buffers[turn] = reply.obj
+            response = decode_response(FetchResponse, self._version, reply, correlation_id)
+            if is_throttled(self._connection, response):
+                correlation_id = self._ask(offset)
+                continue
+            chunk = parse_fetch(response, self._topic, self._partition, offset)
+            offset = chunk.next_offset
+            if offset < end:
+                correlation_id = self._ask(offset)
+            yield chunk
+            if offset >= end:
+                return
+            turn = 1 - turn
+
+
+def fetch_request(
+    topic: str, partition: int, offset: int, max_bytes: int, isolation: int, max_wait_ms: int
+) -> FetchRequest:
+    """A Fetch of one partition, by topic name."""
+    row = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        topics=(FetchTopic(topic=topic, partitions=(row,)),),
+    )
+
+
+def is_throttled(connection: BlockingConnection, response: FetchResponse) -> bool:
+    """Over its quota a client is answered without topics: it asks anew, when it may again."""
+    connection.hold(response)
+    return not response.responses and response.throttle_time_ms > 0
+
+
+def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int) -> RawFetch:
+    """What a reply holds. Raises KafkaError for the codes in it."""
+    if response.error_code:
+        raise kafka_error(response.error_code, f"fetch from {topic}-{partition}")
+    answer: PartitionData = response.responses[0].partitions[0]
+    if answer.error_code:
+        detail = (
+            f"fetch from {topic}-{partition} at offset {offset} "
+            f"(log starts at {answer.log_start_offset}, high watermark {answer.high_watermark})"
+        )
+        raise kafka_error(answer.error_code, detail)
+    records = memoryview(answer.records or b"")
+    next_offset, end, _ = next_offset_after(records, offset)
+    aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
+    return RawFetch(
+        records[:end],
+        answer.high_watermark,
+        answer.last_stable_offset,
+        answer.log_start_offset,
+        aborted,
+        next_offset,
+    )

@@ -1,0 +1,370 @@
+"""Raw record batches to and from partition leaders, blocking: for Spark tasks and tools.
+
+    with RawClient("127.0.0.1:9092") as client:
+        for chunk in client.stream_raw("flights", 0, 0, 1_000_000):
+            consume(chunk.records)
+
+No asyncio, no threads, no optional libraries. `stream_raw` keeps one fetch ahead and receives into
+two buffers by turns. Every call outlives the death of brokers (`raw_cluster`) for
+`retry_timeout_s` without any success. One thread at a time; picklable arguments only (open the
+client inside the task).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from headwater.client.blocking.cluster import RawCluster, is_retriable
+from headwater.client.blocking.connection import BlockingConnection
+from headwater.client.blocking.fetch import (
+    NAMES_FETCH_VERSION,
+    FetchStream,
+    RawFetch,
+    fetch_request,
+    is_throttled,
+    next_offset_after,
+    parse_fetch,
+)
+from headwater.client.core.metadata import Topic
+from headwater.client.errors import kafka_error
+from headwater.client.values import OffsetAndTimestamp
+from headwater.errors import ErrorCode, KafkaError
+from headwater.system import SystemClock
+from headwater.wire.apis.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
+from headwater.wire.apis.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from headwater.wire.apis.k22_init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from headwater.wire.framing import decode_response
+from headwater.wire.schema import Message
+
+__all__ = [
+    "EARLIEST",
+    "EARLIEST_LOCAL",
+    "LATEST",
+    "LATEST_TIERED",
+    "MAX_TIMESTAMP",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "WITHOUT_ID",
+    "RawClient",
+    "RawFetch",
+    "next_offset_after",
+]
+
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+FETCH_BYTES_DEFAULT = 4 * 1024 * 1024
+FETCH_WAIT_MS_DEFAULT = 500
+RETRY_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 30.0
+PRODUCE_TIMEOUT_MS = 20_000
+"""Below the request's own: the leader tells of missing replicas before the client gives up."""
+NAMES_PRODUCE_VERSION = 12
+WITHOUT_ID = (-1, -1)
+"""From brokers that give out no producer ids."""
+
+PartitionId = tuple[str, int]
+R = TypeVar("R", bound=Message)
+
+
+class RawClient:
+    """Blocking connections to the brokers of one cluster, and what is asked of them."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str = "headwater-raw",
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        retry_timeout_s: float = RETRY_TIMEOUT_S,
+    ) -> None:
+        self._cluster = RawCluster(
+            bootstrap_servers,
+            SystemClock(),
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            retry_timeout_s=retry_timeout_s,
+        )
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._cluster.close()
+
+    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
+        """Ask the cluster anew; these topics (None: all), by name.
+
+        Raises UnknownTopicOrPartitionError for a named topic that does not exist.
+        """
+        return self._cluster.metadata(topics)
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id once metadata has been asked for."""
+        return self._cluster.cache.cluster_id
+
+    def call_any(
+        self,
+        request: Message,
+        reply: type[R],
+        check: Callable[[R], None] = lambda _reply: None,
+        *,
+        cap: int | None = None,
+    ) -> R:
+        """Ask whichever broker answers. `check` raises the KafkaError that the reply holds, which
+        is what decides whether to ask again.
+        """
+
+        def ask(connection: BlockingConnection) -> R:
+            answer = connection.call(request, reply, cap=cap)
+            check(answer)
+            return answer
+
+        return self._cluster.with_any(type(request).__name__, ask)
+
+    def call_broker(
+        self, broker_id: int, request: Message, reply: type[R], *, timeout_s: float | None = None
+    ) -> R:
+        """Ask this very broker, for `timeout_s` at most if that is not the usual time."""
+        return self._cluster.with_broker(
+            f"{type(request).__name__} to broker {broker_id}",
+            broker_id,
+            lambda connection: connection.call(request, reply, timeout_s=timeout_s),
+            timeout_s,
+        )
+
+    def new_producer_id(self) -> tuple[int, int]:
+        """A fresh (producer id, epoch) (KIP-98); WITHOUT_ID from brokers that give out none."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+
+        def check(reply: InitProducerIdResponse) -> None:
+            if reply.error_code:
+                raise kafka_error(reply.error_code, "producer id")
+
+        try:
+            reply = self.call_any(request, InitProducerIdResponse, check, cap=5)
+        except KafkaError as e:
+            if e.code == ErrorCode.UNSUPPORTED_VERSION:
+                return WITHOUT_ID
+            raise
+        return reply.producer_id, reply.producer_epoch
+
+    def list_offsets(
+        self, wanted: Mapping[PartitionId, int], isolation: int = READ_UNCOMMITTED
+    ) -> dict[PartitionId, OffsetAndTimestamp]:
+        """For each (topic, partition): the offset at its timestamp, or EARLIEST, LATEST, ...
+
+        LATEST under READ_COMMITTED is the last stable offset. Offset -1: nothing that late. One
+        request per leader; what fails for now is asked again by itself.
+        """
+        found: dict[PartitionId, OffsetAndTimestamp] = {}
+        patience = self._cluster.patience("list offsets")
+        while left := {tp: at for tp, at in wanted.items() if tp not in found}:
+            failure = self._list_once(left, isolation, found)
+            if failure is not None:
+                patience.pause_after(failure)
+                self._cluster.refresh_quietly(sorted({topic for topic, _ in left}))
+        return {tp: found[tp] for tp in wanted}
+
+    def _list_once(
+        self,
+        left: Mapping[PartitionId, int],
+        isolation: int,
+        found: dict[PartitionId, OffsetAndTimestamp],
+    ) -> Exception | None:
+        """Ask every leader once; the last failure that may pass, if any."""
+        failure: Exception | None = None
+        by_leader: dict[int, dict[PartitionId, int]] = {}
+        for tp, at in left.items():
+            try:
+                by_leader.setdefault(self._cluster.leader(*tp), {})[tp] = at
+            except KafkaError as e:
+                failure = _passing(e)
+        for leader, rows in by_leader.items():
+            try:
+                connection = self._cluster.connection(leader)
+            except (OSError, KafkaError) as e:
+                failure = _passing(e)
+                continue
+            try:
+                failure = _list_at(connection, rows, isolation, found) or failure
+            except OSError as e:
+                self._cluster.drop(connection)
+                failure = e
+        return failure
+
+    def fetch_raw(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int = FETCH_BYTES_DEFAULT,
+        isolation: int = READ_UNCOMMITTED,
+        *,
+        max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
+    ) -> RawFetch:
+        """One fetch from the leader. The records stay valid. Raises KafkaError, also
+        OffsetOutOfRangeError.
+        """
+        request = fetch_request(topic, partition, offset, max_bytes, isolation, max_wait_ms)
+
+        def ask(connection: BlockingConnection) -> RawFetch:
+            version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
+            while True:
+                correlation_id = connection.send(request, version)
+                raw = connection.receive()
+                response = decode_response(FetchResponse, version, raw, correlation_id)
+                if not is_throttled(connection, response):
+                    return parse_fetch(response, topic, partition, offset)
+
+        return self._cluster.with_leader("fetch from", topic, partition, ask)
+
+    def stream_raw(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        max_bytes: int = FETCH_BYTES_DEFAULT,
+        isolation: int = READ_UNCOMMITTED,
+        max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
+        idle_timeout_s: float | None = None,
+    ) -> Iterator[RawFetch]:
+        """Fetches of [start, end) in order, one kept ahead; goes on where it was at a new leader.
+
+        **A chunk's records are valid until the next chunk is taken.** Raises KafkaTimeoutError when
+        nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) although `end` is
+        not reached.
+        """
+        cluster, offset = self._cluster, start
+        patience = cluster.patience(f"fetch from {topic}-{partition}", idle_timeout_s)
+        while offset < end:
+            leader = cluster.with_leader("fetch from", topic, partition, cluster.check_out)
+            stream = FetchStream(leader, topic, partition, max_bytes, isolation, max_wait_ms)
+            try:
+                for chunk in stream.chunks(offset, end):
+                    if chunk.next_offset > offset:
+                        offset = chunk.next_offset
+                        yield chunk
+                        patience.restart()
+                    else:
+                        patience.check(_stays(topic, partition, offset, end))
+            except (OSError, KafkaError) as e:
+                patience.pause_after(e)
+                cluster.refresh_quietly([topic])
+            finally:
+                cluster.give_back(leader, fit=not stream.is_pending)
+
+    def produce_raw(
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes | bytearray | memoryview,
+        acks: int = -1,
+        *,
+        timeout_ms: int = PRODUCE_TIMEOUT_MS,
+        transactional_id: str | None = None,
+    ) -> int:
+        """Send one built batch to the leader; its base offset (-1 with acks=0).
+
+        A retry after a lost connection may double it unless the batch carries a producer id.
+        """
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            topic_data=(
+                TopicProduceData(
+                    name=topic,
+                    partition_data=(
+                        PartitionProduceData(index=partition, records=memoryview(batches)),
+                    ),
+                ),
+            ),
+        )
+
+        def ask(connection: BlockingConnection) -> int:
+            if acks == 0:
+                connection.send(request, connection.version_for(ProduceRequest, 12))
+                return -1
+            reply = connection.call(request, ProduceResponse, cap=NAMES_PRODUCE_VERSION)
+            answer = reply.responses[0].partition_responses[0]
+            if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                return -1  # an earlier try got through; its offset is no longer remembered
+            if answer.error_code:
+                detail = answer.error_message or f"produce to {topic}-{partition}"
+                raise kafka_error(answer.error_code, detail)
+            return answer.base_offset
+
+        return self._cluster.with_leader("produce to", topic, partition, ask)
+
+
+def _stays(topic: str, partition: int, offset: int, end: int) -> KafkaError:
+    story = f"{topic}-{partition} stays at offset {offset}, {end} was asked for"
+    return kafka_error(ErrorCode.OFFSET_NOT_AVAILABLE, story)
+
+
+def _passing(error: OSError | KafkaError) -> Exception:
+    """The error, if another try may help; raises it otherwise."""
+    if not is_retriable(error):
+        raise error
+    return error
+
+
+def _list_at(
+    connection: BlockingConnection,
+    rows: Mapping[PartitionId, int],
+    isolation: int,
+    found: dict[PartitionId, OffsetAndTimestamp],
+) -> Exception | None:
+    """One leader's answers into `found`; an error that may pass is returned, others raise."""
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in rows.items():
+        row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        by_topic.setdefault(topic, []).append(row)
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=tuple(ListOffsetsTopic(name=t, partitions=tuple(p)) for t, p in by_topic.items()),
+    )
+    failure: Exception | None = None
+    for answers in connection.call(request, ListOffsetsResponse).topics:
+        for answer in answers.partitions:
+            tp = (answers.name, answer.partition_index)
+            if answer.error_code:
+                failure = _passing(kafka_error(answer.error_code, f"offsets of {tp[0]}-{tp[1]}"))
+                continue
+            found[tp] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
+    return failure

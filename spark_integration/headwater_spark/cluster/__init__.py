@@ -1,0 +1,1 @@
+"""Brokers as Spark jobs: `Cluster.start(spark, brokers=3)`."""

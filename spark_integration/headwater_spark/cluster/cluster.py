@@ -1,0 +1,146 @@
+"""A Headwater cluster inside a Spark application: `Cluster.start(spark, brokers=3)`.
+
+    with Cluster.start(spark) as cluster:
+        df = spark.read.format("headwater").option(
+            "kafka.bootstrap.servers", cluster.bootstrap_servers) ...
+
+It lives as long as the application or until `stop()`; data stays in the folder, and the next
+`start` with it finds everything again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headwater.local.cluster_file import ClusterRecord, DirectoryLock, resolve
+from headwater.local.daemon import prepare_directory
+from headwater.local.manager import Progress, silent
+from headwater.local.slots import BROKERS_DEFAULT
+from headwater.local.supervisor import BROKER_COMMAND
+from headwater.system import SystemClock, SystemEntropy
+from headwater_spark.cluster.broker_slot import BrokerInfo
+from headwater_spark.cluster.job_manager import READY_TIMEOUT_S, SparkManager, plan_for
+
+DIRECTORY_DEFAULT = "headwater-data"
+
+
+class Cluster:
+    """Brokers that run as Spark jobs. Make one with `Cluster.start`."""
+
+    def __init__(
+        self,
+        manager: SparkManager,
+        lock: DirectoryLock,
+        record: ClusterRecord,
+    ) -> None:
+        self._manager = manager
+        self._lock = lock
+        self._record = record
+        self._stopped = False
+
+    @classmethod
+    def start(
+        cls,
+        spark: SparkSession,
+        brokers: int | None = None,
+        dir: str | os.PathLike[str] = DIRECTORY_DEFAULT,
+        port: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        zookeeper: str | None = None,
+        timeout_s: float = READY_TIMEOUT_S,
+        progress: Progress = silent,
+        broker_command: tuple[str, ...] = BROKER_COMMAND,
+    ) -> Cluster:
+        """Start and return when every broker serves; `brokers` 3 and `port` 9092 by default.
+
+        `properties` are for every broker, in Kafka's names. `zookeeper` names an ensemble, which a
+        cluster of several machines needs; otherwise an embedded one runs beside the driver. Raises
+        UsageError at once when the master has too few slots, and names one that would do.
+        """
+        plan_for(spark, brokers or BROKERS_DEFAULT)
+        directory = prepare_directory(os.fspath(dir))
+        lock = DirectoryLock(directory)
+        lock.acquire()
+        record: ClusterRecord | None = None
+        try:
+            spec = resolve(directory, brokers, port, SystemEntropy())
+            record = ClusterRecord(spec, "spark", "spark driver")
+            manager = SparkManager(
+                spec,
+                spark,
+                SystemClock(),
+                properties=properties,
+                zookeeper=zookeeper,
+                changed=record.update,
+                broker_command=broker_command,
+            )
+            record.manager = manager
+            manager.start(progress, timeout_s)
+            record.update()
+        except BaseException:
+            if record is not None:
+                record.close()
+            lock.release()
+            raise
+        return cls(manager, lock, record)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients start from. Ports belong to slots: on one machine it never changes."""
+        return self._manager.state().bootstrap_servers
+
+    @property
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        """Every broker, with its process, executor and restarts."""
+        return self._manager.brokers
+
+    @property
+    def restarts(self) -> int:
+        """How often a broker came back, all together."""
+        return sum(broker.restarts for broker in self.brokers)
+
+    def status(self) -> dict[str, Any]:
+        """Everything known, as plain values."""
+        state = self._manager.state()
+        return {
+            "cluster_id": self._manager.spec.cluster_id,
+            "directory": str(self._manager.spec.directory),
+            "bootstrap_servers": state.bootstrap_servers,
+            "zookeeper": state.zookeeper,
+            "control_addresses": list(state.control_addresses),
+            "stopped": self._stopped,
+            "brokers": [asdict(broker) for broker in self.brokers],
+        }
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
+        """True once every broker serves (again)."""
+        return self._manager.wait_all_ready(timeout_s)
+
+    def stop(self, progress: Progress = silent) -> None:
+        """Drain the brokers, end every process of the cluster. Data stays. Safe to repeat."""
+        if self._stopped:
+            return
+        self._stopped = True
+        try:
+            self._manager.stop(progress)
+        finally:
+            self._record.close()
+            self._lock.release()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

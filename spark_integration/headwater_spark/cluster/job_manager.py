@@ -1,0 +1,401 @@
+"""Brokers as Spark jobs: one job per broker, resubmitted for ever (`headwater.local.manager`).
+
+Per slot a driver thread submits a job of one task and waits for its end. The task keeps the broker
+process alive on its executor and reports here; when it or its executor dies, the thread submits
+again with back-off. When a broker's process is known to be dead its ZooKeeper session is closed at
+once, so that its partitions get new leaders now and not at the session's end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+from pyspark.sql import SparkSession
+
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError, UsageError
+from headwater.local.child import ChildFailedError, ChildSpec
+from headwater.local.keeper import Keeper
+from headwater.local.manager import ManagerState, Progress, silent
+from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef, wait_gone
+from headwater.local.sessions import Sessions
+from headwater.local.slots import LOOPBACK, ClusterSpec, check_ports_free
+from headwater.local.supervisor import BROKER_COMMAND, broker_properties
+from headwater.local.zookeeper import zookeeper_spec
+from headwater.system import SystemEntropy
+from headwater_spark.cluster import interrupts
+from headwater_spark.cluster.broker_slot import BrokerInfo, BrokerSlot
+from headwater_spark.cluster.broker_task import DRAIN_GRACE_S, HOST_MARK, BrokerTask, run_broker
+from headwater_spark.cluster.driver_link import DriverLink, Report, TaskLink
+from headwater_spark.cluster.slot_plan import SlotPlan, plan_slots
+
+logger = logging.getLogger(__name__)
+
+RESUBMIT_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+STEADY_S = 30.0
+"""A job that lasted this long starts the back-off anew."""
+READY_TIMEOUT_S = 120.0
+ORPHAN_WAIT_S = 30.0
+"""How long a broker whose task died may take to drain before nobody looks any more."""
+STOP_SLACK_S = 5.0
+MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
+
+
+class SparkManager:
+    """A `headwater.local.manager.Manager` on a running Spark application."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        spark: SparkSession,
+        clock: Clock,
+        *,
+        properties: Mapping[str, str] | None = None,
+        zookeeper: str | None = None,
+        broker_command: tuple[str, ...] = BROKER_COMMAND,
+        changed: Callable[[], None] = lambda: None,
+        drain_grace_s: float = DRAIN_GRACE_S,
+    ) -> None:
+        self.spec = spec
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._clock = clock
+        self._properties = dict(properties or {})
+        self._broker_command = broker_command
+        self._changed = changed
+        self._drain_grace_s = drain_grace_s
+        self._plan = plan_for(spark, spec.brokers)
+        zookeeper = zookeeper or spec.external_zookeeper or None
+        if zookeeper is None and not self._plan.one_host:
+            raise UsageError(
+                "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"
+                " Cluster.start(..., zookeeper='host:2181')"
+            )
+        self._external_zookeeper = zookeeper
+        self._zookeeper: Keeper | None = None
+        servers = zookeeper or spec.zookeeper
+        self._sessions = Sessions(spec.directory / "zookeeper", servers)
+        self._token = SystemEntropy().randbytes(16).hex()
+        self._link: DriverLink | None = None
+        self._state = threading.Condition()
+        self._stopping = False
+        self._threads: list[threading.Thread] = []
+        self._slots = {
+            slot.broker_id: BrokerSlot(
+                slot, spec.logs / f"{slot.name}.log", spec.host, self._plan.one_host
+            )
+            for slot in spec.slots
+        }
+        self._former_handler: interrupts.Handler = None
+
+    def start(self, progress: Progress = silent, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Return when every broker is ready. Raises HeadwaterError, having stopped everything."""
+        if self._context.getConf().get(MEMORY_LIMIT_KEY):
+            raise UsageError(
+                f"{MEMORY_LIMIT_KEY} is set: brokers would inherit its limit. Unset it and size"
+                " spark.executor.memoryOverhead"
+            )
+        total = 1 + self.spec.brokers
+        try:
+            if self._plan.one_host:
+                check_ports_free(self.spec)
+            self._start_zookeeper()
+            progress("ZooKeeper is ready", 1, total)
+            self._sessions.close_leftovers()
+            self._open_link()
+            for broker in self._slots.values():
+                thread = threading.Thread(
+                    target=self._keep_job, args=(broker,), name=broker.group, daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+            self._wait_ready(progress, total, timeout_s)
+            self._warn_of_shared_hosts()
+            groups = tuple(b.group for b in self._slots.values())
+            self._former_handler = interrupts.spare_groups(self._context, groups)
+        except BaseException:
+            self.stop()
+            raise
+
+    def state(self) -> ManagerState:
+        """Where the brokers are now."""
+        with self._state:
+            brokers = list(self._slots.values())
+            addresses = [f"{b.host}:{b.slot.port}" for b in brokers]
+            control = tuple(f"{b.host}:{b.slot.control_port}" for b in brokers)
+            processes = [b.process for b in brokers if b.process is not None]
+        keeper = self._zookeeper
+        if keeper is not None and keeper.pid is not None:
+            processes.append(ProcessRef.of("zookeeper", keeper.pid))
+        return ManagerState(
+            bootstrap_servers=",".join(addresses),
+            zookeeper=self._external_zookeeper or self.spec.zookeeper,
+            control_addresses=control,
+            processes=tuple(processes),
+        )
+
+    @property
+    def brokers(self) -> tuple[BrokerInfo, ...]:
+        """Every broker by id."""
+        with self._state:
+            return tuple(b.info() for b in self._slots.values())
+
+    def wait_all_ready(self, timeout_s: float) -> bool:
+        """True once every broker serves."""
+        with self._state:
+            return self._state.wait_for(
+                lambda: all(b.told is not None for b in self._slots.values()), timeout_s
+            )
+
+    def stop(self, progress: Progress = silent) -> None:
+        """Drain the brokers, end every process; safe at any time, safe to repeat."""
+        interrupts.restore(self._former_handler)
+        self._former_handler = None
+        total = 1 + len(self._slots)
+        with self._state:
+            self._stopping = True
+            self._state.notify_all()
+            left = [b.process for b in self._slots.values() if b.process is not None]
+            links = [b.link for b in self._slots.values() if b.link is not None]
+        for link in links:
+            link.tell_to_stop()
+        if not links:
+            self._cancel_jobs()
+        deadline = self._clock.monotonic() + self._drain_grace_s + STOP_SLACK_S
+        for done, thread in enumerate(self._threads, start=1):
+            thread.join(max(0.0, deadline - self._clock.monotonic()))
+            if thread.is_alive():
+                self._cancel_jobs()
+                thread.join(STOP_SLACK_S)
+            progress(f"{thread.name} stopped", done, total)
+        if self._link is not None:
+            self._link.close()
+        _end(left)
+        if self._zookeeper is not None:
+            self._zookeeper.ask_to_stop()
+            self._zookeeper.finish_stop()
+            self._zookeeper = None
+        progress("ZooKeeper stopped", total, total)
+        self._threads.clear()
+
+    def _start_zookeeper(self) -> None:
+        if self._external_zookeeper is not None:
+            return
+        folder = self.spec.directory / "zookeeper"
+        child = zookeeper_spec(folder, self.spec.zookeeper_port, self.spec.logs / "zookeeper.log")
+        marked = ChildSpec(
+            name=child.name,
+            command=child.command,
+            log_path=child.log_path,
+            environment={**child.environment, **self._mark()},
+            probe=child.probe,
+            drains_at_eof=child.drains_at_eof,
+        )
+        self._zookeeper = Keeper(marked, self._clock, on_gone=lambda _c: self._changed())
+        self._zookeeper.start()
+        self._zookeeper.wait_ready()
+
+    def _mark(self) -> dict[str, str]:
+        return {CLUSTER_DIR_VARIABLE: str(self.spec.directory)}
+
+    def _open_link(self) -> None:
+        host = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
+        self._link = DriverLink(host, self._token, self._on_report, self._on_lost)
+
+    def _task(self, broker: BrokerSlot) -> BrokerTask:
+        assert self._link is not None
+        slot = broker.slot
+        rows = broker_properties(self.spec, slot)
+        rows["zookeeper.connect"] = self._external_zookeeper or self.spec.zookeeper
+        if not self._plan.one_host:
+            rows["listeners"] = f"PLAINTEXT://0.0.0.0:{slot.port}"
+            rows["advertised.listeners"] = f"PLAINTEXT://{HOST_MARK}:{slot.port}"
+            rows["control.listener"] = f"0.0.0.0:{slot.control_port}"
+            rows["control.advertised.listener"] = f"{HOST_MARK}:{slot.control_port}"
+            rows["status.listener"] = f"0.0.0.0:{slot.status_port}"
+            rows["broker.rack"] = HOST_MARK
+        rows.update(self._properties)
+        driver = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
+        return BrokerTask(
+            broker_id=slot.broker_id,
+            name=slot.name,
+            command=self._broker_command,
+            properties=tuple(rows.items()),
+            config_path=str(self.spec.directory / "conf" / f"{slot.name}.properties"),
+            log_path=str(broker.log_path),
+            driver_host=driver,
+            driver_port=self._link.port,
+            token=self._token,
+            environment={**self._mark(), "GRPC_VERBOSITY": "ERROR"},
+            drain_grace_s=self._drain_grace_s,
+        )
+
+    def _keep_job(self, broker: BrokerSlot) -> None:
+        """Submit the broker's job again and again until told to stop."""
+        failures = 0
+        while not self._stopping:
+            started = self._clock.monotonic()
+            why = self._run_job(broker)
+            if self._clock.monotonic() - started >= STEADY_S:
+                failures = 0
+            delay = RESUBMIT_S[min(failures, len(RESUBMIT_S) - 1)]
+            failures += 1
+            if self._stopping:
+                return
+            if self._context_is_stopped():
+                logger.warning("%s: its Spark application has ended", broker.slot.name)
+                return
+            logger.warning("%s: %s; submitting again in %.1f s", broker.slot.name, why, delay)
+            with self._state:
+                self._state.wait_for(lambda: self._stopping, delay)
+
+    def _run_job(self, broker: BrokerSlot) -> str:
+        """One job, from submission to its end; why it ended."""
+        task = self._task(broker)
+
+        def hold(_rows: Iterator[int]) -> Iterator[str]:
+            yield run_broker(task)
+
+        with self._state:
+            broker.submissions += 1
+        try:
+            self._context.setJobGroup(broker.group, f"headwater {broker.slot.name}")
+            rows = self._context.parallelize([broker.slot.broker_id], 1).mapPartitions(hold)
+            if self._plan.task_cpus is not None:
+                requests = TaskResourceRequests().cpus(self._plan.task_cpus)
+                rows = rows.withResources(ResourceProfileBuilder().require(requests).build)
+            return str(rows.collect()[0])
+        except (Py4JError, PySparkException, OSError) as e:
+            return f"its job ended: {str(e).strip().splitlines()[0]}"
+
+    def _context_is_stopped(self) -> bool:
+        try:
+            return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())
+        except (Py4JError, OSError):
+            return True
+
+    def _cancel_jobs(self) -> None:
+        for broker in self._slots.values():
+            try:
+                self._context.cancelJobGroup(broker.group)
+            except (Py4JError, AttributeError, OSError) as e:
+                logger.info("%s: %r", broker.group, e)  # the application has ended already
+
+    def _on_report(self, report: Report, link: TaskLink) -> None:
+        broker = self._slots[int(report["broker_id"])]
+        event = report["event"]
+        name = broker.slot.name
+        if event == "ready":
+            self._sessions.held_by(name, report["told"])
+        with self._state:
+            if event == "up":
+                broker.up(report, link)
+                if self._stopping:
+                    link.tell_to_stop()
+            elif event == "ready":
+                broker.ready(report["told"])
+            elif event == "gone":
+                broker.gone(int(report["code"]))
+            self._state.notify_all()
+        if event == "gone":
+            self._after_death(name, int(report["code"]))
+        self._changed()
+
+    def _after_death(self, name: str, code: int) -> None:
+        if code == 0:  # it said good-bye to ZooKeeper itself
+            self._sessions.forget(name)
+        else:
+            self._sessions.close(name)
+
+    def _on_lost(self, broker_id: int, link: TaskLink) -> None:
+        """A task is gone without a word: its worker or executor was killed."""
+        broker = self._slots[broker_id]
+        with self._state:
+            orphan = broker.lost(link)
+            self._state.notify_all()
+        if orphan is None:
+            return
+        # It sees EOF and drains. Its session is closed only once it is surely dead.
+        if wait_gone([orphan], ORPHAN_WAIT_S):
+            logger.warning("%s (pid %d) outlives its task", orphan.name, orphan.pid)
+        else:
+            self._sessions.close(broker.slot.name)
+        self._changed()
+
+    def _wait_ready(self, progress: Progress, total: int, timeout_s: float) -> None:
+        deadline = self._clock.monotonic() + timeout_s
+        shown = 0
+        while shown < len(self._slots):
+            with self._state:
+                self._state.wait_for(
+                    lambda: self._ready_count() > shown or self._failure() != "",  # noqa: B023
+                    max(0.0, deadline - self._clock.monotonic()),
+                )
+                ready, failure = self._ready_count(), self._failure()
+            if failure:
+                raise ChildFailedError(failure)
+            if ready == shown:
+                raise HeadwaterError(self._not_ready(timeout_s))
+            shown = ready
+            progress(f"{shown} brokers are ready", 1 + shown, total)
+
+    def _warn_of_shared_hosts(self) -> None:
+        """On several machines: replicas of one partition may land on one of them."""
+        hosts = {b.host for b in self._slots.values()}
+        if not self._plan.one_host and len(hosts) < len(self._slots):
+            logger.warning(
+                "%d brokers are on %d hosts (%s): a topic with a higher replication factor has"
+                " replicas that die together",
+                len(self._slots),
+                len(hosts),
+                ", ".join(sorted(hosts)),
+            )
+
+    def _ready_count(self) -> int:
+        return sum(b.told is not None for b in self._slots.values())
+
+    def _failure(self) -> str:
+        return next((b.failure for b in self._slots.values() if b.failure), "")
+
+    def _not_ready(self, timeout_s: float) -> str:
+        waiting = [b for b in self._slots.values() if b.told is None]
+        unplaced = [b.slot.name for b in waiting if not b.task_facts]
+        if unplaced:
+            return (
+                f"{', '.join(unplaced)} found no executor in {timeout_s:.0f} s: the application"
+                f" needs {self._plan.task_cpus or 1} free cores per broker"
+            )
+        names = ", ".join(b.slot.name for b in waiting)
+        return f"{names} not ready after {timeout_s:.0f} s (logs: {self.spec.logs})"
+
+
+def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:
+    """The slot plan on this session. Raises UsageError when the brokers can't fit."""
+    conf = spark.sparkContext.getConf()
+    instances = conf.get("spark.executor.instances")
+    is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+    return plan_slots(
+        spark.sparkContext.master,
+        brokers,
+        cores_here=os.cpu_count() or 1,
+        executor_cores=int(conf.get("spark.executor.cores") or 1),
+        executors=int(instances) if instances and not is_dynamic else None,
+    )
+
+
+def _end(left: list[ProcessRef]) -> None:
+    """Nothing of ours outlives `stop`."""
+    for process in wait_gone(left, STOP_SLACK_S):
+        logger.warning("%s (pid %d) did not drain: killed", process.name, process.pid)
+        process.send(signal.SIGKILL)
+    alive: list[Any] = wait_gone(left, STOP_SLACK_S)
+    if alive:
+        raise HeadwaterError(f"these processes survived SIGKILL: {alive}")

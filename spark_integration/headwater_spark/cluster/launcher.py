@@ -1,0 +1,81 @@
+"""`headwater up --spark MASTER`: a Spark application of its own that holds the brokers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headwater.local.manager import ManagerState, Progress
+from headwater.local.slots import ClusterSpec
+from headwater.system import SystemClock
+from headwater_spark.cluster.interrupts import Handler, restore
+from headwater_spark.cluster.job_manager import SparkManager, plan_for
+from headwater_spark.spark_session import SparkStartError, cause, session
+
+APP_NAME = "headwater cluster"
+APP_CONF = {"spark.ui.enabled": "false"}
+
+
+class SparkLauncher:
+    """A `headwater.local.manager.Manager` that brings its own Spark session."""
+
+    def __init__(self, spec: ClusterSpec, master: str, changed: Callable[[], None]) -> None:
+        self._spec = spec
+        self._master = master
+        self._changed = changed
+        self._spark: SparkSession | None = None
+        self._manager: SparkManager | None = None
+
+    def start(self, progress: Progress) -> None:
+        """Start Spark, then the brokers. Raises HeadwaterError, having stopped everything."""
+        handler = signal.getsignal(signal.SIGINT)
+        self._spark = self._started()
+        self._own_interrupts(handler)
+        try:
+            plan_for(self._spark, self._spec.brokers)
+            self._manager = SparkManager(
+                self._spec, self._spark, SystemClock(), changed=self._changed
+            )
+            self._manager.start(progress)
+            self._own_interrupts(handler)
+        except BaseException:
+            self._stop_spark()
+            raise
+
+    def _started(self) -> SparkSession:
+        try:
+            return session(self._master, delta=False, app_name=APP_NAME, conf=APP_CONF)
+        except (PySparkException, Py4JError) as error:
+            raise SparkStartError(
+                f"Spark did not start on {self._master}: {cause(str(error))}; what it said is in"
+                f" {self._spec.directory / 'logs' / 'supervisor.log'}"
+            ) from error
+
+    def state(self) -> ManagerState:
+        """What runs now; the addresses of the slots before anything does."""
+        if self._manager is not None:
+            return self._manager.state()
+        return ManagerState(
+            bootstrap_servers=self._spec.bootstrap_servers,
+            zookeeper=self._spec.zookeeper,
+            control_addresses=tuple(s.control_address for s in self._spec.slots),
+        )
+
+    def stop(self, progress: Progress) -> None:
+        """Drain the brokers, end Spark."""
+        if self._manager is not None:
+            self._manager.stop(progress)
+        self._stop_spark()
+
+    def _stop_spark(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+
+    def _own_interrupts(self, handler: Handler) -> None:
+        """SIGINT is the daemon's: neither Spark's handler nor a notebook's may take it."""
+        restore(handler)

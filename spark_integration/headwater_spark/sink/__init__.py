@@ -1,0 +1,1 @@
+"""The Spark sink: `format("headwater")` for writing."""

@@ -1,0 +1,1 @@
+"""The Spark source: `format("headwater")` for reading, and the union with history in Delta."""

@@ -1,0 +1,257 @@
+"""What planning asks of the brokers: topics, offsets, configs, control calls. Blocking, no pyspark.
+
+Connections to the data plane are `RawClient`s; the control plane's addresses are found by asking
+each broker for its configuration, so that Kafka brokers, which have none, do as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from headwater.client.blocking.cluster import Patience
+from headwater.client.blocking.record_client import (
+    EARLIEST_LOCAL,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+)
+from headwater.client.control import ControlClient
+from headwater.client.core.metadata import NO_LEADER
+from headwater.client.errors import kafka_error
+from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.ids import id_text
+from headwater.ports.control import ControlUnavailableError
+from headwater.system import SystemClock
+from headwater.wire.apis.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from headwater.wire.apis.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from headwater.wire.control import (
+    OffsetAtBytesItem,
+    OffsetAtBytesReply,
+    OffsetAtBytesRequest,
+    TierHintReply,
+    TierHintRequest,
+)
+from headwater_spark import options
+from headwater_spark.blocking_clients import USUAL, raw_client
+from headwater_spark.options import Timeouts
+
+logger = logging.getLogger(__name__)
+
+CLIENT_ID = "headwater-spark"
+HINT_TIMEOUT_MS = 1_000
+HINT_TIMEOUT_S = 2.0
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
+OP_SET = 0
+CONTROL_KEYS = ("control.advertised.listener", "control.listener")
+
+PartitionId = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as planning needs it; `topic_id` is Kafka's text of the id."""
+
+    name: str
+    topic_id: str
+    uuid: UUID
+    partitions: int
+    is_internal: bool
+    leaders: tuple[int, ...]
+    replicas: tuple[int, ...] = ()
+    """Brokers that host some of it."""
+
+
+class Brokers:
+    """A cluster as seen from a planner or a driver. One thread at a time."""
+
+    def __init__(self, bootstrap_servers: str, timeouts: Timeouts = USUAL) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._timeouts = timeouts
+        self._clock = SystemClock()
+        self._client = raw_client(bootstrap_servers, CLIENT_ID, timeouts)
+        self._control_addresses: dict[int, str] = {}
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
+
+    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+        """These topics (None: all) as they are now. Raises UsageError for one that is not there."""
+        try:
+            found = self._client.metadata(names)
+        except KafkaError as e:
+            if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UsageError(
+                    f"{e.detail or names} does not exist at {self.bootstrap_servers}"
+                ) from e
+            raise
+        return {
+            name: Topic(
+                name=name,
+                topic_id=id_text(topic.topic_id),
+                uuid=topic.topic_id,
+                partitions=len(topic.partitions),
+                is_internal=topic.is_internal,
+                leaders=tuple(p.leader for p in topic.partitions),
+                replicas=tuple(sorted({b for p in topic.partitions for b in p.replicas})),
+            )
+            for name, topic in found.items()
+        }
+
+    def list_offsets(
+        self, wanted: Mapping[PartitionId, int], isolation_level: str = options.READ_UNCOMMITTED
+    ) -> dict[PartitionId, int]:
+        """Each partition's offset at its timestamp, or at EARLIEST or LATEST; -1: nothing there."""
+        committed = isolation_level == options.READ_COMMITTED
+        isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+        found = self._client.list_offsets(dict(wanted), isolation)
+        return {tp: at.offset for tp, at in found.items()}
+
+    def local_starts(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        """The first offset that leaders have on their own disks (KIP-405)."""
+        wanted = list(partitions)
+        try:
+            return self.list_offsets(dict.fromkeys(wanted, EARLIEST_LOCAL))
+        except KafkaError as e:
+            if e.code not in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST):
+                raise
+            return self.list_offsets(dict.fromkeys(wanted, options.EARLIEST))
+
+    def topic_configs(self, topic: str, keys: Iterable[str]) -> dict[str, str]:
+        """The topic's values of these keys; keys that the broker does not know are left out."""
+        request = _describe(RESOURCE_TOPIC, topic, keys)
+        return _values(self._client.call_any(request, DescribeConfigsResponse, _check_described))
+
+    def broker_configs(
+        self, broker_id: int, keys: Iterable[str], timeout_s: float | None = None
+    ) -> dict[str, str]:
+        """A broker's own values of these keys."""
+        request = _describe(RESOURCE_BROKER, str(broker_id), keys)
+        reply = self._client.call_broker(
+            broker_id, request, DescribeConfigsResponse, timeout_s=timeout_s
+        )
+        _check_described(reply)
+        return _values(reply)
+
+    def set_topic_config(self, topic: str, key: str, value: str) -> None:
+        """One config of a topic, as IncrementalAlterConfigs (KIP-339)."""
+        request = IncrementalAlterConfigsRequest(
+            resources=(
+                AlterConfigsResource(
+                    resource_type=RESOURCE_TOPIC,
+                    resource_name=topic,
+                    configs=(AlterableConfig(name=key, config_operation=OP_SET, value=value),),
+                ),
+            ),
+            validate_only=False,
+        )
+
+        def check(reply: IncrementalAlterConfigsResponse) -> None:
+            answer = reply.responses[0]
+            if answer.error_code:
+                detail = answer.error_message or ""
+                raise kafka_error(answer.error_code, f"set {key}={value} on {topic}: {detail}")
+
+        self._client.call_any(request, IncrementalAlterConfigsResponse, check)
+
+    def offsets_at_bytes(
+        self, wanted: Mapping[PartitionId, tuple[int, int]]
+    ) -> dict[PartitionId, int]:
+        """Where so many bytes of log from an offset on end: (start, bytes) -> end offset.
+
+        A call of Headwater's control plane. Raises UsageError with brokers that have none.
+        """
+        ends: dict[PartitionId, int] = {}
+        patience = Patience(self._clock, self._timeouts.retry_s, "offsets at bytes")
+        while left := {tp: row for tp, row in wanted.items() if tp not in ends}:
+            try:
+                self._offsets_at_bytes_once(left, ends)
+            except (ControlUnavailableError, KafkaError) as e:
+                self._control_addresses.clear()
+                patience.pause_after(_may_pass(e))
+        return {tp: end for tp, end in ends.items() if end >= 0}
+
+    def _offsets_at_bytes_once(
+        self, left: Mapping[PartitionId, tuple[int, int]], ends: dict[PartitionId, int]
+    ) -> None:
+        topics = self.topics(sorted({topic for topic, _ in left}))
+        by_leader: dict[int, list[OffsetAtBytesItem]] = {}
+        for (topic, partition), (start, size) in left.items():
+            item = OffsetAtBytesItem(
+                topic=topic, partition=partition, start_offset=start, max_bytes=size
+            )
+            by_leader.setdefault(topics[topic].leaders[partition], []).append(item)
+        if NO_LEADER in by_leader:
+            raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, "a partition has no leader")
+        for leader, items in by_leader.items():
+            address = self.control_address(leader)
+            if address is None:
+                raise UsageError(
+                    "option 'maxBytesPerTrigger' needs Headwater brokers; use maxOffsetsPerTrigger"
+                )
+            with ControlClient(address) as control:
+                reply = control.call(OffsetAtBytesRequest(items=tuple(items)), OffsetAtBytesReply)
+            ends.update({(i.topic, i.partition): i.end_offset for i in reply.items})
+
+    def hint(self, topic: Topic) -> None:
+        """Tell leaders and followers that the table moved. They verify; a lost hint costs only
+        time. (Followers drop their local segments by their own reading of the table.)
+        """
+        for broker in sorted({*topic.leaders, *topic.replicas} - {NO_LEADER}):
+            try:
+                address = self.control_address(broker, HINT_TIMEOUT_S)
+                if address is None:
+                    continue
+                with ControlClient(address) as control:
+                    request = TierHintRequest(topic_id=topic.uuid)
+                    control.call(request, TierHintReply, HINT_TIMEOUT_MS)
+            except (ControlUnavailableError, KafkaError, OSError) as e:
+                logger.info("no hint to broker %d: %s", broker, e)
+                self._control_addresses.pop(broker, None)
+
+    def control_address(self, broker_id: int, timeout_s: float | None = None) -> str | None:
+        """`host:port` of a broker's control plane; None for brokers without one."""
+        if broker_id not in self._control_addresses:
+            found = self.broker_configs(broker_id, CONTROL_KEYS, timeout_s)
+            address = next((found[key] for key in CONTROL_KEYS if found.get(key)), "")
+            self._control_addresses[broker_id] = address.removeprefix("CONTROL://")
+        return self._control_addresses[broker_id] or None
+
+
+def _may_pass(error: Exception) -> Exception:
+    """A control plane that does not answer is a lost connection."""
+    if isinstance(error, ControlUnavailableError):
+        return ConnectionError(str(error))
+    return error
+
+
+def _describe(kind: int, name: str, keys: Iterable[str]) -> DescribeConfigsRequest:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=tuple(keys)
+    )
+    return DescribeConfigsRequest(
+        resources=(resource,), include_synonyms=False, include_documentation=False
+    )
+
+
+def _check_described(reply: DescribeConfigsResponse) -> None:
+    answer = reply.results[0]
+    if answer.error_code:
+        detail = answer.error_message or ""
+        raise kafka_error(answer.error_code, f"configs of {answer.resource_name}: {detail}")
+
+
+def _values(reply: DescribeConfigsResponse) -> dict[str, str]:
+    return {row.name: row.value for row in reply.results[0].configs if row.value is not None}

@@ -1,0 +1,47 @@
+"""The files of one version of a log table, as planning chooses them and tasks read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater_spark.source.planning import Split
+from headwater_tier.delta import LiveFile, Snapshot
+from headwater_tier.plan import TableLocation
+
+
+@dataclass(frozen=True, slots=True)
+class ColdFiles:
+    """The live files of one version, and what they hold. Picklable."""
+
+    location: TableLocation
+    version: int
+    ranges: Mapping[int, tuple[int, int]]
+    """Partition -> [start, end) that is tiered."""
+    files: tuple[LiveFile, ...]
+
+    def range_of(self, partition: int) -> tuple[int, int]:
+        """The partition's tiered range; an empty one when it has none."""
+        return self.ranges.get(partition, (0, 0))
+
+    def overlapping(self, split: Split) -> ColdFiles:
+        """Only the files that may hold rows of the split."""
+        files = tuple(f for f in self.files if _may_hold(f, split))
+        return ColdFiles(self.location, self.version, {}, files)
+
+
+def cold_files(location: TableLocation, snapshot: Snapshot) -> ColdFiles:
+    """A checked snapshot as tasks need it."""
+    ranges = {p: (snapshot.starts.get(p, 0), end) for p, end in snapshot.ends.items()}
+    return ColdFiles(location, snapshot.version, ranges, snapshot.files)
+
+
+def _may_hold(file: LiveFile, split: Split) -> bool:
+    """False only when the file's statistics exclude the split."""
+    low, high = file.min_partition, file.max_partition
+    if low is not None and high is not None and not low <= split.partition <= high:
+        return False
+    first, last = file.min_offset, file.max_offset
+    if first is None or last is None:
+        return True
+    return first < split.end_offset and last >= split.start_offset

@@ -1,0 +1,272 @@
+"""`format("headwater")`: the data source that Spark's Python API loads, batch and streaming.
+
+Thin: options, positions, planning and reading live in modules without pyspark. Offsets follow the
+rules of `positions`: the initial one is a constant, batch 0 pins the start, and a batch is planned
+from its end offset alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headwater.errors import UsageError
+from headwater.system import SystemClock
+from headwater_spark.options import SourceOptions, source_options
+from headwater_spark.plain_errors import message_alone
+from headwater_spark.sink.writer import BatchSink, StreamSink
+from headwater_spark.source import positions
+from headwater_spark.source.columns import checked_schema, source_ddl
+from headwater_spark.source.planner import PlannedSplit, Planner
+from headwater_spark.source.planning import limit_ends
+from headwater_spark.source.positions import Position
+from headwater_spark.source.read_task import ReadTask, read
+
+FORMAT_NAME = "headwater"
+ASK_EVERY_S = 0.1
+"""Spark polls for offsets every 10 ms; brokers are asked this often at most."""
+
+
+class HeadwaterDataSource(DataSource):
+    """Reads and writes topics of a Headwater (or Kafka) cluster."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Options are checked when a reader or writer is asked for."""
+        self.options = options
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(...)` takes."""
+        return FORMAT_NAME
+
+    def schema(self) -> str:
+        """Kafka's columns; with headers when `includeHeaders` is true."""
+        return source_ddl(str(self.options.get("includeHeaders", "false")).lower() == "true")
+
+    @message_alone()
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        return BatchReader(source_options(self.options, streaming=False), _arrow(schema))
+
+    @message_alone()
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """A streaming read; what is wrong with the options is told when the query starts."""
+        try:
+            options = source_options(self.options, streaming=True)
+        except UsageError as refusal:
+            return RefusedReader(refusal)
+        return StreamReader(options, _arrow(schema))
+
+    @message_alone()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write, at least once."""
+        return BatchSink.of(self.options, schema, overwrite)
+
+    @message_alone()
+    def streamWriter(  # noqa: N802 - Spark's
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """A streaming write, at least once."""
+        return StreamSink.of(self.options, schema, overwrite)
+
+
+class SplitPartition(InputPartition):
+    """A planned split on its way to a task."""
+
+    def __init__(self, planned: PlannedSplit) -> None:
+        self.planned = planned
+
+
+class _TaskReads:
+    """What both readers do in a task."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self.options = options
+        self.schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The split's rows."""
+        if not isinstance(partition, SplitPartition):
+            return iter(())  # Spark's stand-in when nothing was planned
+        return self._rows(partition.planned)
+
+    def _rows(self, planned: PlannedSplit) -> Iterator[pa.RecordBatch]:
+        task = ReadTask(
+            split=planned.split,
+            bootstrap_servers=self.options.bootstrap_servers,
+            isolation_level=self.options.isolation_level,
+            fail_on_data_loss=self.options.fail_on_data_loss,
+            schema=self.schema,
+            files=planned.files,
+            timeouts=self.options.timeouts,
+        )
+        with message_alone():
+            yield from read(task)
+
+
+class BatchReader(_TaskReads, DataSourceReader):
+    """Plans a batch read once, on the driver's side."""
+
+    @message_alone()
+    def partitions(self) -> list[SplitPartition]:
+        """The splits between the bounds, resolved now."""
+        planner = Planner(self.options, SystemClock())
+        try:
+            return [SplitPartition(s) for s in planner.splits(planner.batch())]
+        finally:
+            planner.close()
+
+
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises one error at whatever it is asked first.
+
+    Spark 4.2 loses an error of `streamReader` itself: its runner tells of an UnboundLocalError.
+    """
+
+    def __init__(self, refusal: UsageError) -> None:
+        self._refusal = refusal
+
+    @message_alone()
+    def _refuse(self) -> NoReturn:
+        raise self._refusal
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Raises UsageError."""
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        """Raises UsageError."""
+        self._refuse()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
+        """Raises UsageError."""
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Raises UsageError."""
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises UsageError."""
+        self._refuse()
+
+
+class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches. One instance lives as long as the query, in a process of its own."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._clock = SystemClock()
+        self._opened: Planner | None = None
+        self._asked_at = float("-inf")
+        self._asked_from: dict[str, Any] | None = None
+        self._newest: dict[str, Any] | None = None
+        self._target: dict[tuple[str, int], int] | None = None
+
+    @property
+    def _planner(self) -> Planner:
+        # Not in __init__: Spark makes the reader in tasks' planning too, where no broker is asked.
+        if self._opened is None:
+            self._opened = Planner(self.options, self._clock)
+        return self._opened
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        """Tells Spark whether there is a limit; its size comes from the options alone."""
+        if self.options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self.options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
+        """A constant: a start resolved here would be resolved anew at restart and skip rows."""
+        return dict(positions.INITIAL)
+
+    @message_alone()
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Fix how far this run may read."""
+        self._target = self._planner.newest()
+
+    @message_alone()
+    def latestOffset(  # noqa: N802 - Spark's
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Where the batch after `start` ends; `start` itself when nothing is new."""
+        now = self._clock.monotonic()
+        if self._asked_from == start and now - self._asked_at < ASK_EVERY_S:
+            return start
+        position = self._next(start)
+        lifts_limits = isinstance(limit, ReadAllAvailable)
+        if position is not None:
+            self._newest = position.to_json()
+            if not lifts_limits:
+                position = self._planner.limited(position)
+        is_same = position is None or _says_nothing(position, start)
+        self._asked_from, self._asked_at = (start, now) if is_same else (None, now)
+        return start if is_same or position is None else position.to_json()
+
+    def _next(self, start: dict[str, Any]) -> Position | None:
+        if positions.is_initial(start):
+            position: Position | None = self._planner.first()
+        else:
+            position = self._planner.next(positions.from_json(start))
+        if position is not None and self._target is not None:
+            position = limit_ends(position, self._target)
+        return position
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
+        """The newest offsets seen by the last `latestOffset`; asks nobody."""
+        return self._newest
+
+    @message_alone()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
+        """The splits of the batch that `end` describes; `start` is not needed (and may be old)."""
+        position = positions.from_json(end)
+        return [SplitPartition(s) for s in self._planner.splits(position)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpoint is the truth (group commits go through a listener)."""
+
+    def stop(self) -> None:
+        """Close the planner's connections."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _says_nothing(position: Position, start: dict[str, Any]) -> bool:
+    """True when limits or the run's target left nothing of a batch after `start`."""
+    if positions.is_initial(start):
+        return False
+    previous = positions.from_json(start)
+    same_ids = dict(position.topic_ids) == dict(previous.topic_ids)
+    return same_ids and dict(position.end) == dict(previous.end)
+
+
+def without_limits(options: SourceOptions) -> SourceOptions:
+    """The same read without admission control."""
+    return replace(options, max_offsets_per_trigger=None, max_bytes_per_trigger=None)
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    return checked_schema(to_arrow_schema(schema, timezone="UTC"))

@@ -1,0 +1,94 @@
+"""What a topic's log table holds: its range per partition, and which files hold which offsets.
+
+A cold range may be read from any later version of the table too: its rows never change, only files
+are rewritten. Files are named at planning time, so that a read meets one version of them.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from headwater.errors import HeadwaterError
+from headwater.ids import id_from_text
+from headwater_spark.options import SourceOptions
+from headwater_spark.source.broker_metadata import Brokers, Topic
+from headwater_spark.source.cold_files import ColdFiles, cold_files
+from headwater_tier.delta import LogTable, table_exists
+from headwater_tier.keys import table_uri
+from headwater_tier.plan import TableLocation
+
+ENABLE_KEY = "remote.storage.enable"
+TOPIC_URI_KEY = "headwater.table.uri"
+BROKER_URI_KEY = "headwater.tables.uri"
+
+
+class TableUnknownError(HeadwaterError):
+    """Nothing says where the topic's log table is, or shall be."""
+
+
+def locate(
+    brokers: Brokers,
+    topic: Topic,
+    *,
+    tables_uri: str | None = None,
+    storage_options: tuple[tuple[str, str], ...] = (),
+) -> TableLocation:
+    """Where the topic's table is: its own config, the option, or the brokers' config."""
+    base = brokers.topic_configs(topic.name, (TOPIC_URI_KEY,)).get(TOPIC_URI_KEY)
+    base = base or tables_uri
+    if not base:
+        leader = next((broker for broker in topic.leaders if broker >= 0), -1)
+        base = brokers.broker_configs(leader, (BROKER_URI_KEY,)).get(BROKER_URI_KEY)
+    if not base:
+        raise TableUnknownError(
+            f"where is the table of topic {topic.name}? Set its config {TOPIC_URI_KEY}, the"
+            f" brokers' config {BROKER_URI_KEY}, or the option {BROKER_URI_KEY}"
+        )
+    return at_uri(table_uri(base, topic.name, topic.uuid), topic.name, topic.uuid, storage_options)
+
+
+def at_uri(
+    uri: str, topic: str, topic_id: UUID, storage_options: tuple[tuple[str, str], ...]
+) -> TableLocation:
+    """The location value of a table whose whole URI is known."""
+    return TableLocation(
+        uri=uri, topic=topic, topic_id=topic_id, storage_options=tuple(storage_options)
+    )
+
+
+class History:
+    """Log tables of the topics that one planner reads; keeps handles, refreshes them when asked."""
+
+    def __init__(self, brokers: Brokers, options: SourceOptions) -> None:
+        self._brokers = brokers
+        self._options = options
+        self._tiered: dict[str, bool] = {}
+        self._tables: dict[str, tuple[str, LogTable, TableLocation]] = {}
+
+    def is_tiered(self, topic: str) -> bool:
+        """True when the topic's config says so.
+
+        Asked once per planner: a topic whose tiering begins later is still read whole, as brokers
+        serve old offsets from the table too.
+        """
+        if topic not in self._tiered:
+            found = self._brokers.topic_configs(topic, (ENABLE_KEY,))
+            self._tiered[topic] = found.get(ENABLE_KEY) == "true"
+        return self._tiered[topic]
+
+    def look(self, topic: str, topic_id: str) -> ColdFiles | None:
+        """The newest checked version of the topic's table; None while there is no table."""
+        known = self._tables.get(topic)
+        if known is None or known[0] != topic_id:
+            found = self._brokers.topics([topic])[topic]
+            location = locate(
+                self._brokers,
+                found,
+                tables_uri=self._options.tables_uri,
+                storage_options=self._options.storage_options,
+            )
+            if found.uuid != id_from_text(topic_id) or not table_exists(location):
+                return None
+            known = (topic_id, LogTable(location), location)
+            self._tables[topic] = known
+        return cold_files(known[2], known[1].refresh())

@@ -1,0 +1,132 @@
+"""One task's read of a split, as Arrow record batches. Runs on executors; imports no pyspark.
+
+Hot: raw batches from the partition's leader, one fetch ahead, decoded by numba into exactly the
+columns asked for. Cold: row groups of the log table's files. Rows come in offset order either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RawClient
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater_spark import options
+from headwater_spark.blocking_clients import raw_client
+from headwater_spark.source.cold_files import ColdFiles
+from headwater_spark.source.cold_read import cold_batches
+from headwater_spark.source.planning import Split
+
+FETCH_BYTES = 2 * 1024 * 1024
+"""Per fetch, and so about per Arrow batch: larger ones fall out of the CPU's caches."""
+IDLE_CLIENTS_MAX = 4
+CLIENT_ID = "headwater-spark-read"
+
+# Connections outlive a task: a worker process serves many, one after the other.
+_idle: dict[tuple[str, options.Timeouts], list[RawClient]] = {}
+
+
+class OffsetsLostError(HeadwaterError):
+    """A planned range was deleted before it could be read, and `failOnDataLoss` is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Everything a task needs. Picklable."""
+
+    split: Split
+    bootstrap_servers: str
+    isolation_level: str
+    fail_on_data_loss: bool
+    schema: pa.Schema
+    """Exactly what Spark expects; its names choose the columns."""
+    files: ColdFiles | None = None
+    timeouts: options.Timeouts = options.Timeouts()
+
+
+def read(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The split's rows, in the task's schema."""
+    rows = _cold(task) if task.files is not None else _hot(task)
+    for batch in rows:
+        if batch.num_rows:
+            yield in_schema(batch, task.schema)
+
+
+def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same columns under Spark's own schema (types are equal; nullability may differ)."""
+    if batch.schema.equals(schema):
+        return batch
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    from headwater.columnar.decode import decode_batches  # noqa: PLC0415 - numba: not for planners
+
+    split = task.split
+    committed = task.isolation_level == options.READ_COMMITTED
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    columns = tuple(task.schema.names)
+    start = split.start_offset
+    client = _take(task)
+    while start < split.end_offset:
+        try:
+            for chunk in client.stream_raw(
+                split.topic,
+                split.partition,
+                start,
+                split.end_offset,
+                max_bytes=FETCH_BYTES,
+                isolation=isolation,
+            ):
+                decoded = decode_batches(
+                    chunk.records,
+                    start_offset=start,
+                    end_offset=split.end_offset,
+                    topic=split.topic,
+                    partition=split.partition,
+                    columns=columns,
+                    aborted=chunk.aborted,
+                )
+                start = chunk.next_offset
+                yield from decoded.chunks
+        except KafkaError as e:
+            start = _after_loss(task, client, start, e)
+    _give(task, client)
+
+
+def _after_loss(task: ReadTask, client: RawClient, start: int, error: KafkaError) -> int:
+    """Where to go on when the log start has passed `start`; raises when that must not be."""
+    split = task.split
+    if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise error
+    tp = (split.topic, split.partition)
+    earliest = client.list_offsets({tp: options.EARLIEST})[tp].offset
+    if task.fail_on_data_loss or earliest <= start:
+        raise OffsetsLostError(
+            f"offsets {start} to {split.end_offset - 1} of {tp[0]}-{tp[1]} were planned, but the"
+            f" log now starts at {earliest}: {error}. Set failOnDataLoss=false to go on without."
+        ) from error
+    return min(earliest, split.end_offset)
+
+
+def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    assert task.files is not None
+    return cold_batches(task.split, task.files, tuple(task.schema.names))
+
+
+def _take(task: ReadTask) -> RawClient:
+    idle = _idle.get((task.bootstrap_servers, task.timeouts))
+    if idle:
+        return idle.pop()
+    return raw_client(task.bootstrap_servers, CLIENT_ID, task.timeouts)
+
+
+def _give(task: ReadTask, client: RawClient) -> None:
+    """Only clients of tasks that succeeded come back; others are dropped with their task."""
+    idle = _idle.setdefault((task.bootstrap_servers, task.timeouts), [])
+    if len(idle) < IDLE_CLIENTS_MAX:
+        idle.append(client)
+    else:
+        client.close()

@@ -1,0 +1,123 @@
+"""A topic as one DataFrame: its history from Delta at a pinned version, its tail from the brokers.
+
+The same rows as `format("headwater")`, read by Spark's own Parquet reader where they are tiered.
+The table's ends at the pinned version are where the tail begins, so that there is neither gap nor
+overlap however tiering moves on meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+
+from headwater_spark import options
+from headwater_spark.source.broker_metadata import Brokers
+from headwater_spark.source.cold_files import ColdFiles, cold_files
+from headwater_spark.source.columns import HEADERS_DDL, KAFKA_DDL
+from headwater_spark.source.history import locate
+from headwater_spark.source.positions import offsets_to_json
+from headwater_tier.delta import LogTable, table_exists
+
+PartitionId = tuple[str, int]
+
+
+def table(
+    spark: SparkSession,
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    include_headers: bool = False,
+    tables_uri: str | None = None,
+    storage_options: dict[str, str] | None = None,
+) -> DataFrame:
+    """The topic's rows up to now (read committed), in the columns of the source.
+
+    Bounds are fixed when it is called. Needs a session with Delta (`headwater_spark.session`).
+    """
+    given = tuple(sorted((storage_options or {}).items()))
+    brokers = Brokers(bootstrap_servers)
+    try:
+        found = brokers.topics([topic])[topic]
+        location = locate(brokers, found, tables_uri=tables_uri, storage_options=given)
+        history: ColdFiles | None = None
+        if table_exists(location):
+            history = cold_files(location, LogTable(location).snapshot)
+        partitions = [(topic, p) for p in range(found.partitions)]
+        earliest = brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
+        latest = brokers.list_offsets(
+            dict.fromkeys(partitions, options.LATEST), options.READ_COMMITTED
+        )
+    finally:
+        brokers.close()
+    tail = _tail(spark, topic, bootstrap_servers, include_headers, history, earliest, latest)
+    if history is None:
+        return tail
+    return _history(spark, topic, include_headers, history, earliest).unionAll(tail)
+
+
+def _tail(
+    spark: SparkSession,
+    topic: str,
+    bootstrap_servers: str,
+    include_headers: bool,
+    history: ColdFiles | None,
+    earliest: dict[PartitionId, int],
+    latest: dict[PartitionId, int],
+) -> DataFrame:
+    starts = {
+        tp: max(start, history.range_of(tp[1])[1] if history else 0)
+        for tp, start in earliest.items()
+    }
+    ends = {tp: max(end, starts[tp]) for tp, end in latest.items()}
+    return (
+        spark.read.format("headwater")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", _json(starts))
+        .option("endingOffsets", _json(ends))
+        .option("includeHeaders", str(include_headers).lower())
+        .option("headwater.use.table", "false")
+        .load()
+    )
+
+
+def _history(
+    spark: SparkSession,
+    topic: str,
+    include_headers: bool,
+    history: ColdFiles,
+    earliest: dict[PartitionId, int],
+) -> DataFrame:
+    rows = (
+        spark.read.format("delta")
+        .options(**dict(history.location.storage_options))
+        .option("versionAsOf", history.version)
+        .load(history.location.uri)
+    )
+    columns = [c.split()[0] for c in KAFKA_DDL.split(",")]
+    if include_headers:
+        columns.append(HEADERS_DDL.split()[0])
+    special = {
+        "topic": F.lit(topic),
+        "timestampType": F.col("timestamp_type").cast("int"),
+    }
+    chosen = rows.select(*(special.get(name, F.col(name)).alias(name) for name in columns))
+    kept = _above_start(history, earliest)
+    return chosen if kept is None else chosen.where(kept)
+
+
+def _above_start(history: ColdFiles, earliest: dict[PartitionId, int]) -> Column | None:
+    """Leaves out rows below the log start: retention removes whole files only."""
+    condition: Column | None = None
+    for (_, partition), start in sorted(earliest.items()):
+        first = max(start, history.range_of(partition)[0])
+        if first > 0:
+            keep = (F.col("partition") != partition) | (F.col("offset") >= first)
+            condition = keep if condition is None else condition & keep
+    return condition
+
+
+def _json(offsets: dict[PartitionId, int]) -> str:
+    return json.dumps(offsets_to_json(offsets))

@@ -1,0 +1,1 @@
+"""Tiering as Spark jobs: closed history moves into Delta tables."""

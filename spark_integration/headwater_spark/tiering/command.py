@@ -1,0 +1,272 @@
+"""`headwater tier run TOPIC...`: topics into their Delta tables, as Spark jobs."""
+
+from __future__ import annotations
+
+import math
+import queue
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from types import FrameType
+from typing import Any
+
+import click
+from pyspark.sql import SparkSession
+
+from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError
+from headwater.system import SystemClock
+from headwater_spark.source.broker_metadata import Brokers
+from headwater_spark.spark_session import SparkGoneError, has_ended, session
+from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
+from headwater_tier.delta import TableStateError
+from headwater_tier.upkeep_command import compact_table, repair_table, vacuum_table
+
+MASTER_DEFAULT = "local[*]"
+FAILURE_PAUSE_S = 5.0
+WAIT_MAX_S = 3600.0
+"""One wait of `run_for_ever`, which then looks again: waits have a limit, intervals have none."""
+
+
+class StopRequest:
+    """Set by a signal's handler while the same thread waits for it.
+
+    Not an Event: both ends of that take one lock, so a signal between two steps of the wait would
+    stop the thread for good. A SimpleQueue may be put to in any moment.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        """Ask. Never waits."""
+        self._asked = True
+        self._wake.put(None)
+
+    def is_set(self) -> bool:
+        """Whether somebody asked."""
+        return self._asked
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until somebody asks, `timeout_s` at most; whether somebody did."""
+        if not self._asked:
+            try:
+                self._wake.get(timeout=timeout_s)
+            except queue.Empty:
+                pass
+        return self._asked
+
+
+def _finite(_context: click.Context, _parameter: click.Parameter, value: float | None) -> Any:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.")
+    return value
+
+
+@click.group()
+def tier() -> None:
+    """Move closed history into Delta tables."""
+
+
+tier.add_command(repair_table)
+tier.add_command(compact_table)
+tier.add_command(vacuum_table)
+
+
+@tier.command()
+@click.argument("topics", nargs=-1, required=True)
+@bootstrap_options
+@click.option("--continuous", is_flag=True, help="Go on for ever; Ctrl-C stops after a commit.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.0),
+    callback=_finite,
+    default=None,
+    metavar="SECONDS",
+    help="Pause between rounds of --continuous; default: each topic's delta.interval.ms.",
+)
+@click.option("--master", default=MASTER_DEFAULT, show_default=True, help="Spark's master.")
+@click.option("--tables-uri", metavar="URI", help="Where tables go when no config says.")
+@click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="For the object store; may be repeated.",
+)
+@json_option
+def run(
+    topics: tuple[str, ...],
+    bootstrap_server: str | None,
+    directory: str,
+    continuous: bool,
+    interval_s: float | None,
+    master: str,
+    tables_uri: str | None,
+    storage: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Tier what is committed and not yet in the table; a second run adds nothing.
+
+    Sets remote.storage.enable on topics that lack it: without it brokers would neither keep what
+    is not tiered yet nor serve what is.
+    """
+    servers = bootstrap_servers(bootstrap_server, directory)
+    clock = SystemClock()
+    _check_there(servers, topics)
+    with _spark_log() as log, _session(master, log) as spark:
+        tiers = [
+            TopicTier(
+                spark,
+                topic,
+                servers,
+                clock,
+                tables_uri=tables_uri,
+                storage_options=_pairs(storage),
+            )
+            for topic in topics
+        ]
+        tell = _tell_json if as_json else _tell
+        for topic_tier in tiers:
+            if topic_tier.enable() and not as_json:
+                click.echo(f"{topic_tier.topic.name}: set remote.storage.enable=true")
+        if continuous:
+            with asked_to_stop() as stop:
+                run_for_ever(tiers, interval_s, tell, stop, clock)
+            return 0
+        for topic_tier in tiers:
+            drain(topic_tier, tell)
+        return 0
+
+
+def _check_there(servers: str, topics: Sequence[str]) -> None:
+    """Raises UsageError for a topic that is not: before Spark starts, which takes its time."""
+    brokers = Brokers(servers)
+    try:
+        brokers.topics(topics)
+    finally:
+        brokers.close()
+
+
+@contextmanager
+def _spark_log() -> Iterator[Path]:
+    """A file for Spark's own lines; it stays, and is named, when something went wrong."""
+    with NamedTemporaryFile(prefix="headwater-tier-", suffix=".log", delete=False) as file:
+        path = Path(file.name)
+    try:
+        yield path
+    except Exception:
+        click.echo(f"what Spark said is in {path}", err=True)
+        raise
+    path.unlink()
+
+
+@contextmanager
+def _session(master: str, log: Path) -> Iterator[SparkSession]:
+    spark = session(master, delta=False, app_name="headwater tier", log=log)
+    try:
+        yield spark
+    finally:
+        if not has_ended(spark):
+            spark.stop()
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[StopRequest]:
+    """A request that SIGINT and SIGTERM set; a second signal interrupts at once.
+
+    Spark's own SIGINT handler would cancel the round's job and waste what it has written.
+    """
+    stop = StopRequest()
+
+    def asked(_signum: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        click.echo("stopping after this round", err=True)
+
+    former = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def drain(topic_tier: TopicTier, tell: Callable[[Round], None]) -> None:
+    """Rounds until nothing is left of what was there."""
+    while True:
+        done = topic_tier.round()
+        tell(done)
+        if done.idle:
+            return
+
+
+def run_for_ever(
+    tiers: Sequence[TopicTier],
+    interval_s: float | None,
+    tell: Callable[[Round], None],
+    stop: StopRequest,
+    clock: Clock,
+) -> None:
+    """Each topic round after round until `stop`, `interval_s` or its `delta.interval.ms` apart."""
+    due = [clock.monotonic()] * len(tiers)
+    while not stop.wait(min(WAIT_MAX_S, max(0.0, min(due) - clock.monotonic()))):
+        for number, topic_tier in enumerate(tiers):
+            if due[number] <= clock.monotonic() and not stop.is_set():
+                pause_s = _one_round(topic_tier, interval_s, tell)
+                due[number] = clock.monotonic() + pause_s
+
+
+def _one_round(
+    topic_tier: TopicTier, interval_s: float | None, tell: Callable[[Round], None]
+) -> float:
+    """Seconds until the next one. What brokers or storage refuse now is tried again later.
+
+    A table that is not what Headwater left, or a replaced topic, ends it: a human must look. So
+    does the end of Spark, as only a new process has a new one.
+    """
+    try:
+        done = topic_tier.round()
+        pause_s = topic_tier.interval_s() if interval_s is None else interval_s
+    except (TableStateError, TopicReplacedError, SparkGoneError):
+        raise
+    except (HeadwaterError, OSError) as e:
+        click.echo(f"{topic_tier.topic.name}: {e}; next try in {FAILURE_PAUSE_S} s", err=True)
+        return FAILURE_PAUSE_S
+    if not done.idle:
+        tell(done)
+    return 0.0 if done.discarded or done.behind else pause_s
+
+
+def _tell(done: Round) -> None:
+    if done.discarded:
+        click.echo(f"{done.topic}: another tierer was faster, planning again")
+    elif done.idle:
+        click.echo(f"{done.topic}: up to date")
+    else:
+        click.echo(
+            f"{done.topic}: {done.rows} rows in {done.files} files"
+            f" ({done.bytes_written / 1e6:.1f} MB), table version {done.version}"
+        )
+
+
+def _tell_json(done: Round) -> None:
+    document: dict[str, Any] = {**asdict(done), "idle": done.idle}
+    echo_json(document)
+
+
+def _pairs(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for text in given:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--storage-option")
+        pairs.append((key, value))
+    return tuple(pairs)

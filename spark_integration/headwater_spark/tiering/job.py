@@ -1,0 +1,234 @@
+"""Tiering as a Spark job: plan on the driver, write in tasks, commit once, tell the leaders.
+
+A round is: the table's checked ends and the leaders' last stable offsets -> ranges -> one Spark job
+whose tasks write Parquet files -> one Delta commit that is fenced by those ends -> a hint to the
+leaders, who verify in Delta. Killed anywhere, the next round plans from the table again: files that
+were not committed are orphans and left to vacuum. Two tierers of one topic only waste work.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from headwater.clock import Clock
+from headwater.errors import UsageError
+from headwater.system import SystemClock
+from headwater_spark import options
+from headwater_spark.source.broker_metadata import Brokers, Topic
+from headwater_spark.source.history import ENABLE_KEY, locate
+from headwater_spark.spark_session import job_errors
+from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
+from headwater_spark.tiering.upkeep import TableUpkeep
+from headwater_tier.commit import commit_facts
+from headwater_tier.delta import LogTable
+from headwater_tier.plan import (
+    FileFacts,
+    Outcome,
+    PartitionBounds,
+    TierRange,
+    plan_ranges,
+)
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_KEY = "delta.interval.ms"
+TASK_OFFSETS_MIN = 50_000
+"""Below this a task costs more than it saves: the round gets fewer of them."""
+ROUND_OFFSETS_MAX = 20_000_000
+"""Of all partitions together: bounds a round's time, and what a crash has to do again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    topic: str
+    rows: int
+    files: int
+    bytes_written: int
+    offsets: int
+    version: int | None
+    """The table's version that holds them; None when there was nothing to do."""
+    discarded: bool = False
+    """Another tierer was faster; the next round goes on from its commit."""
+    behind: bool = False
+    """There was more than one round takes."""
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing was there to tier."""
+        return self.version is None and not self.discarded
+
+
+class TopicTier:
+    """Tiers one topic, round by round. Belongs to one thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topic: str,
+        bootstrap_servers: str,
+        clock: Clock,
+        *,
+        tables_uri: str | None = None,
+        storage_options: tuple[tuple[str, str], ...] = (),
+        parallelism: int | None = None,
+    ) -> None:
+        self._spark = spark
+        self._brokers = Brokers(bootstrap_servers)
+        self._servers = bootstrap_servers
+        self._clock = clock
+        self._parallelism = parallelism or default_parallelism(spark)
+        self.topic = self._brokers.topics([topic])[topic]
+        self.location = locate(
+            self._brokers, self.topic, tables_uri=tables_uri, storage_options=storage_options
+        )
+        self._upkeep = TableUpkeep(spark, self._brokers, clock, self.location)
+
+    def enable(self) -> bool:
+        """Set `remote.storage.enable` on the topic where it is missing; True when it was.
+
+        Without it brokers would neither keep what is not tiered yet nor serve what is.
+        """
+        found = self._brokers.topic_configs(self.topic.name, (ENABLE_KEY,))
+        if found.get(ENABLE_KEY) == "true":
+            return False
+        self._brokers.set_topic_config(self.topic.name, ENABLE_KEY, "true")
+        return True
+
+    def round(self) -> Round:
+        """Tier what is committed now. Raises when the table or the brokers refuse."""
+        self._follow_topic()
+        snapshot = LogTable.create(self.location, self.topic.partitions).snapshot
+        bounds = self._bounds()
+        most = math.ceil(ROUND_OFFSETS_MAX / max(1, len(bounds)))
+        ranges = plan_ranges(snapshot.ends, bounds, offsets_max=most)
+        done = self._tier(ranges) if ranges else Round(self.topic.name, 0, 0, 0, 0, None)
+        behind = any(r.end_offset < bounds[r.partition].last_stable_offset for r in ranges)
+        log_starts = {p: bound.log_start_offset for p, bound in bounds.items()}
+        self._upkeep.round(self.topic, snapshot, log_starts)
+        return replace(done, behind=behind)
+
+    def interval_s(self) -> float:
+        """How often the topic wants its records committed (`delta.interval.ms`)."""
+        found = self._brokers.topic_configs(self.topic.name, (INTERVAL_KEY,))
+        return int(found[INTERVAL_KEY]) / 1000
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._brokers.close()
+
+    def _tier(self, ranges: Sequence[TierRange]) -> Round:
+        offsets = sum(r.end_offset - r.start_offset for r in ranges)
+        facts = self._run(ranges)
+        result = commit_facts(self.location, ranges, facts, clock=self._clock)
+        if result.outcome is not Outcome.DONE:
+            logger.warning("tiering of %s: %s", self.topic.name, result.detail)
+            return Round(self.topic.name, 0, 0, 0, 0, None, discarded=True)
+        self._brokers.hint(self.topic)
+        rows, size = sum(f.rows for f in facts), sum(f.size_bytes for f in facts)
+        return Round(self.topic.name, rows, len(facts), size, offsets, result.version)
+
+    def _follow_topic(self) -> None:
+        """More partitions and other leaders are followed; another topic of that name is not."""
+        found: Topic = self._brokers.topics([self.topic.name])[self.topic.name]
+        if found.uuid != self.topic.uuid:
+            raise TopicReplacedError(
+                f"topic {found.name} was deleted and created again (id {self.topic.topic_id}, now"
+                f" {found.topic_id}): start tiering anew; the old table stays where it is"
+            )
+        self.topic = found
+
+    def _bounds(self) -> dict[int, PartitionBounds]:
+        """What the leaders hold, by partition."""
+        partitions = [(self.topic.name, p) for p in range(self.topic.partitions)]
+        earliest = self._brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
+        stable = self._brokers.list_offsets(
+            dict.fromkeys(partitions, options.LATEST), options.READ_COMMITTED
+        )
+        return {tp[1]: PartitionBounds(earliest[tp], stable[tp]) for tp in partitions}
+
+    def _run(self, ranges: Sequence[TierRange]) -> list[FileFacts]:
+        tasks = [
+            TierTask(self._servers, self.location, part)
+            for part in task_ranges(ranges, self._parallelism)
+        ]
+        count = len(tasks)
+        with job_errors(self._spark, f"tiering {self.topic.name}"):
+            self._spark.sparkContext.setJobDescription(f"headwater tier {self.topic.name}")
+            rows = (
+                self._spark.range(0, count, 1, count)
+                .mapInArrow(arrow_tasks(tasks), FACTS_SCHEMA)
+                .collect()
+            )
+        return [unpack(row.facts) for row in rows]
+
+
+def tier(
+    spark: SparkSession,
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    tables_uri: str | None = None,
+    storage_options: dict[str, str] | None = None,
+) -> Round:
+    """Tier what is committed and not yet in the table, until nothing is left; the sum of it.
+
+    As `headwater tier run`: sets remote.storage.enable on a topic that lacks it.
+    """
+    given = tuple(sorted((storage_options or {}).items()))
+    worker = TopicTier(
+        spark, topic, bootstrap_servers, SystemClock(), tables_uri=tables_uri, storage_options=given
+    )
+    try:
+        worker.enable()
+        total = Round(topic, 0, 0, 0, 0, None)
+        while not (done := worker.round()).idle:
+            total = Round(
+                topic,
+                total.rows + done.rows,
+                total.files + done.files,
+                total.bytes_written + done.bytes_written,
+                total.offsets + done.offsets,
+                done.version if done.version is not None else total.version,
+            )
+        return total
+    finally:
+        worker.close()
+
+
+class TopicReplacedError(UsageError):
+    """The topic that was tiered is gone, and another has its name."""
+
+
+def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[TierRange, ...]]:
+    """The ranges of each task: one task for a little, cut and dealt out evenly for a lot.
+
+    Pieces of a partition keep its fence; the commit is made for the whole ranges.
+    """
+    total = sum(r.end_offset - r.start_offset for r in ranges)
+    parts = max(1, min(parallelism, total // TASK_OFFSETS_MIN))
+    share = math.ceil(total / parts)
+    pieces: list[list[TierRange]] = [[]]
+    left = share
+    for planned in ranges:
+        at = planned.start_offset
+        while at < planned.end_offset:
+            if left <= 0:
+                pieces.append([])
+                left = share
+            end = min(planned.end_offset, at + left)
+            pieces[-1].append(replace(planned, start_offset=at, end_offset=end))
+            left -= end - at
+            at = end
+    return [tuple(part) for part in pieces if part]
+
+
+def default_parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once."""
+    return max(1, int(spark.sparkContext.defaultParallelism))

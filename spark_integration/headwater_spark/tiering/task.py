@@ -1,0 +1,99 @@
+"""One tiering task: fetch committed ranges, decode, write one Parquet file. No pyspark.
+
+Runs on executors inside `mapInArrow`; what comes back to the driver is file facts, never rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.client.blocking.record_client import READ_COMMITTED, RawClient, RawFetch
+from headwater.system import SystemClock, SystemEntropy
+from headwater_spark.blocking_clients import raw_client
+from headwater_spark.plain_errors import message_alone
+from headwater_tier.files import Fetched, tier_range
+from headwater_tier.plan import FileFacts, TableLocation, TierRange
+
+FETCH_BYTES = 4 * 1024 * 1024
+CLIENT_ID = "headwater-tier"
+FACTS_SCHEMA = "facts BINARY"
+_ARROW_SCHEMA = pa.schema([pa.field("facts", pa.binary())])
+
+# A worker process serves many tasks; its connections stay open between the rounds.
+_clients: dict[str, RawClient] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TierTask:
+    """What one task tiers. Picklable."""
+
+    bootstrap_servers: str
+    location: TableLocation
+    ranges: tuple[TierRange, ...]
+
+
+class StreamFetch:
+    """`headwater_tier.files.Fetch` over one streamed read per range, one fetch kept ahead."""
+
+    def __init__(self, client: RawClient, topic: str, ranges: Sequence[TierRange]) -> None:
+        self._client = client
+        self._topic = topic
+        self._ends = {r.partition: r.end_offset for r in ranges}
+        self._stream: Iterator[RawFetch] = iter(())
+        self._at: tuple[int, int] | None = None
+
+    def __call__(self, partition: int, offset: int) -> Fetched:
+        """Batches from `offset` on; valid until the next call."""
+        if self._at != (partition, offset):
+            self._stream = self._client.stream_raw(
+                self._topic,
+                partition,
+                offset,
+                self._ends[partition],
+                max_bytes=FETCH_BYTES,
+                isolation=READ_COMMITTED,
+            )
+        chunk = next(self._stream, None)
+        if chunk is None:
+            return Fetched(b"")
+        self._at = (partition, chunk.next_offset)
+        return Fetched(chunk.records, chunk.aborted)
+
+
+def run_task(task: TierTask) -> FileFacts | None:
+    """Write the task's file; None when its ranges hold no rows."""
+    client = _clients.pop(task.bootstrap_servers, None)
+    if client is None:
+        client = raw_client(task.bootstrap_servers, CLIENT_ID)
+    fetch = StreamFetch(client, task.location.topic, task.ranges)
+    facts = tier_range(
+        fetch, task.ranges, task.location, clock=SystemClock(), entropy=SystemEntropy()
+    )
+    _clients[task.bootstrap_servers] = client  # only after success: no request is under way
+    return facts
+
+
+def arrow_tasks(
+    tasks: Sequence[TierTask],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` over `spark.range`: row `id` runs task `id`."""
+
+    def fetch_decode_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with message_alone():
+                    facts = run_task(tasks[number])
+                if facts is not None:
+                    yield pa.record_batch([pa.array([pickle.dumps(facts)])], schema=_ARROW_SCHEMA)
+
+    return fetch_decode_write
+
+
+def unpack(facts: bytes) -> FileFacts:
+    """What a task reported."""
+    found: FileFacts = pickle.loads(facts)
+    return found

@@ -1,0 +1,150 @@
+"""The Produce fast path against the general codec, in every version."""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.wire.apis.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from headwater.wire.schema import decode, encode
+from headwater_broker.api.produce.codec import (
+    parse_flexible,
+    parse_plain,
+    parse_single,
+    parse_single_flexible,
+)
+from headwater_broker.api.produce.responses import encode_single
+
+VERSIONS = range(3, 14)
+ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
+
+records = st.one_of(st.none(), st.binary(max_size=40))
+partitions = st.lists(
+    st.builds(
+        lambda index, data: PartitionProduceData(index=index, records=data),
+        st.integers(0, 2**31 - 1),
+        records,
+    ),
+    max_size=3,
+)
+topics = st.lists(
+    st.builds(
+        lambda name, parts: TopicProduceData(name=name, topic_id=ID, partition_data=tuple(parts)),
+        st.text("abc.-é", min_size=1, max_size=130),
+        partitions,
+    ),
+    max_size=3,
+)
+
+
+def parse(body: bytes, version: int):  # type: ignore[no-untyped-def]
+    view = memoryview(b"head" + body)
+    return (parse_flexible if version >= 9 else parse_plain)(view, 4, len(view), version), view
+
+
+@given(
+    st.sampled_from(VERSIONS),
+    st.one_of(st.none(), st.text(max_size=5)),
+    st.integers(-2, 2),
+    topics,
+)
+def test_parsers_agree_with_the_codec(
+    version: int, transactional_id: str | None, acks: int, asked: list[TopicProduceData]
+) -> None:
+    request = ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=77, topic_data=tuple(asked)
+    )
+    (found_id, found_acks, timeout_ms, found), view = parse(encode(request, version), version)
+    assert (found_id, found_acks, timeout_ms) == (transactional_id, acks, 77)
+    assert len(found) == len(asked)
+    for (_, key, entries), topic in zip(found, asked, strict=True):
+        assert key == (ID.bytes if version >= 13 else topic.name)
+        assert [index for index, _, _ in entries] == [p.index for p in topic.partition_data]
+        for (_, start, stop), data in zip(entries, topic.partition_data, strict=True):
+            assert (None if start < 0 else bytes(view[start:stop])) == data.records
+
+
+@given(
+    st.sampled_from((7, 8, 9, 12)),
+    st.one_of(st.none(), st.text(max_size=3)),
+    st.integers(-2, 2),
+    topics,
+)
+def test_the_short_parsers_agree_or_pass(
+    version: int, transactional_id: str | None, acks: int, asked: list[TopicProduceData]
+) -> None:
+    parse_short = parse_single if version < 9 else parse_single_flexible
+    request = ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=77, topic_data=tuple(asked)
+    )
+    body = encode(request, version)
+    view = memoryview(b"head" + body + b"tail")
+    end = 4 + len(body)
+    single = parse_short(view, 4, end)
+    (_, _, _, found), _ = parse(body, version)
+    is_single = len(found) == 1 and len(found[0][2]) == 1 and transactional_id is None
+    is_short = version < 9 or all(len(topic.name.encode()) <= 126 for topic in asked)
+    if is_single and is_short and found[0][2][0][1] >= 0:
+        field, name, ((index, start, stop),) = found[0]
+        assert single == (field, name, index, start, stop, acks, 77)
+        assert all(parse_short(view, 4, other) is None for other in (*range(4, end), end + 1))
+    else:
+        assert single is None
+
+
+SIZES = (0, 1, 125, 126, 127, 16_381, 16_382, 16_383, 16_384, 2**21 - 2, 2**21 - 1, 2**21)
+"""Around those at which one more byte tells the size."""
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_short_parsers_read_every_size(version: int, size: int) -> None:
+    data = PartitionProduceData(index=3, records=bytes(size))
+    topic = TopicProduceData(name="sizes", partition_data=(data,))
+    body = encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=(topic,)), version)
+    parse_short = parse_single if version < 9 else parse_single_flexible
+    single = parse_short(memoryview(body), 0, len(body))
+    stop = len(body) - (3 if version >= 9 else 0)  # tagged fields
+    assert single is not None and single[3:5] == (stop - size, stop)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cut_frame_is_refused(version: int) -> None:
+    topic = TopicProduceData(
+        name="t",
+        topic_id=ID,
+        partition_data=(PartitionProduceData(index=1, records=b"x" * 30),),
+    )
+    body = encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=(topic,)), version)
+    for size in range(len(body)):
+        with pytest.raises((ValueError, IndexError, struct.error)):
+            parse(body[:size], version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_single_reply_is_what_the_codec_reads(version: int) -> None:
+    name = b"topic"
+    if version >= 13:
+        field = ID.bytes
+    else:
+        field = bytes([len(name) + 1]) + name if version >= 9 else b"\0\5" + name
+    data = encode_single(version, 99, field, 3, 1000, -1, 7)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    assert int.from_bytes(data[4:8], "big") == 99
+    body = memoryview(data)[9 if version >= 9 else 8 :]
+    reply = decode(ProduceResponse, version, body)
+    [topic] = reply.responses
+    [row] = topic.partition_responses
+    assert (topic.topic_id == ID) if version >= 13 else (topic.name == "topic")
+    assert (row.index, row.error_code, row.base_offset) == (3, 0, 1000)
+    assert row.log_append_time_ms == -1
+    assert row.log_start_offset == (7 if version >= 5 else -1)

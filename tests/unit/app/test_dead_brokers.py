@@ -1,0 +1,86 @@
+"""A dead peer's session is closed: its own, and only when it is dead for sure."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headwater.local.zk_session import DeadSession
+from headwater.ports.metadata_store import Node, NoNodeError
+from headwater.wire.control import LiveBroker, UpdateMetadataRequest
+from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.znodes import BrokerRegistration
+
+EPOCH = 40
+
+
+class OneNode:
+    """A metadata store that holds the registration of broker 2."""
+
+    def __init__(self, czxid: int | None, password: str, address: str) -> None:
+        registration = BrokerRegistration(
+            broker_id=2, cluster_id="c", endpoints=(), control_address=address,
+            session_password=password,
+        )  # fmt: skip
+        data = registration.encode()
+        self.node = None if czxid is None else Node(data, 0, czxid, ephemeral_owner=77)
+
+    async def get(self, path: str) -> Node:
+        if self.node is None:
+            raise NoNodeError(path)
+        return self.node
+
+
+async def closed_sessions(czxid: int | None, password: str, *, listens: bool) -> list[DeadSession]:
+    async def nobody(*_: Any) -> None:
+        return None
+
+    server = await asyncio.start_server(nobody, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    if not listens:
+        server.close()
+        await server.wait_closed()
+    view = ClusterView("c", lambda: 1)
+    view.apply(
+        UpdateMetadataRequest(
+            controller_id=1, controller_epoch=1, broker_epoch=1, cluster_id="c", full=True,
+            brokers=(
+                LiveBroker(broker_id=2, broker_epoch=EPOCH, control_address=f"127.0.0.1:{port}"),
+            ),
+        )
+    )  # fmt: skip
+    found: list[DeadSession] = []
+
+    def close(session: DeadSession) -> bool:
+        found.append(session)
+        return True
+
+    store: Any = OneNode(czxid, password, f"127.0.0.1:{port}")
+    peers = DeadPeers(store, lambda: view, close)
+    peers.gone(2)
+    assert 2 not in view.brokers
+    while peers.busy:
+        await asyncio.sleep(0)
+    peers.gone(2)  # unknown by now: nothing more happens
+    await peers.close()
+    server.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("czxid", "password", "listens", "expected"),
+    [
+        (EPOCH, "0aff", False, [DeadSession(77, b"\x0a\xff")]),
+        (EPOCH, "0aff", True, []),  # it drains: the control plane answers
+        (EPOCH + 1, "0aff", False, []),  # restarted: that is another life
+        (None, "", False, []),  # its supervisor was faster
+        (EPOCH, "", False, []),
+    ],
+)
+def test_only_the_session_of_the_dead_is_closed(
+    czxid: int | None, password: str, listens: bool, expected: list[DeadSession]
+) -> None:
+    assert asyncio.run(closed_sessions(czxid, password, listens=listens)) == expected

@@ -1,0 +1,62 @@
+"""Periodic work: when it comes first, and that a failure does not end it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from headwater_broker.app.scheduler import Ticks
+
+
+class Timers:
+    """A loop that only takes timers."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
+
+    def call_later(self, delay: float, work: Callable[..., None], *args: Any) -> SimpleNamespace:
+        row = (delay, work, args)
+        self.due.append(row)
+        return SimpleNamespace(cancel=lambda: self.due.remove(row))
+
+    def run_next(self) -> None:
+        _, work, args = self.due.pop(0)
+        work(*args)
+
+
+def test_the_first_run_comes_after_its_delay_or_one_interval() -> None:
+    timers = Timers()
+    ticks = Ticks(cast(asyncio.AbstractEventLoop, timers))
+    ticks.every("plain", 5, lambda: None)
+    ticks.every("soon", 300, lambda: None, first_s=30)
+    ticks.every("often", 1, lambda: None, first_s=30)
+    assert [delay for delay, *_ in timers.due] == [5, 30, 1]
+
+
+def test_work_that_fails_comes_again_after_its_interval() -> None:
+    timers = Timers()
+    ticks = Ticks(cast(asyncio.AbstractEventLoop, timers))
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(1)
+        raise ValueError("told in the log")
+
+    ticks.every("failing", 300, work, first_s=30)
+    timers.run_next()
+    timers.run_next()
+    assert len(calls) == 2
+    assert [delay for delay, *_ in timers.due] == [300]
+
+
+def test_nothing_runs_after_the_stop_not_even_again_what_runs_then() -> None:
+    timers = Timers()
+    ticks = Ticks(cast(asyncio.AbstractEventLoop, timers))
+    ticks.every("other", 5, lambda: None)
+    ticks.every("stops", 1, ticks.stop)
+    timers.due.reverse()
+    _, work, args = timers.due[0]
+    work(*args)
+    assert timers.due == []

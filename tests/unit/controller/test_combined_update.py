@@ -1,0 +1,227 @@
+"""LeaderAndIsr and UpdateMetadata in one call: nothing of either is lost, old brokers get both."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from headwater.errors import ErrorCode
+from headwater.wire.control import (
+    METADATA_NOT_TAKEN,
+    LeaderAndIsrReply,
+    LeaderAndIsrRequest,
+    LiveBroker,
+    PartitionError,
+    PartitionState,
+    StopReplicaPartition,
+    StopReplicaReply,
+    StopReplicaRequest,
+    TopicState,
+    UpdateMetadataReply,
+    UpdateMetadataRequest,
+)
+from headwater.wire.schema import Message, decode, encode
+from headwater_broker.controller.broker_channel import BrokerChannel, Office, Pending
+from headwater_broker.controller.events import BrokerUpdate, Event
+from headwater_broker.metadata.combined_update import join, part
+
+T = UUID(int=1)
+BROKER = LiveBroker(broker_id=1, broker_epoch=7, control_address="b1")
+OFFICE = Office(0, 5, "c")
+TOPIC = TopicState(topic="t", topic_id=T)
+
+
+def row(partition: int, leader: int = 1, epoch: int = 0, *, is_new: bool = False) -> PartitionState:
+    return PartitionState(
+        topic="t", topic_id=T, partition=partition, leader_id=leader, leader_epoch=epoch,
+        partition_epoch=epoch, isr=(leader,), replicas=(1, 2), is_new=is_new,
+    )  # fmt: skip
+
+
+def test_a_replica_to_be_made_stays_one_when_everything_is_told_anew() -> None:
+    """A broker that lost one folder would refuse to make it in another."""
+    waiting = Pending()
+    waiting.add(BrokerUpdate(broker_id=1, replicas=(row(0, is_new=True), row(1, is_new=True))))
+    waiting.add(BrokerUpdate(broker_id=1, full=True, replicas=(row(0, epoch=1), row(2))))
+    assert waiting.replicas == keyed(row(0, epoch=1, is_new=True), row(2))
+    sending = Pending()
+    sending.add(BrokerUpdate(broker_id=1, replicas=(row(2, is_new=True),)))
+    sending.follow(waiting)
+    assert {state.partition: state.is_new for state in sending.replicas.values()} == {
+        0: True,
+        2: True,
+    }
+
+
+def keyed(*rows: PartitionState) -> dict[tuple[UUID, int], PartitionState]:
+    return {(state.topic_id, state.partition): state for state in rows}
+
+
+def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, ...]) -> Any:
+    """What a broker reads of both, over the wire; None when they do not go together."""
+    along = join(
+        keyed(*replicas),
+        keyed(*metadata),
+        cluster_id="c",
+        full=True,
+        topics=(TOPIC,),
+        broker_configs=None,
+    )
+    request = LeaderAndIsrRequest(
+        controller_id=0,
+        controller_epoch=5,
+        broker_epoch=7,
+        partitions=replicas,
+        live_leaders=(BROKER,),
+        metadata=along,
+        sequence=3,
+    )
+    return part(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
+
+
+def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
+    metadata = (row(0), row(1), row(2, leader=2))
+    found = sent((row(0, is_new=True), row(1)), metadata)
+    assert found == UpdateMetadataRequest(
+        controller_id=0,
+        controller_epoch=5,
+        broker_epoch=7,
+        cluster_id="c",
+        full=True,
+        brokers=(BROKER,),
+        topics=(TOPIC,),
+        partitions=metadata,
+        sequence=3,
+    )
+
+
+def test_partitions_told_alike_travel_once() -> None:
+    rows = tuple(row(n) for n in range(100))
+    along = join(
+        keyed(*rows), keyed(*rows), cluster_id="c", full=True, topics=(), broker_configs=None
+    )
+    assert along is not None
+    assert along.partitions == ()
+
+
+def test_where_metadata_is_newer_it_counts() -> None:
+    newer = replace(row(0, epoch=4), offline_replicas=(2,))
+    assert sent((row(0, epoch=3),), (newer,)).partitions[-1] == newer
+
+
+def test_a_replica_told_again_alone_brings_no_old_metadata() -> None:
+    assert sent((row(0), row(1)), (row(1),)) is None
+
+
+def test_no_metadata_came_along() -> None:
+    assert part(LeaderAndIsrRequest(partitions=(row(0),))) is None
+
+
+class Broker:
+    """Takes what it is told; of metadata that comes along as its release and luck have it."""
+
+    def __init__(self, along: int, refused: ErrorCode = ErrorCode.NONE) -> None:
+        self.along = along
+        self.refused = refused
+        self.asked: list[Message] = []
+
+    async def call(self, _address: str, request: Any, _reply: Any, _timeout_ms: int) -> Any:
+        self.asked.append(request)
+        if isinstance(request, UpdateMetadataRequest):
+            return UpdateMetadataReply()
+        if isinstance(request, StopReplicaRequest):
+            return StopReplicaReply()
+        code, self.refused = self.refused, ErrorCode.NONE
+        rows = tuple(
+            PartitionError(topic_id=s.topic_id, partition=s.partition, error_code=code)
+            for s in request.partitions
+        )
+        taken = METADATA_NOT_TAKEN if request.metadata is None else self.along
+        return LeaderAndIsrReply(partitions=rows, metadata_error_code=taken)
+
+    async def close(self) -> None: ...
+
+    def told(self) -> list[tuple[str, bool]]:
+        """The calls: which, and did metadata come along?"""
+        return [(type(r).__name__, getattr(r, "metadata", None) is not None) for r in self.asked]
+
+
+def tell(broker: Broker, *updates: BrokerUpdate) -> list[Event]:
+    """Each update is told before the next comes; the events that the answers became."""
+    events: list[Event] = []
+
+    async def run() -> None:
+        channel = BrokerChannel(OFFICE, BROKER, broker, lambda: (BROKER,), events.append)
+        for update in updates:
+            channel.push(update)
+            await channel.delivered()
+        await channel.close()
+
+    asyncio.run(run())
+    return events
+
+
+UPDATE = BrokerUpdate(
+    broker_id=1, replicas=(row(0),), replica_topics=(TOPIC,), metadata=(row(0),), topics=(TOPIC,)
+)
+BOTH = ("LeaderAndIsrRequest", True)
+REPLICAS = ("LeaderAndIsrRequest", False)
+METADATA = ("UpdateMetadataRequest", False)
+
+
+def test_one_call_tells_replicas_and_metadata() -> None:
+    broker = Broker(along=ErrorCode.NONE)
+    events = tell(broker, UPDATE, UPDATE)
+    assert broker.told() == [BOTH, BOTH]
+    assert len(events) == 2
+
+
+def test_a_broker_of_an_older_release_gets_both_calls_and_no_more_attempts() -> None:
+    broker = Broker(along=METADATA_NOT_TAKEN)
+    tell(broker, UPDATE, UPDATE)
+    assert broker.told() == [BOTH, METADATA, REPLICAS, METADATA]
+
+
+def test_a_refused_replica_is_told_again_without_the_metadata_that_was_taken() -> None:
+    broker = Broker(along=ErrorCode.NONE, refused=ErrorCode.UNKNOWN_SERVER_ERROR)
+    tell(broker, UPDATE)
+    assert broker.told() == [BOTH, REPLICAS]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH])
+def test_metadata_refused_as_stale_is_not_taken_as_told(code: ErrorCode) -> None:
+    broker = Broker(along=code)
+
+    async def run() -> bool:
+        channel = BrokerChannel(OFFICE, BROKER, broker, lambda: (BROKER,), lambda _event: None)
+        channel.push(UPDATE)
+        done = channel.delivered()
+        await asyncio.sleep(0.01)
+        told = done.done()
+        await channel.close()
+        return told
+
+    assert not asyncio.run(run())
+
+
+def test_requests_of_a_term_are_numbered_whoever_is_told_and_however_often() -> None:
+    """Also a broker that registers anew in between: its process has seen the numbers before."""
+    office = Office(0, 5, "c")
+    stop = StopReplicaPartition(topic="t", topic_id=T, partition=9, leader_epoch=-1, delete=True)
+
+    async def run() -> list[int]:
+        sequences = []
+        for refused in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE):
+            broker = Broker(along=METADATA_NOT_TAKEN, refused=refused)
+            channel = BrokerChannel(office, BROKER, broker, lambda: (BROKER,), lambda _event: None)
+            channel.push(replace(UPDATE, stops=(stop,)))
+            await channel.delivered()
+            await channel.close()
+            sequences += [cast(Any, request).sequence for request in broker.asked]
+        return sequences
+
+    assert asyncio.run(run()) == [1, 2, 3, 4, 5, 6, 7]

@@ -1,0 +1,295 @@
+"""Terms of office begin and end: claims of old sessions, expiry, the timer of a term."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.metadata_store import Create, Delete, NoNodeError
+from headwater.testing.memory_control import MemoryControlNetwork
+from headwater.testing.memory_store import MemoryTree
+from headwater_broker.controller import controller_election
+from headwater_broker.controller import controller_loop as terms
+from headwater_broker.controller.broker_channel import BrokerChannel
+from headwater_broker.controller.controller_loop import TermOfOffice
+from headwater_broker.controller.events import BalanceTick, CreateTopics, Event, NewTopic
+from headwater_broker.controller.state import ControllerConfig
+from headwater_broker.controller.zk import writer
+from headwater_broker.metadata import znodes
+from headwater_broker.metadata.registration import ensure_cluster
+from unit.controller.brokers_in_memory import Cluster, CountingEntropy, FakeClock, until
+from unit.controller.machine_world import World
+from unit.controller.test_controller import create, leader, rejoin
+from unit.controller.test_store_requests import led_elsewhere, play
+
+CLAIM = znodes.ControllerClaim(1, 0, "broker1:1").encode()
+
+
+def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
+    """The node of a broker's life before: it goes with that session, and must not be trusted."""
+
+    async def story(cluster: Cluster) -> None:
+        before = cluster.tree.connect()
+        await before.multi([Create(znodes.CONTROLLER, CLAIM, ephemeral=True)])
+        broker = await cluster.add(1)
+        assert (
+            await controller_election.stand(broker.store, 1, broker.address, FakeClock(), "c")
+            is None
+        )
+        await asyncio.sleep(0.3)
+        assert not broker.controller.is_active and broker.controller.controller_epoch == -1
+        assert (await broker.store.get(znodes.CONTROLLER)).data == CLAIM
+        await before.close()
+        await until(lambda: broker.controller.is_active)
+        owner = (await broker.store.get(znodes.CONTROLLER)).ephemeral_owner
+        assert owner == broker.store.session().session_id
+
+    play(story, brokers=0)
+
+
+def test_nobody_leads_the_brokers_of_another_cluster() -> None:
+    async def story() -> None:
+        store = MemoryTree().connect()
+        await ensure_cluster(store, CountingEntropy(), "theirs")
+        with pytest.raises(znodes.ZnodeError, match=r"is of cluster theirs .* of ours"):
+            await controller_election.stand(store, 1, "a:1", FakeClock(), "ours")
+        with pytest.raises(NoNodeError):
+            await store.get(znodes.CONTROLLER)
+        assert await controller_election.stand(store, 1, "a:1", FakeClock(), "theirs") is not None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_claim_whose_reply_was_lost_counts(lost: bool) -> None:
+    async def story() -> None:
+        tree = MemoryTree()
+        store = tree.connect()
+        if lost:
+            store.lose_next_reply()
+        term = await controller_election.stand(store, 1, "a:1", FakeClock(), "c")
+        assert term is not None and term.controller_epoch == 1
+        assert await controller_election.is_held_by_us(store)
+        assert await controller_election.stand(tree.connect(), 2, "b:1", FakeClock(), "c") is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_an_expired_session_ends_the_term_and_a_mere_disconnect_does_not(brokers: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        active = cluster.controller()
+        first = active.controller.term
+        epoch = active.controller.controller_epoch
+        active.store.suspend()
+        await asyncio.sleep(0.1)
+        active.store.resume()
+        assert await create(active, "t", tuple(cluster.brokers)) is ErrorCode.NONE
+        assert active.controller.term is first
+        active.store.expire()
+        await until(lambda: active.controller.term is not first)
+        await until(lambda: sum(b.controller.is_active for b in cluster.all()) == 1)
+        now = cluster.controller()
+        assert now.controller.controller_epoch > epoch
+        owner = (await now.store.get(znodes.CONTROLLER)).ephemeral_owner
+        assert owner == now.store.session().session_id
+        assert await create(active, "u", tuple(cluster.brokers)) is ErrorCode.NONE
+
+    play(story, brokers=brokers)
+
+
+def test_a_second_term_of_the_same_process_starts_clean() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await create(one, "t", (1,))
+        first = one.controller.term
+        assert first is not None and first.machine is not None
+        first.machine.state.shutting_down.add(1)  # what only the first term knows
+        await one.store.multi([Delete(znodes.CONTROLLER)])
+        await until(lambda: one.controller.is_active and one.controller.term is not first)
+        second = one.controller.term
+        assert second is not None and second.machine is not None
+        assert second.machine.state is not first.machine.state
+        assert second.machine.state.shutting_down == set()
+        assert not first._channels and not first._answering
+        assert await create(one, "u", (1,)) is ErrorCode.NONE
+        assert leader(one, "u") == 1
+
+    play(story, brokers=1)
+
+
+def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store closes the connection over it, each time that it is sent."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        first = one.controller.term
+        assert first is not None
+        large = (NewTopic(name="large", num_partitions=9, replication_factor=1),)
+        with monkeypatch.context() as smaller:
+            smaller.setattr(writer, "REQUEST_BYTES_MAX", 2000)
+            with pytest.raises(KafkaError) as refused:
+                await first.ask(lambda token: CreateTopics(token, large, False))
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        await until(lambda: one.controller.is_active and one.controller.term is not first)
+        assert "a write of" in caplog.text
+        assert await create(one, "t", (1,)) is ErrorCode.NONE
+        assert "large" not in one.view.topics
+
+    play(story, brokers=1)
+
+
+def test_what_is_durable_is_answered_when_the_term_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked again, and the next controller said that the topic exists already."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        never = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as deaf:
+            deaf.setattr(BrokerChannel, "delivered", lambda _channel: never)
+            asking = asyncio.create_task(create(one, "t", (1,)))
+            await until(lambda: leader(one, "t") == 1)
+            assert not asking.done()
+            await one.store.multi([Delete(znodes.CONTROLLER)])
+            assert await asking is ErrorCode.NONE
+
+    play(story, brokers=1)
+
+
+def test_a_term_that_has_ended_refuses_at_once() -> None:
+    """Whoever asks before the broker has noticed its end would wait until the time-out."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        ended = one.controller.term
+        assert ended is not None
+        await one.store.multi([Delete(znodes.CONTROLLER)])
+        await until(lambda: one.controller.is_active and one.controller.term is not ended)
+        with pytest.raises(KafkaError) as refused:
+            await asyncio.wait_for(ended.ask(lambda token: CreateTopics(token, (), False)), 1)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        assert not ended._waiting
+
+    play(story, brokers=1)
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_config_without_a_topic_that_appears_in_a_term_ends_it_once(brokers: int) -> None:
+    """The request is told to come again, and then meets a term that knows the node."""
+
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        await one.store.multi([Create(znodes.topic_config_path(t), b"{}") for t in "tu"])
+        term = cluster.controller().controller.term
+        assert term is not None
+        spec = NewTopic(name="t", assignments={0: (1,)})
+        with pytest.raises(KafkaError) as refused:
+            await term.ask(lambda token: CreateTopics(token, (spec,), False))
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER and refused.value.code.retriable
+        for name in "tuv":
+            assert await create(one, name, (1,)) is ErrorCode.NONE
+        assert max(b.controller.controller_epoch for b in cluster.all()) == 2, "one term ended"
+        assert (await one.store.get(znodes.topic_config_path("t"))).version == 1
+
+    play(story, brokers=brokers)
+
+
+def test_a_config_without_a_topic_that_is_removed_in_a_term_ends_it_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        path = znodes.topic_config_path("t")
+        await one.store.multi([Create(path), Delete(znodes.CONTROLLER)])
+        await until(lambda: one.controller.is_active and one.controller.controller_epoch == 2)
+        await one.store.multi([Delete(path)])
+        for name in "tu":
+            assert await create(one, name, (1,)) is ErrorCode.NONE
+        assert one.controller.controller_epoch == 3
+
+    play(story, brokers=1)
+
+
+def test_a_config_that_a_vanished_topic_left_behind_is_written_over() -> None:
+    async def story(cluster: Cluster) -> None:
+        one = cluster.brokers[1]
+        assert await create(one, "t", (1,)) is ErrorCode.NONE
+        state, folder = znodes.state_path("t", 0), znodes.partition_path("t", 0)
+        paths = (state, folder, znodes.partitions_path("t"), znodes.topic_path("t"))
+        first = one.controller.term
+        await one.store.multi([Delete(path) for path in paths])
+        await until(lambda: one.controller.is_active and one.controller.term is not first)
+        assert await create(one, "t", (1,)) is ErrorCode.NONE
+        assert one.controller.controller_epoch == 2
+
+    play(story, brokers=1)
+
+
+class StoppedClock:
+    """Stands at `now` seconds."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_leaders_are_balanced_five_seconds_into_the_term_and_then_by_the_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(terms, "TICK_S", 0)
+
+    async def story() -> None:
+        store = MemoryTree().connect()
+        clock = StoppedClock()
+        won = await controller_election.stand(store, 1, "a:1", clock, "c")
+        assert won is not None
+        config = ControllerConfig(leader_imbalance_check_interval_ms=60_000)
+        calls = MemoryControlNetwork().calls()
+        term = TermOfOffice(1, "c", won, store, calls, clock, CountingEntropy(), config)
+        posted: list[Event] = []
+        monkeypatch.setattr(term, "post", posted.append)
+        timer = asyncio.get_running_loop().create_task(term._tick())
+        due = {}
+        for seconds in (4.9, 5.0, 64.9, 65.0):
+            clock.now = 100.0 + seconds
+            posted.clear()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert posted
+            due[seconds] = sum(isinstance(event, BalanceTick) for event in posted)
+        assert due == {4.9: 0, 5.0: 1, 64.9: 0, 65.0: 1}
+        timer.cancel()
+
+    asyncio.run(story())
+
+
+def test_a_leader_comes_home_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terms, "TICK_S", 0.01)
+    monkeypatch.setattr(terms, "FIRST_BALANCE_S", 0.02)
+
+    async def story(cluster: Cluster) -> None:
+        await create(cluster.brokers[1], "t", (2, 1, 3))
+        await cluster.kill(2)
+        await until(lambda: leader(cluster.all()[0], "t") == 1)
+        await cluster.add(2)
+        await until(lambda: all(len(b.view.brokers) == 3 for b in cluster.all()))
+        await rejoin(cluster, "t", 1)
+        await until(lambda: leader(cluster.all()[0], "t") == 2)
+
+    play(story, config=ControllerConfig(leader_imbalance_check_interval_ms=20))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_leaders_stay_where_they_are_when_balancing_is_off(enabled: bool) -> None:
+    world: World = led_elsewhere(4, 2)
+    world.machine.state.config = ControllerConfig(auto_leader_rebalance_enable=enabled)
+    world.handle(BalanceTick())
+    assert [world.partition("t", i).leader for i in (0, 1)] == ([1, 1] if enabled else [2, 2])
+    world.close()

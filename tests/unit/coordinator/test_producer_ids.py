@@ -1,0 +1,79 @@
+"""Producer ids come from blocks, each id once, whoever asks at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater_broker.coordinator.transaction.producer_ids import IDS_LOW, ProducerIds
+
+
+def test_ids_are_given_once_and_blocks_are_asked_for_one_at_a_time() -> None:
+    blocks = iter([(0, 3), (10, 3), (20, 3)])
+    asked: list[int] = []
+
+    async def allocate() -> tuple[int, int]:
+        await asyncio.sleep(0)
+        start, length = next(blocks)
+        asked.append(start)
+        return start, length
+
+    async def story() -> list[int]:
+        ids = ProducerIds(allocate)
+        return sorted(await asyncio.gather(*(ids.fresh() for _ in range(8))))
+
+    assert asyncio.run(story()) == [0, 1, 2, 10, 11, 12, 20, 21]
+    assert asked == [0, 10, 20]
+
+
+def test_a_reserve_outlasts_a_controller_that_is_away() -> None:
+    is_away = False
+    asked = 0
+
+    async def allocate() -> tuple[int, int]:
+        nonlocal asked
+        asked += 1
+        if is_away:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return asked * 1_000, IDS_LOW + 1
+
+    async def story() -> None:
+        nonlocal is_away
+        ids = ProducerIds(allocate)
+        assert ids.is_low
+        await asyncio.gather(ids.stock(), ids.stock())
+        assert asked == 1 and not ids.is_low
+        assert await ids.fresh() == 1_000
+        await ids.stock()
+        assert asked == 1, "enough is left"
+        await ids.fresh()
+        await ids.stock()
+        assert asked == 2 and not ids.is_low
+        is_away = True
+        given = [await ids.fresh() for _ in range(2 * IDS_LOW)]
+        assert given == [*range(1_002, 1_000 + IDS_LOW + 1), *range(2_000, 2_000 + IDS_LOW + 1)]
+        await ids.stock()
+        with pytest.raises(KafkaError):
+            await ids.fresh()
+
+    asyncio.run(story())
+
+
+def test_without_a_controller_there_is_no_id_and_the_next_call_asks_again() -> None:
+    answers = [KafkaError(ErrorCode.REQUEST_TIMED_OUT), None]
+
+    async def allocate() -> tuple[int, int]:
+        error = answers.pop(0)
+        if error is not None:
+            raise error
+        return 5, 1
+
+    async def story() -> int:
+        ids = ProducerIds(allocate)
+        with pytest.raises(KafkaError):
+            await ids.fresh()
+        return await ids.fresh()
+
+    assert asyncio.run(story()) == 5

@@ -1,0 +1,54 @@
+"""kazoo's answers reach the loop from the thread that has them, and its waits need no epoll."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+
+import pytest
+
+from headwater_broker.metadata.zk_handler import LeanHandler
+
+
+def test_who_waits_is_called_on_the_thread_that_has_the_answer() -> None:
+    handler = LeanHandler()
+    handler.start()
+    try:
+        called: list[tuple[int, object]] = []
+        result = handler.async_result()
+        result.rawlink(lambda r: called.append((threading.get_ident(), r.get_nowait())))
+        result.set("answer")
+        assert called == [(threading.get_ident(), "answer")]
+    finally:
+        handler.stop()
+
+
+def test_a_callback_that_fails_leaves_the_connection_and_the_others_alone() -> None:
+    handler = LeanHandler()
+    handler.start()
+    try:
+        called: list[bool] = []
+        result = handler.async_result()
+        result.rawlink(lambda _: 1 // 0)
+        result.rawlink(lambda r: called.append(r.successful()))
+        result.set_exception(OSError("lost"))
+        assert called == [False]
+    finally:
+        handler.stop()
+
+
+def test_waits_for_sockets_without_an_epoll_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def epoll() -> None:
+        raise AssertionError("a selector that needs system calls of its own")
+
+    monkeypatch.setattr(selectors, "DefaultSelector", epoll)
+    handler = LeanHandler()
+    here, there = socket.socketpair()
+    with here, there:
+        assert handler.select([here], [], [], 0) == ([], [], [])
+        there.send(b"x")
+        assert handler.select([here, there], [], [], 1) == ([here], [], [])
+        assert handler.select([], [here], [], 1) == ([], [here], [])
+    with pytest.raises(TypeError):
+        handler.select([here], [], [], 0)

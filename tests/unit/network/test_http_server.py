@@ -1,0 +1,97 @@
+"""The status port's server over real loopback sockets: answers, refusals, limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headwater.errors import UsageError
+from headwater_broker.network import http_server
+from headwater_broker.network.http_server import HttpReply, HttpStatusServer
+
+HEAD = b"Host: x\r\n\r\n"
+
+
+async def hello() -> HttpReply:
+    return HttpReply(b"hello", http_server.TEXT)
+
+
+async def broken() -> HttpReply:
+    raise RuntimeError("no")
+
+
+def served(body: Callable[[HttpStatusServer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        server = HttpStatusServer({"/": hello, "/broken": broken})
+        await server.bind("127.0.0.1", 0)
+        await server.serve()
+        try:
+            await body(server)
+        finally:
+            await server.close()
+
+    asyncio.run(run())
+
+
+async def ask(port: int, *sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in sent:
+        writer.write(part)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_two_requests_on_one_connection() -> None:
+    async def body(server: HttpStatusServer) -> None:
+        last = b"GET / HTTP/1.1\r\nConnection: close\r\n" + HEAD
+        answer = await ask(server.port, b"GET / HTTP/1.1\r\n" + HEAD + last)
+        assert answer.count(b"HTTP/1.1 200 OK\r\n") == 2 and answer.endswith(b"\r\n\r\nhello")
+        assert b"no-store" in answer and b"Content-Security-Policy" in answer
+
+    served(body)
+
+
+def test_refusals_close_that_connection_only() -> None:
+    async def body(server: HttpStatusServer) -> None:
+        posted = await ask(server.port, b"POST / HTTP/1.1\r\n" + HEAD)
+        assert posted.startswith(b"HTTP/1.1 405 ") and b"Allow: GET" in posted
+        long = await ask(server.port, b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000 + b"\r\n\r\n")
+        assert long.startswith(b"HTTP/1.1 431 ")
+        end = b"Connection: close\r\n" + HEAD
+        assert b" 404 " in await ask(server.port, b"GET /none HTTP/1.1\r\n" + end)
+        assert b" 500 " in await ask(server.port, b"GET /broken HTTP/1.1\r\n" + end)
+        assert b" 200 " in await ask(server.port, b"GET / HTTP/1.1\r\n" + end)
+
+    served(body)
+
+
+def test_a_silent_client_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 0.05)
+
+    async def body(server: HttpStatusServer) -> None:
+        assert await ask(server.port, b"GET / HT") == b""
+        assert server.connections == 0
+
+    served(body)
+
+
+def test_too_many_connections_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 1)
+
+    async def body(server: HttpStatusServer) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert (await ask(server.port)).startswith(b"HTTP/1.1 503 ")
+        writer.close()
+
+    served(body)
+
+
+def test_a_busy_port_is_told() -> None:
+    async def body(server: HttpStatusServer) -> None:
+        with pytest.raises(UsageError, match=r"status\.listener: port \d+ .* is in use"):
+            await HttpStatusServer({}).bind("127.0.0.1", server.port)
+
+    served(body)

@@ -1,0 +1,326 @@
+"""Clients over a quota, over real sockets: told how long, and not read from for that time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.client.connection import Connection, open_connection
+from headwater.testing.clocks import ManualClock
+from headwater.wire.apis.k00_produce import ProduceResponse
+from headwater.wire.apis.k01_fetch import FetchResponse, ReplicaState
+from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
+from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
+from headwater.wire.apis.k19_create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headwater.wire.apis.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from headwater.wire.framing import encode_request
+from headwater_broker.log.results import AppendResult
+from headwater_broker.network.connection import Connection as ServedConnection
+from headwater_broker.quota.rate import Windows
+from headwater_broker.replica.partition import Partition
+from solo_broker import BROKER_EPOCH, SoloBroker
+from unit.network.test_data_plane import batch, fetch, fetch_request, produce_request, serve
+
+TWO = {"quota_window_num": "2"}
+"""Two windows of a second: a rate is at least what a second sees."""
+QUICK = Windows(2, 0.1)
+PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
+EVERYBODY = "clients_<default>"
+
+
+class Timed:
+    """How long something took, in seconds."""
+
+    def __enter__(self) -> Timed:
+        self._began = asyncio.get_running_loop().time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.s = asyncio.get_running_loop().time() - self._began
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_producer_is_told_and_muted(tmp_path: Path, version: int, acks: int) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("t")
+        broker.limit_clients(**{EVERYBODY: {PRODUCE: "10000"}})
+        key: Any = {"topic_id": topic_id} if version >= 13 else {}
+        request = produce_request("" if key else "t", batch(1, 11_000), acks, **key)
+        with Timed() as both:  # when the mute began within the first is not known
+            with Timed() as first:
+                reply = await c.call(request, ProduceResponse, version=version)
+            await c.call(MetadataRequest(topics=()), MetadataResponse)
+        row = reply.responses[0].partition_responses[0]
+        assert (row.error_code, row.base_offset) == (0, 0)
+        assert 100 <= reply.throttle_time_ms <= 150 and first.s < 0.1
+        assert 0.099 <= both.s < 1
+        assert broker.services.quotas.throttled == {PRODUCE: 1}
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_a_reply_that_waits_for_replicas_tells_it_too(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2))
+        broker.limit_clients(**{EVERYBODY: {PRODUCE: "10000"}})
+        request = produce_request("t", batch(1, 11_000), -1, timeout_ms=200)
+        reply = await c.call(request, ProduceResponse, version=9)
+        assert reply.responses[0].partition_responses[0].error_code == 7  # nobody replicates
+        assert reply.throttle_time_ms >= 100
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_what_is_in_the_buffer_waits_too_and_acks_0_mutes_without_a_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+    append = Partition.append
+
+    def note(partition: Partition, *args: Any) -> AppendResult:
+        times.append(asyncio.get_running_loop().time())
+        return append(partition, *args)
+
+    monkeypatch.setattr(Partition, "append", note)
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        broker.limit_clients(**{EVERYBODY: {PRODUCE: "10000"}})
+        frames = [
+            encode_request(produce_request("t", batch(1, 11_000), 0), 9, n, "app") for n in (1, 2)
+        ]
+        data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+        _, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writer.write(data)
+        while len(times) < 2:
+            await asyncio.sleep(0.01)
+        assert 0.099 <= times[1] - times[0] < 0.25
+        assert broker.replicas.partitions["t", 0].log.log_end_offset == 2
+        writer.close()
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_other_clients_are_not_held_up(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        broker.limit_clients(clients_greedy={PRODUCE: "1"})
+        greedy = await open_connection("127.0.0.1", broker.port, client_id="greedy")
+        request = produce_request("t", batch(1, 1000))
+        reply = await greedy.call(request, ProduceResponse, version=9)
+        assert reply.throttle_time_ms > 100_000
+        with Timed() as other:
+            reply = await c.call(request, ProduceResponse, version=9)
+        assert reply.throttle_time_ms == 0 and other.s < 0.5
+        greedy.close()
+
+    serve(tmp_path, scenario, **TWO)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 18])
+def test_a_consumer_gets_nothing_until_it_may(tmp_path: Path, version: int) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("t")
+        for _ in range(2):
+            await c.call(produce_request("t", batch(1, 9000)), ProduceResponse, version=9)
+        broker.services.quotas.windows = QUICK
+        broker.limit_clients(**{EVERYBODY: {CONSUME: "100000"}})
+        key: Any = {"topic_id": topic_id} if version >= 13 else {}
+
+        async def ask(offset: int) -> FetchResponse:
+            request = fetch_request("" if key else "t", offset, max_bytes=9500, **key)
+            return await c.call(request, FetchResponse, version=version)
+
+        first = await ask(0)
+        assert first.throttle_time_ms == 0 and first.responses[0].partitions[0].records
+        over = await ask(1)
+        assert over.responses == () and over.error_code == 0 and over.session_id == 0
+        assert 80 <= over.throttle_time_ms <= 90
+        with Timed() as waited:
+            await c.call(MetadataRequest(topics=()), MetadataResponse)
+        assert 0.07 <= waited.s < 1
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        await c.call(produce_request("t", batch(1, 9000)), ProduceResponse, version=9)
+        opened = await c.call(fetch_request("t", 0, session_epoch=0), FetchResponse, version=11)
+        assert opened.session_id > 0
+        broker.limit_clients(**{EVERYBODY: {CONSUME: "40000"}})
+        limit = broker.services.quotas.of("ANONYMOUS", "").fetch
+        assert limit is not None
+        limit.record(42_000)
+        session: Any = {"session_id": opened.session_id}
+        over = await c.call(
+            fetch_request("t", 0, session_epoch=1, **session), FetchResponse, version=11
+        )
+        assert over.responses == () and over.session_id == opened.session_id
+        assert over.throttle_time_ms > 0
+        limit.record(-42_000)
+        more = await c.call(
+            fetch_request("t", 0, session_epoch=2, **session), FetchResponse, version=11
+        )
+        assert more.responses[0].partitions[0].records and more.throttle_time_ms == 0
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_no_more_is_asked_for_than_the_windows_allow(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t")
+        for _ in range(4):
+            await c.call(produce_request("t", batch(1, 4000)), ProduceResponse, version=9)
+        broker.limit_clients(**{EVERYBODY: {CONSUME: "9000"}})
+        row = await fetch(c, "t", 0)
+        assert 8000 <= len(row.records or b"") <= 9000
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_followers_are_exempt(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(1, 2))
+        broker.racks[2] = ""
+        await c.call(produce_request("t", batch(1, 9000)), ProduceResponse, version=9)
+        broker.limit_clients(
+            **{EVERYBODY: {CONSUME: "1", PRODUCE: "1", "request_percentage": "0.000001"}}
+        )
+        asked = OffsetForLeaderEpochRequest(replica_id=2, topics=())
+        reply = await c.call(asked, OffsetForLeaderEpochResponse)
+        assert reply.throttle_time_ms == 0
+        state = ReplicaState(replica_id=2, replica_epoch=BROKER_EPOCH)
+        follower = await open_connection("127.0.0.1", broker.port, negotiate=False)
+        for offset in (0, 0):
+            topic_id = broker.view.topics["t"].topic_id
+            request = fetch_request("", offset, replica_state=state, topic_id=topic_id)
+            told = await follower.call(request, FetchResponse, version=17)
+            assert told.responses[0].partitions[0].records and told.throttle_time_ms == 0
+        follower.close()
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_time_on_the_loop_is_charged_to_requests_of_every_kind(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.services.quotas.windows = QUICK
+        broker.limit_clients(users_ANONYMOUS={"request_percentage": "0.000001"})
+        reply = await c.call(MetadataRequest(topics=()), MetadataResponse)
+        assert reply.throttle_time_ms == 100  # no longer than a window
+        made = CreateTopicsRequest(topics=(CreatableTopic(name="t", num_partitions=1),))
+        with Timed() as waited:
+            created = await c.call(made, CreateTopicsResponse)
+        assert created.throttle_time_ms == 100 and waited.s >= 0.08
+        broker.services.quotas.update({})
+        assert broker.view.topics["t"]
+        request = produce_request("t", batch(), 1)
+        broker.limit_clients(users_ANONYMOUS={"request_percentage": "0.000001"})
+        told = await c.call(request, ProduceResponse, version=9)
+        assert told.throttle_time_ms == 100
+        found = await c.call(fetch_request("t", 0), FetchResponse, version=11)
+        assert found.throttle_time_ms == 100 and found.responses[0].partitions[0].records
+
+    serve(tmp_path, scenario)
+
+
+def test_a_new_connection_is_muted_after_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2 begins to read after `connection_made`, whatever was paused in it."""
+    made: list[ServedConnection] = []
+    muted: list[ServedConnection] = []
+    make, mute = ServedConnection.connection_made, ServedConnection.mute
+
+    def note_made(connection: ServedConnection, transport: asyncio.BaseTransport) -> None:
+        make(connection, transport)
+        made.append(connection)
+
+    def note_mute(connection: ServedConnection, delay_ms: int) -> None:
+        assert connection in made and not connection._filled
+        muted.append(connection)
+        mute(connection, delay_ms)
+
+    monkeypatch.setattr(ServedConnection, "connection_made", note_made)
+    monkeypatch.setattr(ServedConnection, "mute", note_mute)
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        stop_clock(broker)
+        for _ in range(4):
+            assert (await connect(broker.port))[0]
+        assert len(muted) == 1
+
+    serve(tmp_path, scenario, max_connection_creation_rate="4", **TWO)
+
+
+async def connect(port: int, host: str = "127.0.0.1") -> tuple[bytes, float]:
+    """What a new connection is answered, and after how long."""
+    with Timed() as took:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+        body = encode_request(ApiVersionsRequest(), 0, 1, None)
+        try:
+            writer.write(len(body).to_bytes(4, "big") + body)
+            answer = await reader.read(4)
+        except ConnectionError:
+            answer = b""
+        writer.close()
+    return answer, took.s
+
+
+def stop_clock(broker: SoloBroker) -> None:
+    """All connections come at once, however slow the machine is."""
+    clock = ManualClock()
+    clock.advance(int(time.monotonic() * 1000) + 1)
+    broker.listener._rates._clock = clock
+
+
+def test_connections_of_an_address_that_come_too_fast_are_closed_later(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        stop_clock(broker)
+        broker.limit_clients(**{"ips_127.0.0.9": {"connection_creation_rate": "2"}})
+        for _ in range(2):
+            answer, took = await connect(broker.port, "127.0.0.9")
+            assert answer and took < 0.3
+        answer, took = await connect(broker.port, "127.0.0.9")
+        assert not answer and 0.4 <= took < 1.5
+        assert (await connect(broker.port, "127.0.0.8"))[0]
+
+    serve(tmp_path, scenario, **TWO)
+
+
+def test_connections_of_the_broker_that_come_too_fast_are_served_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        stop_clock(broker)
+        muted: list[int] = []
+        mute = ServedConnection.mute
+
+        def note(connection: ServedConnection, delay_ms: int) -> None:
+            muted.append(delay_ms)
+            mute(connection, delay_ms)
+
+        monkeypatch.setattr(ServedConnection, "mute", note)
+        found = [await connect(broker.port) for _ in range(4)]
+        assert all(answer for answer, _ in found)
+        took = [s for _, s in found]
+        assert max(took[:3]) < 0.2 <= took[3] < 1
+        assert muted[0] >= 200 and not muted[1:]
+        broker.configure(all_brokers={"max.connection.creation.rate": "1000"})
+        answer, s = await connect(broker.port)
+        assert answer and s < 0.2 and not muted[1:]
+
+    serve(tmp_path, scenario, max_connection_creation_rate="4", **TWO)

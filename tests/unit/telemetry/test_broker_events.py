@@ -1,0 +1,71 @@
+"""Who went and came, as one broker saw it; and answers that are made once for many."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from headwater.testing.clocks import ManualClock
+from headwater_broker.telemetry.broker_events import Comings
+from headwater_broker.telemetry.cached_answer import Recent
+
+
+@dataclass(frozen=True)
+class Seen:
+    broker_epoch: int
+    control_address: str = "h:1"
+
+
+def told(comings: Comings) -> list[tuple[int, str, int, int]]:
+    rows = comings.describe()
+    return [(e["broker_id"], e["kind"], e["broker_epoch"], e["away_ms"]) for e in rows]
+
+
+def test_gone_and_back_as_another_life() -> None:
+    comings = Comings()
+    comings.observe({0: Seen(1), 1: Seen(2)}, 100)
+    comings.observe({0: Seen(1)}, 200)
+    assert comings.departed[1].gone_ms == 200
+    comings.observe({0: Seen(1), 1: Seen(9)}, 1700)
+    assert told(comings) == [(1, "gone", 2, -1), (1, "back", 9, 1500)]
+    assert comings.departed == {}
+
+
+def test_dead_and_back_between_two_looks() -> None:
+    comings = Comings()
+    comings.observe({1: Seen(2)}, 100)
+    comings.observe({1: Seen(3)}, 200)
+    assert told(comings) == [(1, "gone", 2, -1), (1, "back", 3, 0)]
+
+
+def test_the_same_life_named_again_was_never_away() -> None:
+    comings = Comings()
+    comings.observe({1: Seen(2)}, 100)
+    comings.observe({}, 200)
+    comings.observe({1: Seen(2)}, 300)
+    assert told(comings) == [] and comings.departed == {}
+
+
+def test_recent_makes_once_for_all_and_again_when_old() -> None:
+    async def run() -> None:
+        clock, made = ManualClock(), []
+
+        async def make() -> int:
+            await asyncio.sleep(0)
+            made.append(1)
+            if len(made) == 3:
+                raise ValueError("third")
+            return len(made)
+
+        recent = Recent(make, clock, 0.5)
+        assert await asyncio.gather(recent.get(), recent.get()) == [1, 1]
+        clock.advance(400)
+        assert await recent.get() == 1
+        clock.advance(200)
+        assert await recent.get() == 2
+        clock.advance(600)
+        failed = await asyncio.gather(recent.get(), recent.get(), return_exceptions=True)
+        assert [str(error) for error in failed] == ["third", "third"]
+        assert await recent.get() == 4
+
+    asyncio.run(run())

@@ -1,0 +1,52 @@
+"""What a coordinator tells of its groups."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from headwater_broker.coordinator.group.classic_group import Group
+from headwater_broker.coordinator.group.records import OffsetCommitValue
+from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.telemetry.consumer_lag import (
+    GROUP_OFFSETS_MAX,
+    describe_group,
+    shown_groups,
+    topic_lags,
+)
+
+
+def group(name: str, **topics: list[int]) -> Group:
+    """A group with the committed offsets of each topic's partitions."""
+    return Group(
+        name,
+        offsets={
+            (topic, number): OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1)
+            for topic, offsets in topics.items()
+            for number, offset in enumerate(offsets)
+        },
+    )
+
+
+def hosting(**watermarks: list[int]) -> ReplicaManager:
+    partitions = {
+        (topic, number): SimpleNamespace(high_watermark=end)
+        for topic, ends in watermarks.items()
+        for number, end in enumerate(ends)
+    }
+    return cast(ReplicaManager, SimpleNamespace(partitions=partitions))
+
+
+def test_lag_is_told_only_of_topics_that_are_known_whole() -> None:
+    reader = group("g", whole=[5, 10], ahead=[9], partly=[1, 2])
+    here = hosting(whole=[10, 20], ahead=[7], partly=[100])
+    assert list(topic_lags(reader, here)) == [("ahead", 0), ("whole", 15)]
+
+
+def test_a_document_has_room_for_some_groups_and_counts_the_others() -> None:
+    large = group("large", t=[0] * (GROUP_OFFSETS_MAX - 1))
+    shown, left_out = shown_groups([large, group("bare"), group("more", t=[0])])
+    assert ([g.group_id for g in shown], left_out) == (["large", "bare"], 1)
+    row = describe_group(group("g", t=[3, 4]))
+    assert (row["group_id"], row["state"], row["members"]) == ("g", "Empty", 0)
+    assert [(p["partition"], p["committed_offset"]) for p in row["partitions"]] == [(0, 3), (1, 4)]

@@ -69,9 +69,9 @@ def _patches(tree: ast.Module) -> Iterator[ast.Call]:
         target = node.args[0]
         while isinstance(target, ast.Attribute):
             target = target.value
-        if isinstance(target, ast.Name) and target.id in modules:
-            yield node
-        elif isinstance(target, ast.Constant) and _is_ours(str(target.value)):
+        if (isinstance(target, ast.Name) and target.id in modules) or (
+            isinstance(target, ast.Constant) and _is_ours(str(target.value))
+        ):
             yield node
 
 

@@ -15,7 +15,9 @@ DECISIONS_MAX = 1_000
 class Session:
     """Who sends the requests of one connection, from which host, over which listener."""
 
-    __slots__ = ("_authorizer", "_decisions", "_generation", "host", "listener", "principal")
+    __slots__ = (
+        "_authorizer", "_decisions", "_generation", "_revision", "host", "listener", "principal",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -33,6 +35,14 @@ class Session:
         self._authorizer = authorizer
         self._generation = authorizer.generation
         self._decisions: dict[int, dict[str, bool]] = {}
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        """A number that changes whenever decisions are forgotten."""
+        if self._generation != self._authorizer.generation:
+            self.forget_decisions()
+        return self._revision
 
     def allows(self, operation: Operation, resource: ResourceType, name: str) -> bool:
         """True when the authorizer allows `operation` on the resource `name`.
@@ -60,4 +70,5 @@ class Session:
     def forget_decisions(self) -> None:
         """Ask the authorizer anew for every right."""
         self._decisions.clear()
+        self._revision += 1
         self._generation = self._authorizer.generation

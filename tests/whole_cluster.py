@@ -39,7 +39,7 @@ from headwater_broker.app.wiring import controller_config
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView, ViewChange
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerCalls
 from headwater_broker.metadata.leader_lookup import Leadership
 from headwater_broker.metadata.registration import Membership, ensure_cluster
@@ -76,7 +76,7 @@ class WholeBroker:
         loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(1)
         cluster_id = await ensure_cluster(self._store, self._entropy, None)
-        self.view = ClusterView(cluster_id, self._broker_epoch)
+        self.view = MetadataCache(cluster_id, self._broker_epoch)
         self.dynamic = DynamicConfigs(self.config, self.view)
         self.logs = LogManager(
             SystemFiles(), list(self.config.log_dirs), broker_id=self.id, cluster_id=cluster_id,
@@ -190,7 +190,7 @@ class WholeBroker:
             ReplicaStateRequest: replica_state,
         }
 
-    def _take_configs(self, change: ViewChange) -> None:
+    def _take_configs(self, change: MetadataDelta) -> None:
         for topic in change.configs:
             known = self.view.topics.get(topic)
             if known is not None and known.topic_id.bytes in self.replicas.topic_ids:

@@ -27,7 +27,7 @@ from headwater.wire.schema import decode, encode
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
-from headwater_broker.metadata.cache import TopicView
+from headwater_broker.metadata.cache import TopicMetadata
 
 NO_OPERATIONS = -(2**31)
 """authorized_operations when they were not asked for."""
@@ -223,7 +223,9 @@ def creatable(services: Services, name: str) -> CreatableTopic:
     )
 
 
-def _known(ctx: RequestContext, request: MetadataRequest, view: TopicView) -> MetadataResponseTopic:
+def _known(
+    ctx: RequestContext, request: MetadataRequest, view: TopicMetadata
+) -> MetadataResponseTopic:
     name, version = view.name, ctx.api_version
     if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)

@@ -30,7 +30,7 @@ from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.metadata.cache import ClusterView, ViewChange
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerCalls
 from headwater_broker.metadata.leader_lookup import Leadership
 from headwater_broker.metadata.registration import Membership
@@ -69,7 +69,7 @@ class Node:
         self.files = outside.files
         self.lag = outside.lag
         self.control_calls = outside.control_calls
-        self.view = ClusterView(cluster_id, self.broker_epoch)
+        self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
         self.cleaners = CleanerProcesses()
@@ -131,7 +131,7 @@ class Node:
         if self.membership.untold_disk_failures and self.is_ready:
             self.services.background.once("disk failures", self.membership.tell_disk_failures)
 
-    def _take_configs(self, change: ViewChange) -> None:
+    def _take_configs(self, change: MetadataDelta) -> None:
         """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
         for topic in change.configs:
             known = self.view.topics.get(topic)

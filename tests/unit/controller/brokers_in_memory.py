@@ -23,7 +23,7 @@ from headwater.wire.control import (
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerCalls
 from headwater_broker.metadata.registration import Membership, ensure_cluster
 
@@ -87,7 +87,7 @@ class FakeBroker:
         self.membership: Membership
         self.controller: ControllerService
         self.calls: ControllerCalls
-        self.view: ClusterView
+        self.view: MetadataCache
 
     def registration(self) -> znodes.BrokerRegistration:
         return znodes.BrokerRegistration(
@@ -102,7 +102,7 @@ class FakeBroker:
 
     async def start(self) -> None:
         cluster_id = await ensure_cluster(self.store, self.entropy, None)
-        self.view = ClusterView(cluster_id, lambda: self.membership.broker_epoch)
+        self.view = MetadataCache(cluster_id, lambda: self.membership.broker_epoch)
         self.membership = Membership(
             self.store, self.clock, self.registration, session_timeout_ms=1000
         )

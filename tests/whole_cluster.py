@@ -40,7 +40,7 @@ from headwater_broker.controller.controller import ControllerIdentity, Controlle
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import Leadership
 from headwater_broker.metadata.registration import Membership, ensure_cluster
 from headwater_broker.metadata.znodes import BrokerRegistration
@@ -94,7 +94,7 @@ class WholeBroker:
             self._store, self._network.calls(), self._clock, self._entropy,
             controller_config(self.config.values),
         )  # fmt: skip
-        self.calls = ControllerCalls(
+        self.calls = ControllerChannel(
             self.id, self._broker_epoch, self._store, self._network.calls(), self.controller,
             self._clock,
         )  # fmt: skip

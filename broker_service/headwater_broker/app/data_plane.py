@@ -30,7 +30,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.listener import Listener
 from headwater_broker.purgatory.purgatory import Purgatory
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -50,7 +50,7 @@ class Parts:
     replicas: ReplicaManager
     logs: LogManager
     view: MetadataCache
-    controller: ControllerCalls
+    controller: ControllerChannel
     authorizer: Authorizer
     warmer: Warmer
     leads: Callable[[str, int, int], Awaitable[bool]]

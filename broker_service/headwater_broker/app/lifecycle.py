@@ -237,7 +237,7 @@ class Life:
             if node.clock.monotonic() > give_up_s:
                 return
             try:
-                remaining = await node.controller_calls.controlled_shutdown(DRAIN_TIMEOUT_MS)
+                remaining = await node.controller_channel.controlled_shutdown(DRAIN_TIMEOUT_MS)
             except KafkaError as error:
                 logger.warning("controlled shutdown, try %d: %s", attempt + 1, error)
             else:
@@ -270,8 +270,8 @@ class Life:
         """What is stopped before the logs are closed, in order."""
         node = self._node
 
-        async def close_controller_calls() -> None:
-            node.controller_calls.close()
+        async def close_controller_channel() -> None:
+            node.controller_channel.close()
 
         async def settle_files() -> None:
             node.files.settle()
@@ -291,7 +291,7 @@ class Life:
         yield "dead peers", node.dead_peers.close
         yield "controller", node.controller.stop
         yield "control port", node.control.stop_async
-        yield "controller calls", close_controller_calls
+        yield "controller calls", close_controller_channel
         yield "control calls", node.control_calls.close
         yield "membership", node.membership.stop
         yield "files", settle_files

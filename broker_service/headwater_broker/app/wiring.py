@@ -31,7 +31,7 @@ from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import Leadership
 from headwater_broker.metadata.registration import Membership
 from headwater_broker.metadata.znodes import BrokerRegistration
@@ -81,7 +81,7 @@ class Node:
             session_timeout_ms=config.values.integer("zookeeper.session.timeout.ms"),
         )
         self.controller = self._controller(cluster_id, entropy)
-        self.controller_calls = ControllerCalls(
+        self.controller_channel = ControllerChannel(
             config.broker_id, self.broker_epoch, store, self.control_calls, self.controller, clock
         )
         self.remote_log = outside.remote_log
@@ -153,11 +153,11 @@ class Node:
                 replicas=self.replicas,
                 logs=self.logs,
                 view=self.view,
-                controller=self.controller_calls,
+                controller=self.controller_channel,
                 authorizer=AllowAll(),
                 warmer=PageCache(self.loop, self.outside.pool),
                 leads=Leadership(self.store, self.config.broker_id).holds,
-                producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
+                producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,
                 cleaner=self.cleaner.meter,
@@ -224,7 +224,7 @@ class Node:
             entropy=entropy,
             connect=self._connect,
             control=self.control_calls,
-            alter_partition=self.controller_calls.alter_partition,
+            alter_partition=self.controller_channel.alter_partition,
             broker_epoch=self.broker_epoch,
             cluster_id=lambda: cluster_id,
             broker=lambda broker_id: self.view.brokers.get(broker_id),

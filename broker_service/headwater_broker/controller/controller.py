@@ -2,7 +2,7 @@
 
 service = ControllerService(ControllerIdentity(...), store, calls, clock, entropy, config)
 await service.start()
-... control server: service.handlers(); ControllerCalls(local=service) ...
+... control server: service.handlers(); ControllerChannel(local=service) ...
 await service.stop()
 """
 

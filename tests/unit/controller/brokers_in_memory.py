@@ -24,7 +24,7 @@ from headwater_broker.controller.controller import ControllerIdentity, Controlle
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.cache import MetadataCache
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.registration import Membership, ensure_cluster
 
 
@@ -86,7 +86,7 @@ class FakeBroker:
         self.refuse: Mapping[tuple[str, int], ErrorCode] = {}
         self.membership: Membership
         self.controller: ControllerService
-        self.calls: ControllerCalls
+        self.calls: ControllerChannel
         self.view: MetadataCache
 
     def registration(self) -> znodes.BrokerRegistration:
@@ -123,7 +123,7 @@ class FakeBroker:
         self.network.serve(self.address, handlers)
         await self.membership.start()
         await self.controller.start()
-        self.calls = ControllerCalls(
+        self.calls = ControllerChannel(
             self.broker_id,
             lambda: self.membership.broker_epoch,
             self.store,

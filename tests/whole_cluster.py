@@ -41,7 +41,7 @@ from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
-from headwater_broker.metadata.leader_lookup import Leadership
+from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import Membership, ensure_cluster
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.page_cache import PageCache
@@ -174,7 +174,7 @@ class WholeBroker:
         return Parts(
             loop=loop, clock=self._clock, entropy=self._entropy, replicas=self.replicas,
             logs=self.logs, view=self.view, controller=self.calls, authorizer=AllowAll(),
-            warmer=PageCache(loop, self.pool), leads=Leadership(self._store, self.id).holds,
+            warmer=PageCache(loop, self.pool), leads=LeaderLookup(self._store, self.id).holds,
             producer_ids=ProducerIds(self.calls.allocate_producer_ids),
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
-from headwater_broker.metadata.leader_lookup import Leadership
+from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import Membership
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.http_server import HttpStatusServer
@@ -156,7 +156,7 @@ class Node:
                 controller=self.controller_channel,
                 authorizer=AllowAll(),
                 warmer=PageCache(self.loop, self.outside.pool),
-                leads=Leadership(self.store, self.config.broker_id).holds,
+                leads=LeaderLookup(self.store, self.config.broker_id).holds,
                 producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,

@@ -14,7 +14,7 @@ ANSWER_WITHIN_S = 5.0
 logger = logging.getLogger(__name__)
 
 
-class Leadership:
+class LeaderLookup:
     """Looks at a partition's state as this broker's own session sees it.
 
     A session that expired sees nothing, and a broker loses what it leads only with its session or

@@ -24,7 +24,7 @@ from headwater_broker.controller.state_machines import (
     partition_move,
     replica_move,
 )
-from headwater_broker.metadata.znodes import BrokerLife, BrokerRegistration, PartitionRecord
+from headwater_broker.metadata.znodes import BrokerRegistration, LastRegistration, PartitionRecord
 
 NO_LEADER = -1
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -75,9 +75,9 @@ class Broker:
             control_address=r.control_address,
         )
 
-    def life(self) -> BrokerLife:
+    def life(self) -> LastRegistration:
         """As kept in the store for the next controller."""
-        return BrokerLife(self.epoch, self.boot_id, self.min_insync_replicas)
+        return LastRegistration(self.epoch, self.boot_id, self.min_insync_replicas)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@
     /config/changes/config_change_0000000001      somebody edited an override by hand
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
-    /headwater/lives/1                            BrokerLife: the last life the controller saw
+    /headwater/lives/1                            LastRegistration: the last life the controller saw
     /headwater/deletions/<topic id>               Deletion: replicas that still hold the data
 
 Readers accept keys in any order and ignore unknown ones, so a key that old brokers may miss is
@@ -440,7 +440,7 @@ class ProducerIdBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerLife:
+class LastRegistration:
     """The last registration of a broker that a controller acted on."""
 
     broker_epoch: int
@@ -453,7 +453,7 @@ class BrokerLife:
         return dump({**row, "min_insync_replicas": self.min_insync_replicas})
 
     @classmethod
-    def decode(cls, path: str, data: bytes) -> BrokerLife:
+    def decode(cls, path: str, data: bytes) -> LastRegistration:
         """From JSON. Raises ZnodeError."""
         row = load(path, data)
         with _reading(path, "a broker's life"):

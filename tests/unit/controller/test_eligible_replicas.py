@@ -171,7 +171,7 @@ def test_a_broker_of_an_older_version_may_commit_alone(world: World) -> None:
     del row["min_insync_replicas"]
     told = znodes.BrokerRegistration.decode(1, json.dumps(row).encode())
     assert told.min_insync_replicas == 1
-    life = znodes.BrokerLife.decode("/l", b'{"version":1,"broker_epoch":4,"boot_id":"b"}')
+    life = znodes.LastRegistration.decode("/l", b'{"version":1,"broker_epoch":4,"boot_id":"b"}')
     assert life.min_insync_replicas == 1
 
 

@@ -85,8 +85,8 @@ def test_the_rest_round_trips() -> None:
     block = znodes.ProducerIdBlock(1, 1000, 1999)
     assert json.loads(block.encode())["block_start"] == "1000"
     assert znodes.ProducerIdBlock.decode(block.encode()) == block
-    life = znodes.BrokerLife(8, "boot", 3)
-    assert znodes.BrokerLife.decode("/l", life.encode()) == life
+    life = znodes.LastRegistration(8, "boot", 3)
+    assert znodes.LastRegistration.decode("/l", life.encode()) == life
     deletion = znodes.Deletion("t", UUID(int=4), {0: (1, 2)}, whole=True)
     assert znodes.Deletion.decode("/d", deletion.encode()) == deletion
     assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
@@ -135,7 +135,7 @@ OLDEST = {
         {"broker": 1, "block_start": "0", "block_end": "9"},
     ),
     "/headwater/lives/1": (
-        lambda data: znodes.BrokerLife.decode("/headwater/lives/1", data),
+        lambda data: znodes.LastRegistration.decode("/headwater/lives/1", data),
         {"broker_epoch": 1, "boot_id": ""},
     ),
     "/headwater/deletions/x": (

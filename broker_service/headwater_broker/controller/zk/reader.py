@@ -169,7 +169,7 @@ async def read_node(store: MetadataStore, path: str) -> Node | None:
 
 async def _read_lives(
     store: MetadataStore, complain: Complain
-) -> dict[int, znodes.BrokerLife | None]:
+) -> dict[int, znodes.LastRegistration | None]:
     """None: there is a node, which cannot be used."""
     names = sorted(await store.children(znodes.LIVES))
     ids = [
@@ -178,12 +178,14 @@ async def _read_lives(
         if (broker_id := znode_validation.broker_id_of(name)) is not None
     ]
     nodes = await _all(read_node(store, znodes.life_path(broker_id)) for broker_id in ids)
-    lives: dict[int, znodes.BrokerLife | None] = {}
+    lives: dict[int, znodes.LastRegistration | None] = {}
     for broker_id, node in zip(ids, nodes, strict=True):
         if node is None:
             continue
         try:
-            lives[broker_id] = znodes.BrokerLife.decode(znodes.life_path(broker_id), node.data)
+            lives[broker_id] = znodes.LastRegistration.decode(
+                znodes.life_path(broker_id), node.data
+            )
         except znodes.NewerVersionError:
             raise
         except znodes.ZnodeError as e:

@@ -25,8 +25,8 @@ from headwater_broker.controller.state import (
 from headwater_broker.controller.state_machines import PartitionPhase, ReplicaPhase
 from headwater_broker.metadata.znodes import (
     NO_DIRECTORY,
-    BrokerLife,
     Deletion,
+    LastRegistration,
     PartitionRecord,
     ProducerIdBlock,
     TopicAssignment,
@@ -57,7 +57,7 @@ class Snapshot:
     registered: Mapping[int, Registered]
     topics: tuple[StoredTopic, ...]
     deletions: tuple[Deletion, ...]
-    lives: Mapping[int, BrokerLife]
+    lives: Mapping[int, LastRegistration]
     producer_ids: ProducerIdBlock | None
     bad_lives: frozenset[int] = frozenset()
     """Brokers whose life is noted in a form that cannot be used."""

@@ -42,7 +42,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
-from headwater_broker.metadata.registration import Membership, ensure_cluster
+from headwater_broker.metadata.registration import Membership, ensure_cluster_id
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.manager import ReplicaManager
@@ -75,7 +75,7 @@ class WholeBroker:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(1)
-        cluster_id = await ensure_cluster(self._store, self._entropy, None)
+        cluster_id = await ensure_cluster_id(self._store, self._entropy, None)
         self.view = MetadataCache(cluster_id, self._broker_epoch)
         self.dynamic = DynamicConfigs(self.config, self.view)
         self.logs = LogManager(

@@ -37,7 +37,7 @@ NOT_REGISTERED = -1
 logger = logging.getLogger(__name__)
 
 
-async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
+async def ensure_cluster_id(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
     """Create or read the cluster id; `expected` is what the data folders say, or None.
 
     Raises UsageError when the folders belong to another cluster.

@@ -25,7 +25,7 @@ from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
-from headwater_broker.metadata.registration import Membership, ensure_cluster
+from headwater_broker.metadata.registration import Membership, ensure_cluster_id
 
 
 class FakeClock:
@@ -101,7 +101,7 @@ class FakeBroker:
         )
 
     async def start(self) -> None:
-        cluster_id = await ensure_cluster(self.store, self.entropy, None)
+        cluster_id = await ensure_cluster_id(self.store, self.entropy, None)
         self.view = MetadataCache(cluster_id, lambda: self.membership.broker_epoch)
         self.membership = Membership(
             self.store, self.clock, self.registration, session_timeout_ms=1000

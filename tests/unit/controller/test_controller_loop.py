@@ -18,7 +18,7 @@ from headwater_broker.controller.events import BalanceTick, CreateTopics, Event,
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.controller.zk import writer
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.registration import ensure_cluster
+from headwater_broker.metadata.registration import ensure_cluster_id
 from unit.controller.brokers_in_memory import Cluster, CountingEntropy, FakeClock, until
 from unit.controller.machine_world import World
 from unit.controller.test_controller import create, leader, rejoin
@@ -52,7 +52,7 @@ def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
 def test_nobody_leads_the_brokers_of_another_cluster() -> None:
     async def story() -> None:
         store = MemoryTree().connect()
-        await ensure_cluster(store, CountingEntropy(), "theirs")
+        await ensure_cluster_id(store, CountingEntropy(), "theirs")
         with pytest.raises(znodes.ZnodeError, match=r"is of cluster theirs .* of ours"):
             await controller_election.stand(store, 1, "a:1", FakeClock(), "ours")
         with pytest.raises(NoNodeError):

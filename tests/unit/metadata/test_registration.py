@@ -12,7 +12,7 @@ from headwater.testing.memory_store import MemoryTree
 from headwater.wire.control import BrokerEndpoint
 from headwater_broker.metadata import registration as membership_module
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.registration import Membership, ensure_cluster
+from headwater_broker.metadata.registration import Membership, ensure_cluster_id
 from unit.controller.brokers_in_memory import CountingEntropy, FakeClock, until
 
 
@@ -22,7 +22,7 @@ def test_a_broker_without_a_session_for_a_moment_registers_again() -> None:
 
     async def story() -> None:
         store = MemoryTree().connect()
-        cluster_id = await ensure_cluster(store, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
         refusals = 0
 
         def describe() -> znodes.BrokerRegistration:
@@ -69,7 +69,7 @@ def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
 
     async def story() -> None:
         store = MemoryTree().connect()
-        cluster_id = await ensure_cluster(store, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
         membership = Membership(
             store, FakeClock(), lambda: described("h", cluster_id), session_timeout_ms=1000
         )
@@ -93,7 +93,7 @@ def test_a_store_of_another_cluster_is_not_joined(
 
     async def story() -> None:
         store = MemoryTree().connect()
-        own = await ensure_cluster(store, CountingEntropy(), None)
+        own = await ensure_cluster_id(store, CountingEntropy(), None)
         membership = Membership(
             store, FakeClock(), lambda: described("h", own), session_timeout_ms=1000
         )
@@ -115,7 +115,7 @@ def test_an_id_that_a_live_broker_holds_is_refused() -> None:
     async def story() -> None:
         tree = MemoryTree()
         one, other = tree.connect(), tree.connect()
-        cluster_id = await ensure_cluster(one, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(one, CountingEntropy(), None)
         first = Membership(
             one, FakeClock(), lambda: described("first", cluster_id), session_timeout_ms=1000
         )
@@ -134,7 +134,7 @@ def test_what_an_own_former_session_left_is_waited_for() -> None:
     async def story() -> None:
         tree = MemoryTree()
         former, now = tree.connect(), tree.connect()
-        cluster_id = await ensure_cluster(now, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(now, CountingEntropy(), None)
         await former.multi(
             [Create(znodes.broker_path(7), described("h", cluster_id).encode(), ephemeral=True)]
         )
@@ -171,7 +171,7 @@ def test_a_store_that_is_away_is_no_other_broker(caplog: pytest.LogCaptureFixtur
 
     async def story() -> None:
         store, clock = MemoryTree().connect(), HastyClock()
-        cluster_id = await ensure_cluster(store, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
 
         def describe() -> znodes.BrokerRegistration:
             return znodes.BrokerRegistration(

@@ -179,7 +179,7 @@ class Life:
         node.status.look()
         node.services.view.on_brokers.append(node.status.look)
         every("rates", RATES_EVERY_S, node.status.sample)
-        every("disk failures", DISK_FAILURES_EVERY_S, node.tell_disk_failures)
+        every("disk failures", DISK_FAILURES_EVERY_S, node.report_log_dir_failures)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()
         every("producer ids", PRODUCER_IDS_EVERY_S, self._stock_producer_ids)

@@ -123,13 +123,13 @@ class Node:
         self.replicas.directory_failed(folder, logs)
         if not self.logs.directory_ids:
             self._stop("every data folder has failed")
-        self.membership.untold_disk_failures += 1
-        self.tell_disk_failures()
+        self.membership.unreported_log_dir_failures += 1
+        self.report_log_dir_failures()
 
-    def tell_disk_failures(self) -> None:
+    def report_log_dir_failures(self) -> None:
         """Tell the controller of failed data folders, if it has not heard of them."""
-        if self.membership.untold_disk_failures and self.is_ready:
-            self.services.background.once("disk failures", self.membership.tell_disk_failures)
+        if self.membership.unreported_log_dir_failures and self.is_ready:
+            self.services.background.once("disk failures", self.membership.report_log_dir_failures)
 
     def _take_configs(self, change: MetadataDelta) -> None:
         """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""

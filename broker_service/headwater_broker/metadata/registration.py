@@ -84,7 +84,7 @@ class Membership:
         on_registered: Callable[[int], None] | None = None,
     ) -> None:
         self.broker_epoch = NOT_REGISTERED
-        self.untold_disk_failures = 0
+        self.unreported_log_dir_failures = 0
         """Data folders that went offline, of which the controller has not heard."""
         self._store = store
         self._clock = clock
@@ -104,10 +104,10 @@ class Membership:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="membership")
         return self.broker_epoch
 
-    async def tell_disk_failures(self) -> None:
+    async def report_log_dir_failures(self) -> None:
         """Have the controller ask which replicas this broker still has (KIP-112). While the store
         is away the failures stay untold: call again."""
-        told = self.untold_disk_failures
+        told = self.unreported_log_dir_failures
         data = encode_log_dir_event(self._describe().broker_id)
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         try:
@@ -115,7 +115,7 @@ class Membership:
         except StoreError as error:
             logger.warning("the controller does not know of the failed folder yet: %s", error)
         else:
-            self.untold_disk_failures -= told
+            self.unreported_log_dir_failures -= told
 
     async def stop(self) -> None:
         """Stop renewing. Closing the store's session removes the registration."""

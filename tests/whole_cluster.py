@@ -42,7 +42,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
-from headwater_broker.metadata.registration import Membership, ensure_cluster_id
+from headwater_broker.metadata.registration import RegistrationManager, ensure_cluster_id
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.manager import ReplicaManager
@@ -83,7 +83,7 @@ class WholeBroker:
             clock=self._clock, entropy=self._entropy, broker_properties=self.config.properties,
             offload=lambda job: self.pool.submit(job),
         )  # fmt: skip
-        self.membership = Membership(
+        self.registration = RegistrationManager(
             self._store, self._clock, self._registration, session_timeout_ms=1000
         )
         self.controller = ControllerService(
@@ -110,7 +110,7 @@ class WholeBroker:
         self.port = await self.listener.bind("127.0.0.1", 0)
         self.logs.load_all()
         self._network.serve(self.address, self._handlers())
-        await self.membership.start()
+        await self.registration.start()
         await self.controller.start()
         await until(lambda: self.view.is_complete, "the controller's first word")
         await self.listener.serve()
@@ -125,7 +125,7 @@ class WholeBroker:
         await self.services.background.close()
         await self.replicas.close()
         await self.controller.stop()
-        await self.membership.stop()
+        await self.registration.stop()
         await self._store.close()
         self.logs.close()
         self.pool.shutdown()
@@ -143,7 +143,7 @@ class WholeBroker:
         self._store.expire()
 
     def _broker_epoch(self) -> int:
-        return self.membership.broker_epoch
+        return self.registration.broker_epoch
 
     def _registration(self) -> BrokerRegistration:
         return BrokerRegistration(

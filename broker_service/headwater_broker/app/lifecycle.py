@@ -103,7 +103,7 @@ class Life:
         node.control.start()
         if node.status_server is not None:
             await node.status_server.serve()
-        await node.membership.start()
+        await node.registration.start()
         await node.controller.start()
         await self._first_view(stopping)
         for listener in node.listeners:
@@ -293,7 +293,7 @@ class Life:
         yield "control port", node.control.stop_async
         yield "controller calls", close_controller_channel
         yield "control calls", node.control_calls.close
-        yield "membership", node.membership.stop
+        yield "registration", node.registration.stop
         yield "files", settle_files
 
     @staticmethod

@@ -33,7 +33,7 @@ from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
-from headwater_broker.metadata.registration import Membership
+from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.page_cache import PageCache
@@ -74,10 +74,10 @@ class Node:
         self.logs = self._logs(cluster_id, entropy)
         self.cleaners = CleanerProcesses()
         self.cleaner = LogCleaner(self.logs, self.cleaners, clock, self._cleaner_settings)
-        self.membership = Membership(
+        self.registration = RegistrationManager(
             store,
             clock,
-            lambda: self._registration(cluster_id),
+            lambda: self._own_registration(cluster_id),
             session_timeout_ms=config.values.integer("zookeeper.session.timeout.ms"),
         )
         self.controller = self._controller(cluster_id, entropy)
@@ -123,13 +123,15 @@ class Node:
         self.replicas.directory_failed(folder, logs)
         if not self.logs.directory_ids:
             self._stop("every data folder has failed")
-        self.membership.unreported_log_dir_failures += 1
+        self.registration.unreported_log_dir_failures += 1
         self.report_log_dir_failures()
 
     def report_log_dir_failures(self) -> None:
         """Tell the controller of failed data folders, if it has not heard of them."""
-        if self.membership.unreported_log_dir_failures and self.is_ready:
-            self.services.background.once("disk failures", self.membership.report_log_dir_failures)
+        if self.registration.unreported_log_dir_failures and self.is_ready:
+            self.services.background.once(
+                "disk failures", self.registration.report_log_dir_failures
+            )
 
     def _take_configs(self, change: MetadataDelta) -> None:
         """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
@@ -140,7 +142,7 @@ class Node:
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
-        return self.membership.broker_epoch
+        return self.registration.broker_epoch
 
     def _services(self, cluster_id: str, entropy: Entropy) -> Services:
         return build_services(
@@ -277,7 +279,7 @@ class Node:
         )
         return HttpStatusServer(pages.routes())
 
-    def _registration(self, cluster_id: str) -> BrokerRegistration:
+    def _own_registration(self, cluster_id: str) -> BrokerRegistration:
         """What `/brokers/ids/N` says of us now."""
         ports = {listener.name: listener.port for listener in self.listeners}
         return BrokerRegistration(

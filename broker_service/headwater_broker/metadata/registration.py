@@ -71,7 +71,7 @@ def check_cluster_id(data: bytes, own: str) -> None:
         raise znodes.ZnodeError(f"{znodes.CLUSTER_ID}: {text}")
 
 
-class Membership:
+class RegistrationManager:
     """Keeps this broker registered. `broker_epoch` is NOT_REGISTERED (-1) while it is not."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Membership:
         """Register; the broker epoch. Raises UsageError when another broker holds this id."""
         self._store.on_session(self._session_changed)
         await self._register()
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="membership")
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name="registration")
         return self.broker_epoch
 
     async def report_log_dir_failures(self) -> None:

@@ -113,7 +113,7 @@ async def rejoin_partition(lead: FakeBroker, topic: str, index: int) -> None:
         new_isr=tuple(IsrMember(broker_id=b) for b in state.replicas),
     )
     request = AlterPartitionRequest(
-        broker_id=lead.broker_id, broker_epoch=lead.membership.broker_epoch, partitions=(item,)
+        broker_id=lead.broker_id, broker_epoch=lead.registration.broker_epoch, partitions=(item,)
     )
     reply = await lead.calls.alter_partition(request)
     assert reply.error_code == 0

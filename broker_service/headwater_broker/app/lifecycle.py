@@ -16,7 +16,8 @@ from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.environment import Outside, real_outside
 from headwater_broker.app.scheduler import Ticks
 from headwater_broker.app.wiring import Node
-from headwater_broker.metadata.registration import ensure_cluster_id
+from headwater_broker.log.folder_inspection import inspect
+from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
 from headwater_broker.runtime import process
 
 ISR_TICK_MAX_S = 1.0
@@ -58,7 +59,10 @@ async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) ->
 async def build(config: NodeConfig, outside: Outside, stop: Callable[[str], None]) -> Node:
     """All parts, none started. Raises UsageError, the store's session closed."""
     try:
-        cluster_id = await ensure_cluster_id(outside.store, outside.entropy, config.cluster_id)
+        folders = inspect(outside.files, config.log_dirs)
+        await check_store_knows_broker(outside.store, config.zookeeper, config.broker_id, folders)
+        known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
+        cluster_id = await ensure_cluster_id(outside.store, outside.entropy, known)
         return Node(config, cluster_id, outside, stop)
     except BaseException:
         await outside.store.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
@@ -27,6 +27,7 @@ from headwater.ports.metadata_store import (
     SessionState,
     StoreError,
 )
+from headwater_broker.log.folder_inspection import FolderContent
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.log_dir_events import encode_log_dir_event
 
@@ -60,6 +61,33 @@ async def ensure_cluster_id(store: MetadataStore, entropy: Entropy, expected: st
                 "point zookeeper.connect at the right ensemble or chroot, or use empty folders"
             )
         return found
+
+
+async def check_store_knows_broker(
+    store: MetadataStore, where: str, broker_id: int, folders: Iterable[FolderContent]
+) -> None:
+    """Refuse a store that has lost the cluster whose data this broker holds.
+
+    A broker gets its first log only after the controller has stored the broker's registration below
+    `/headwater/lives`. So a broker with logs and without that node meets a store that was emptied,
+    or another one. Over such a store it would take all its logs for strays, and clients would
+    create the topics anew, without their records. Raises UsageError.
+    """
+    with_logs = [folder for folder in folders if folder.logs]
+    if not with_logs:
+        return
+    try:
+        await store.get(znodes.last_registration_path(broker_id))
+    except NoNodeError:
+        rows = ", ".join(f"{f.path} ({f.logs} partitions)" for f in with_logs)
+        ids = sorted({f.cluster_id for f in with_logs if f.cluster_id is not None})
+        raise UsageError(
+            f"the metadata store at {where} does not know broker {broker_id}, but there is data of "
+            f"cluster {', '.join(ids) or 'unknown'} in {rows}: the store was emptied, or is "
+            "another one. Point zookeeper.connect at that cluster's ensemble and chroot, or "
+            "restore ZooKeeper's data. If it is lost for good, move the folders away to start "
+            "empty: `headwater dump-log` reads their records, Delta tables keep tiered history"
+        ) from None
 
 
 def check_cluster_id(data: bytes, own: str) -> None:

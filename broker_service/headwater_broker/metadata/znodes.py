@@ -144,7 +144,7 @@ def deletion_path(topic_id: UUID) -> str:
     return f"{DELETIONS}/{id_text(topic_id)}"
 
 
-def life_path(broker_id: int) -> str:
+def last_registration_path(broker_id: int) -> str:
     """`/headwater/lives/1`."""
     return f"{LIVES}/{broker_id}"
 

@@ -38,7 +38,7 @@ def test_a_life_that_cannot_be_read_is_none(
     world: World, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.create("t", (1, 2))
-    put(world, Set(znodes.life_path(2), data))
+    put(world, Set(znodes.last_registration_path(2), data))
     world.fail_over()
     assert len(caplog.records) == 1 and "/headwater/lives/2" in caplog.text
     assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 2))

@@ -240,7 +240,7 @@ class Changes:
         """Note a broker's present life for the next controller: after all that its return means for
         partitions, or a controller that dies in between would leave it as if it had not been away.
         """
-        path = znodes.life_path(broker.broker_id)
+        path = znodes.last_registration_path(broker.broker_id)
         data = broker.life().encode()
         is_stored = broker.broker_id in self._state.stored_lives
         self._lives.append((Set(path, data) if is_stored else Create(path, data),))

@@ -177,14 +177,15 @@ async def _read_lives(
         for name in names
         if (broker_id := znode_validation.broker_id_of(name)) is not None
     ]
-    nodes = await _all(read_node(store, znodes.life_path(broker_id)) for broker_id in ids)
+    paths = [znodes.last_registration_path(broker_id) for broker_id in ids]
+    nodes = await _all(read_node(store, path) for path in paths)
     lives: dict[int, znodes.LastRegistration | None] = {}
     for broker_id, node in zip(ids, nodes, strict=True):
         if node is None:
             continue
         try:
             lives[broker_id] = znodes.LastRegistration.decode(
-                znodes.life_path(broker_id), node.data
+                znodes.last_registration_path(broker_id), node.data
             )
         except znodes.NewerVersionError:
             raise

@@ -102,6 +102,8 @@ class ControllerMachine:
         self.handle(BrokersFound(registered))
         reconcile(self.state, self._changes, self.state.partitions())
         topic_deletion.adopt(self.state, self._changes)
+        for broker_id in self.state.brokers:  # the last controller may have waited for some
+            elect_leaders.watch_catching_up(self.state, broker_id)
         for broker_id in self.state.brokers:
             self._changes.tell_brokers(full=broker_id)
 
@@ -127,6 +129,7 @@ class ControllerMachine:
             self._scan = iter(list(self.state.partitions()))
         known = [p for p in part if p.topic_id in self.state.topic_by_id]
         reconcile(self.state, self._changes, known)
+        elect_leaders.balance_caught_up(self.state, self._changes)
         topic_deletion.retry(self.state, self._changes)
 
     def _on_balance(self, _event: BalanceTick) -> None:

@@ -185,6 +185,14 @@ class Topic:
 
 
 @dataclass(slots=True)
+class CatchingUp:
+    """A broker that is back: partitions that prefer it and that it may still be behind in."""
+
+    partitions: list[Partition]
+    ticks: int = 0
+
+
+@dataclass(slots=True)
 class Removal:
     """Replicas whose data must go: of a deleted topic (`whole`), or moved away from a broker."""
 
@@ -244,6 +252,8 @@ class ControllerState:
         self.brokers: dict[int, Broker] = {}
         self.memories: dict[int, Broker] = {}
         self.shutting_down: set[int] = set()
+        self.catching_up: dict[int, CatchingUp] = {}
+        """Brokers that are back and not in sync with all partitions that prefer them."""
         self.topics: dict[str, Topic] = {}
         self.topic_by_id: dict[UUID, Topic] = {}
         self.folded_names: dict[str, str] = {}

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import ControlledShutdownReply
-from headwater_broker.controller.decisions import elections, leader_selectors, topic_deletion
+from headwater_broker.controller.decisions import (
+    elect_leaders,
+    elections,
+    leader_selectors,
+    topic_deletion,
+)
 from headwater_broker.controller.decisions.decision_builder import Changes
 from headwater_broker.controller.events import (
     BrokersFound,
@@ -34,6 +39,8 @@ def on_brokers_found(state: ControllerState, changes: Changes, event: BrokersFou
         elections.elect(state, changes, partition)
     if fresh:
         _reassign_disks(state, changes, fresh)
+    for broker_id in fresh:
+        elect_leaders.watch_catching_up(state, broker_id)
     changes.tell_brokers()
 
 
@@ -52,6 +59,7 @@ def _remove(state: ControllerState, changes: Changes, gone: list[int]) -> None:
         broker.registration = None
         state.memories[broker_id] = broker
         state.shutting_down.discard(broker_id)
+        state.catching_up.pop(broker_id, None)
     followed = []
     for broker_id in gone:
         for partition in list(state.hosted.get(broker_id, {}).values()):

@@ -174,7 +174,7 @@ class WholeBroker:
         return Parts(
             loop=loop, clock=self._clock, entropy=self._entropy, replicas=self.replicas,
             logs=self.logs, view=self.view, controller=self.calls, authorizer=AllowAll(),
-            warmer=PageCache(loop, self.pool), leads=LeaderLookup(self._store, self.id).holds,
+            warmer=PageCache(loop, self.pool), leads=LeaderLookup(self._store, self.id).is_leader,
             producer_ids=ProducerIds(self.calls.allocate_producer_ids),
         )  # fmt: skip
 

@@ -158,7 +158,7 @@ class Node:
                 controller=self.controller_channel,
                 authorizer=AllowAll(),
                 warmer=PageCache(self.loop, self.outside.pool),
-                leads=LeaderLookup(self.store, self.config.broker_id).holds,
+                leads=LeaderLookup(self.store, self.config.broker_id).is_leader,
                 producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,

@@ -48,7 +48,7 @@ class LoopbackControlCalls:
         """The port that serves `table`, to this broker too as long as it is open."""
         return LoopbackControlPort(self, table, port)
 
-    def take(self, table: Table) -> None:
+    def set_handlers(self, table: Table) -> None:
         """Handle own calls by this; by nothing when it is empty."""
         self._table = table
 
@@ -94,10 +94,10 @@ class LoopbackControlPort:
     def start(self) -> int:
         """Bind and serve; the port. Raises UsageError when it is taken."""
         self.port = self._served.start()
-        self._calls.take(self._table)
+        self._calls.set_handlers(self._table)
         return self.port
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
         """Refuse new calls at once; those in flight have `grace_s`."""
-        self._calls.take({})
+        self._calls.set_handlers({})
         await self._served.stop_async(grace_s)

@@ -25,7 +25,7 @@ class LeaderLookup:
         self._store = store
         self._broker_id = broker_id
 
-    async def holds(self, topic: str, partition: int, leader_epoch: int) -> bool:
+    async def is_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
         """Whether this broker leads with that epoch; False also when nobody can tell."""
         path = znodes.state_path(topic, partition)
         try:

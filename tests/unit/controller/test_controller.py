@@ -173,7 +173,7 @@ def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broker_channel, "CALL_TIMEOUT_MS", 1000)
-    monkeypatch.setattr(controller_loop, "SPREAD_WAIT_S", 0.05)
+    monkeypatch.setattr(controller_loop, "DELIVERY_WAIT_S", 0.05)
 
     async def story() -> None:
         async with Cluster(3) as cluster:

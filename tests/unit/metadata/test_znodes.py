@@ -54,7 +54,7 @@ def test_partition_record() -> None:
         leader=1, leader_epoch=4, isr=(2, 1), controller_epoch=9, directories={1: UUID(int=3)}
     )
     assert znodes.PartitionRecord.decode("/p", value.encode()) == value
-    shorter = dataclasses.replace(value, elr=(3,), unmade=(2, 4))
+    shorter = dataclasses.replace(value, elr=(3,), uncreated=(2, 4))
     assert znodes.PartitionRecord.decode("/p", shorter.encode()) == shorter
     kafka = b'{"isr":[1],"leader":1,"version":1,"controller_epoch":2,"leader_epoch":0}'
     assert znodes.PartitionRecord.decode("/p", kafka).directories == {}
@@ -87,7 +87,7 @@ def test_the_rest_round_trips() -> None:
     assert znodes.ProducerIdBlock.decode(block.encode()) == block
     life = znodes.LastRegistration(8, "boot", 3)
     assert znodes.LastRegistration.decode("/l", life.encode()) == life
-    deletion = znodes.Deletion("t", UUID(int=4), {0: (1, 2)}, whole=True)
+    deletion = znodes.Deletion("t", UUID(int=4), {0: (1, 2)}, is_topic_deletion=True)
     assert znodes.Deletion.decode("/d", deletion.encode()) == deletion
     assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
     assert znodes.decode_overrides("/c", znodes.encode_overrides({"a": "1"})) == {"a": "1"}

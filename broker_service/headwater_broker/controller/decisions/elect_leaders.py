@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode
 from headwater_broker.controller.decisions import elections, leader_selectors
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.decisions.leader_selectors import Case
 from headwater_broker.controller.events import ElectLeaders, Reply
 from headwater_broker.controller.state import NO_LEADER, CatchingUp, ControllerState, Partition
@@ -16,12 +16,14 @@ STEADY_TICKS = 5
 take its partitions along each time."""
 
 
-def on_elect_leaders(state: ControllerState, changes: Changes, event: ElectLeaders) -> None:
+def on_elect_leaders(
+    state: ControllerState, decision: DecisionBuilder, event: ElectLeaders
+) -> None:
     """Elect for the partitions named; for all when none is named (then silent where not needed)."""
     results: dict[tuple[str, int], Outcome] = {}
     if event.partitions is None:
         for partition in state.partitions():
-            outcome = _elect(state, changes, partition, unclean=event.unclean)
+            outcome = _elect(state, decision, partition, unclean=event.unclean)
             if outcome[0] is not ErrorCode.ELECTION_NOT_NEEDED:
                 results[partition.topic, partition.index] = outcome
     for topic, index in dict.fromkeys(event.partitions or ()):  # a second look finds nothing to do
@@ -30,24 +32,26 @@ def on_elect_leaders(state: ControllerState, changes: Changes, event: ElectLeade
             text = f"partition {topic}-{index} does not exist"
             results[topic, index] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         else:
-            results[topic, index] = _elect(state, changes, known, unclean=event.unclean)
-    changes.reply(Reply(event.token, results, after_delivery=True))
+            results[topic, index] = _elect(state, decision, known, unclean=event.unclean)
+    decision.reply(Reply(event.token, results, after_delivery=True))
 
 
 def _elect(
-    state: ControllerState, changes: Changes, partition: Partition, *, unclean: bool
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, *, unclean: bool
 ) -> Outcome:
     if not unclean:
-        return elect_preferred(state, changes, partition)
+        return elect_preferred(state, decision, partition)
     if partition.leader != NO_LEADER:
         return ErrorCode.ELECTION_NOT_NEEDED, f"{partition.name} has leader {partition.leader}"
-    elections.elect(state, changes, partition, unclean=True)
+    elections.elect(state, decision, partition, unclean=True)
     if partition.leader == NO_LEADER:
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, partition.offline_reason
     return ErrorCode.NONE, None
 
 
-def elect_preferred(state: ControllerState, changes: Changes, partition: Partition) -> Outcome:
+def elect_preferred(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition
+) -> Outcome:
     """The first replica leads, if it is in sync; otherwise all stays as it is."""
     able = elections.may_lead(state, partition)
     replicas = partition.target
@@ -58,11 +62,11 @@ def elect_preferred(state: ControllerState, changes: Changes, partition: Partiti
         fault = state.fault(partition, replicas[0]) or f"ISR {list(partition.isr)} lacks it"
         text = f"{partition.name}: preferred replica {replicas[0]}: {fault}"
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, text
-    elections.lead(state, changes, partition, choice.leader, choice.isr)
+    elections.lead(state, decision, partition, choice.leader, choice.isr)
     return ErrorCode.NONE, None
 
 
-def balance(state: ControllerState, changes: Changes) -> int:
+def balance(state: ControllerState, decision: DecisionBuilder) -> int:
     """Elect preferred leaders for brokers that lead too few partitions; how many leaders moved.
 
     A broker is out of balance when others lead more than `leader.imbalance.per.broker.percentage`
@@ -71,11 +75,11 @@ def balance(state: ControllerState, changes: Changes) -> int:
     preferred: dict[int, list[Partition]] = {}
     for partition in state.partitions():
         preferred.setdefault(partition.replicas[0], []).append(partition)
-    return sum(_balance_broker(state, changes, *row) for row in preferred.items())
+    return sum(_balance_broker(state, decision, *row) for row in preferred.items())
 
 
 def _balance_broker(
-    state: ControllerState, changes: Changes, broker_id: int, preferred: list[Partition]
+    state: ControllerState, decision: DecisionBuilder, broker_id: int, preferred: list[Partition]
 ) -> int:
     if broker_id not in state.brokers or broker_id in state.shutting_down:
         return 0
@@ -86,7 +90,7 @@ def _balance_broker(
     moved = 0
     for partition in astray:
         if not (partition.adding or partition.removing):
-            moved += elect_preferred(state, changes, partition)[0] is ErrorCode.NONE
+            moved += elect_preferred(state, decision, partition)[0] is ErrorCode.NONE
     return moved
 
 
@@ -102,7 +106,7 @@ def watch_catching_up(state: ControllerState, broker_id: int) -> None:
         state.catching_up[broker_id] = CatchingUp(behind)
 
 
-def balance_caught_up(state: ControllerState, changes: Changes) -> None:
+def balance_caught_up(state: ControllerState, decision: DecisionBuilder) -> None:
     """Balance the brokers that are back and in sync with every partition that prefers them.
 
     Called at each tick. Offline partitions keep no broker waiting. They stay on its list: once
@@ -118,7 +122,7 @@ def balance_caught_up(state: ControllerState, changes: Changes) -> None:
         if not behind:
             del state.catching_up[broker_id]
         if has_caught_up and state.config.auto_leader_rebalance_enable:
-            _balance_broker(state, changes, broker_id, _preferring(state, broker_id))
+            _balance_broker(state, decision, broker_id, _preferring(state, broker_id))
 
 
 def _preferring(state: ControllerState, broker_id: int) -> list[Partition]:

@@ -23,8 +23,8 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.purgatory.purgatory import Purgatory
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.log_dir_moves import DirectoryMoves
@@ -61,8 +61,8 @@ class Services:
     replicas: ReplicaManager
     logs: LogManager
     moves: DirectoryMoves
-    view: ClusterView
-    controller: ControllerCalls
+    view: MetadataCache
+    controller: ControllerChannel
     groups: GroupService
     producer_ids: Any
     authorizer: Authorizer

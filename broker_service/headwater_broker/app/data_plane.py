@@ -29,8 +29,8 @@ from headwater_broker.app.coordinators import build_groups
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.listener import Listener
 from headwater_broker.purgatory.purgatory import Purgatory
 from headwater_broker.quota.client_quotas import ClientQuotas
@@ -49,8 +49,8 @@ class Parts:
     entropy: Entropy
     replicas: ReplicaManager
     logs: LogManager
-    view: ClusterView
-    controller: ControllerCalls
+    view: MetadataCache
+    controller: ControllerChannel
     authorizer: Authorizer
     warmer: Warmer
     leads: Callable[[str, int, int], Awaitable[bool]]
@@ -122,11 +122,11 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
     )
 
 
-def build_meters(view: ClusterView) -> Meters:
+def build_meters(view: MetadataCache) -> Meters:
     """Counters, of topics too, which go with their topics."""
     meters = Meters()
 
-    def take(change: ViewChange) -> None:
+    def take(change: MetadataDelta) -> None:
         for topic in change.deleted:
             meters.forget(topic)
 
@@ -140,7 +140,7 @@ def build_quotas(config: NodeConfig, parts: Parts) -> ClientQuotas:
     windows = Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
     quotas = ClientQuotas(parts.clock, windows)
 
-    def take(change: ViewChange) -> None:
+    def take(change: MetadataDelta) -> None:
         if change.client_quotas:
             quotas.update(parts.view.client_quotas)
 

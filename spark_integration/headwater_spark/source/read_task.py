@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RawClient
+from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RecordClient
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
 from headwater_spark.blocking_clients import raw_client
@@ -25,7 +25,7 @@ IDLE_CLIENTS_MAX = 4
 CLIENT_ID = "headwater-spark-read"
 
 # Connections outlive a task: a worker process serves many, one after the other.
-_idle: dict[tuple[str, options.Timeouts], list[RawClient]] = {}
+_idle: dict[tuple[str, options.Timeouts], list[RecordClient]] = {}
 
 
 class OffsetsLostError(HeadwaterError):
@@ -72,7 +72,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     client = _take(task)
     while start < split.end_offset:
         try:
-            for chunk in client.stream_raw(
+            for chunk in client.stream_batches(
                 split.topic,
                 split.partition,
                 start,
@@ -96,7 +96,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     _give(task, client)
 
 
-def _after_loss(task: ReadTask, client: RawClient, start: int, error: KafkaError) -> int:
+def _after_loss(task: ReadTask, client: RecordClient, start: int, error: KafkaError) -> int:
     """Where to go on when the log start has passed `start`; raises when that must not be."""
     split = task.split
     if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -116,14 +116,14 @@ def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
     return cold_batches(task.split, task.files, tuple(task.schema.names))
 
 
-def _take(task: ReadTask) -> RawClient:
+def _take(task: ReadTask) -> RecordClient:
     idle = _idle.get((task.bootstrap_servers, task.timeouts))
     if idle:
         return idle.pop()
     return raw_client(task.bootstrap_servers, CLIENT_ID, task.timeouts)
 
 
-def _give(task: ReadTask, client: RawClient) -> None:
+def _give(task: ReadTask, client: RecordClient) -> None:
     """Only clients of tasks that succeeded come back; others are dropped with their task."""
     idle = _idle.setdefault((task.bootstrap_servers, task.timeouts), [])
     if len(idle) < IDLE_CLIENTS_MAX:

@@ -184,8 +184,8 @@ class WholeBroker:
 
         return {
             **self.controller.handlers(),
-            LeaderAndIsrRequest: self.replicas.take_leader_and_isr,
-            StopReplicaRequest: self.replicas.take_stop_replica,
+            LeaderAndIsrRequest: self.replicas.handle_leader_and_isr,
+            StopReplicaRequest: self.replicas.handle_stop_replica,
             UpdateMetadataRequest: self.view.handle,
             ReplicaStateRequest: replica_state,
         }

@@ -68,14 +68,14 @@ class ControlHandlers:
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         """Replicas first, so that a leader knows itself before clients do."""
-        reply = await self._parts.replicas.take_leader_and_isr(request)
+        reply = await self._parts.replicas.handle_leader_and_isr(request)
         metadata = part(request)
         if metadata is None or reply.error_code != ErrorCode.NONE:
             return reply
         return replace(reply, metadata_error_code=self._parts.view.apply(metadata))
 
     async def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
-        return await self._parts.replicas.take_stop_replica(request)
+        return await self._parts.replicas.handle_stop_replica(request)
 
     async def _replica_state(self, request: ReplicaStateRequest) -> ReplicaStateReply:
         return self._parts.replicas.replica_state(request)

@@ -1,7 +1,7 @@
 """What a broker has of its machine and of the network: one value, real or the simulator's.
 
-`Node` and `Life` meet the outside only through an `Outside` and through the running loop (timers,
-connections, executors), so that `tests/sim` runs them whole on virtual time.
+`Node` and `Life` meet the outside only through an `Environment` and through the running loop
+(timers, connections, executors), so that `tests/sim` runs them whole on virtual time.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ ControlTable = Mapping[type[Message], ControlHandler]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Environment:
     """Everything that a broker meets, but the loop it runs on."""
 
     clock: Clock
@@ -105,7 +105,7 @@ class Outside:
     process: ProcessCare
 
 
-async def real_outside(config: NodeConfig) -> Outside:
+async def system_environment(config: NodeConfig) -> Environment:
     """This machine's, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
     store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
@@ -120,7 +120,7 @@ async def real_outside(config: NodeConfig) -> Outside:
         port = ControlServer(table, loop, host=address.host, port=address.port)
         return calls.serve(table, port)
 
-    return Outside(
+    return Environment(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         store=store,

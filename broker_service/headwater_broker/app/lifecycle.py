@@ -13,7 +13,7 @@ from typing import Any
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.ports.metadata_store import SessionState, StoreError
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.environment import Outside, real_outside
+from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Ticks
 from headwater_broker.app.wiring import Node
 from headwater_broker.log.folder_inspection import inspect
@@ -52,11 +52,11 @@ async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) ->
             stopping.set_result(reason)
 
     process.watch_stop(loop, stop)
-    node = await build(config, await real_outside(config), stop)
+    node = await build(config, await system_environment(config), stop)
     await live(node, announce, stopping)
 
 
-async def build(config: NodeConfig, outside: Outside, stop: Callable[[str], None]) -> Node:
+async def build(config: NodeConfig, outside: Environment, stop: Callable[[str], None]) -> Node:
     """All parts, none started. Raises UsageError, the store's session closed."""
     try:
         folders = inspect(outside.files, config.log_dirs)

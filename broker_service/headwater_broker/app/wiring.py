@@ -21,7 +21,7 @@ from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import Parts, build_listener, build_services
 from headwater_broker.app.dead_brokers import DeadPeers
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.app.environment import ControlPort, Outside
+from headwater_broker.app.environment import ControlPort, Environment
 from headwater_broker.app.tiered_offsets import TieredEnds
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
@@ -55,7 +55,7 @@ class Node:
         self,
         config: NodeConfig,
         cluster_id: str,
-        outside: Outside,
+        outside: Environment,
         stop: Callable[[str], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from headwater.errors import UsageError
 
@@ -53,7 +53,7 @@ def is_initial(value: Mapping[str, Any]) -> bool:
     return bool(value.get("initial"))
 
 
-def is_position(value: object) -> bool:
+def is_position(value: object) -> TypeGuard[Mapping[str, Any]]:
     """True for an offset that this module wrote; False for the initial one and other sources'."""
     return isinstance(value, Mapping) and value.keys() == _FIELDS and value["v"] == FORMAT_VERSION
 

@@ -21,7 +21,7 @@ def source(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def of_listener(*sources: dict[str, Any]) -> Any:
-    """The same as a listener gets it: objects whose offsets are text, "None" where there is none."""
+    """The same as a listener gets it: offsets are text, "None" where there is none."""
     rows = [
         SimpleNamespace(
             **{name: str(v) if v is None else json.dumps(v) for name, v in given.items()}

@@ -59,7 +59,8 @@ class TaskWriter:
     def __init__(self, options: SinkOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._meta = raw_client(options.bootstrap_servers, CLIENT_ID, options.timeouts)
+        self._client_id = options.client_id or CLIENT_ID
+        self._meta = raw_client(options.bootstrap_servers, self._client_id, options.timeouts)
         self._partitions: dict[str, int] = {}
         self._senders: list[_Sender] = []
         self._producer: tuple[int, int] | None = None
@@ -188,7 +189,7 @@ class TaskWriter:
         while len(self._senders) <= number:
             client = RecordClient(
                 self._options.bootstrap_servers,
-                client_id=CLIENT_ID,
+                client_id=self._client_id,
                 request_timeout_s=self._options.timeouts.request_s,
                 retry_timeout_s=self._options.delivery_timeout_ms / 1000,
             )

@@ -76,11 +76,13 @@ class Topic:
 class Brokers:
     """A cluster as seen from a planner or a driver. One thread at a time."""
 
-    def __init__(self, bootstrap_servers: str, timeouts: Timeouts = USUAL) -> None:
+    def __init__(
+        self, bootstrap_servers: str, timeouts: Timeouts = USUAL, client_id: str = CLIENT_ID
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeouts = timeouts
         self._clock = SystemClock()
-        self._client = raw_client(bootstrap_servers, CLIENT_ID, timeouts)
+        self._client = raw_client(bootstrap_servers, client_id, timeouts)
         self._control_addresses: dict[int, str] = {}
 
     def close(self) -> None:

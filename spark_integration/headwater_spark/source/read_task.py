@@ -25,7 +25,8 @@ IDLE_CLIENTS_MAX = 4
 CLIENT_ID = "headwater-spark-read"
 
 # Connections outlive a task: a worker process serves many, one after the other.
-_idle: dict[tuple[str, options.Timeouts], list[RecordClient]] = {}
+Connection = tuple[str, str, options.Timeouts]
+_idle: dict[Connection, list[RecordClient]] = {}
 
 
 class OffsetsLostError(HeadwaterError):
@@ -44,6 +45,12 @@ class ReadTask:
     """Exactly what Spark expects; its names choose the columns."""
     files: ColdFiles | None = None
     timeouts: options.Timeouts = options.Timeouts()
+    client_id: str = CLIENT_ID
+
+    @property
+    def connection(self) -> Connection:
+        """The kind of client that it reads with."""
+        return self.bootstrap_servers, self.client_id, self.timeouts
 
 
 def read(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -117,15 +124,13 @@ def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def _take(task: ReadTask) -> RecordClient:
-    idle = _idle.get((task.bootstrap_servers, task.timeouts))
-    if idle:
-        return idle.pop()
-    return raw_client(task.bootstrap_servers, CLIENT_ID, task.timeouts)
+    idle = _idle.get(task.connection)
+    return idle.pop() if idle else raw_client(*task.connection)
 
 
 def _give(task: ReadTask, client: RecordClient) -> None:
     """Only clients of tasks that succeeded come back; others are dropped with their task."""
-    idle = _idle.setdefault((task.bootstrap_servers, task.timeouts), [])
+    idle = _idle.setdefault(task.connection, [])
     if len(idle) < IDLE_CLIENTS_MAX:
         idle.append(client)
     else:

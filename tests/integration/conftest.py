@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import UsageError
-from headwater.local.slots import ClusterSpec, check_ports_free
+from headwater.local.cluster_spec import ClusterSpec, check_ports_free
 from integration.cluster import LocalCluster
 from integration.jvm_tools import SHORT_LIVED_JVM
 

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from headwater.errors import UsageError
 from headwater.local import processes
 from headwater.local.child import ChildFailedError
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import silent
-from headwater.local.slots import ClusterSpec
 from headwater.local.supervisor import Supervisor, kill_and_wait
 from headwater.local.zk_session import DeadSession, close_session
 from headwater.system import SystemClock

@@ -8,9 +8,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from headwater.cli.assignments import parse_settings
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
-from headwater.cli.partitions import read_text
+from headwater.cli.partition_arguments import read_text
 from headwater.cli.quotas import (
     ALL_QUOTAS,
     QUOTA_TYPES,
@@ -18,7 +18,7 @@ from headwater.cli.quotas import (
     quota_entity,
     show_quotas,
 )
-from headwater.cli.tables import console, table
+from headwater.cli.settings import parse_settings
 from headwater.client.admin.client import Admin
 from headwater.client.values import ConfigEntry
 from headwater.config.keys import broker_key, topic_key

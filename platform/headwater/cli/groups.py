@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import (
     bootstrap_options,
     echo_json,
@@ -15,8 +16,7 @@ from headwater.cli.options import (
     open_admin,
     timeout_option,
 )
-from headwater.cli.partitions import expand, name_of
-from headwater.cli.tables import console, table
+from headwater.cli.partition_arguments import expand, name_of
 from headwater.client.admin.client import EARLIEST, LATEST, Admin
 from headwater.client.values import (
     GroupDescription,

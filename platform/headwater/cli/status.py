@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import dir_option, echo_json, json_option, up_command
 from headwater.cli.status_view import (
     Answer,
@@ -29,7 +30,6 @@ from headwater.cli.status_view import (
     check_format,
     rates,
 )
-from headwater.cli.tables import console, table
 from headwater.client.control import ControlClient
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import cluster_file

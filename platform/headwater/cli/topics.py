@@ -9,11 +9,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.assignments import parse_settings
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
+from headwater.cli.partition_arguments import parse_assignment
 from headwater.cli.partition_filters import FILTERS, Adding, adding_replicas
-from headwater.cli.partitions import parse_assignment
-from headwater.cli.tables import console, table
+from headwater.cli.settings import parse_settings
 from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
 from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
 from headwater.ids import id_text

@@ -16,8 +16,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.cli.assignments import parse_settings
 from headwater.cli.options import dir_option, echo_json, json_option
+from headwater.cli.settings import parse_settings
 from headwater.config.keys import broker_key
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import daemon

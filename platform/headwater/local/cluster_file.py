@@ -18,9 +18,9 @@ from typing import Any
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
 from headwater.ids import id_text
+from headwater.local.cluster_spec import BROKERS_DEFAULT, LOOPBACK, PORT_DEFAULT, ClusterSpec
 from headwater.local.manager import Manager
 from headwater.local.processes import ProcessRef
-from headwater.local.slots import BROKERS_DEFAULT, LOOPBACK, PORT_DEFAULT, ClusterSpec
 
 FORMAT = 1
 FILE_NAME = "cluster.json"

@@ -23,9 +23,9 @@ from typing import Any
 from headwater.errors import HeadwaterError, UsageError
 from headwater.extras import install_hint
 from headwater.local import cluster_file
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import Launcher, Manager
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
-from headwater.local.slots import ClusterSpec
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
 from headwater.system import SystemClock, SystemEntropy

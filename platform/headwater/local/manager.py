@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.processes import ProcessRef
-from headwater.local.slots import ClusterSpec
 
 Progress = Callable[[str, int, int], None]
 """(what just happened, steps done, steps in all)."""

@@ -15,12 +15,12 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
+from headwater.local.broker_sessions import BrokerSessions
 from headwater.local.child import ChildSpec, rotate_if_large
-from headwater.local.keeper import DRAIN_GRACE_S, Keeper
+from headwater.local.cluster_spec import ClusterSpec, Slot, check_ports_free
 from headwater.local.manager import ManagerState, Progress
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
-from headwater.local.sessions import Sessions
-from headwater.local.slots import ClusterSpec, Slot, check_ports_free
+from headwater.local.supervised_child import DRAIN_GRACE_S, SupervisedChild
 from headwater.local.zookeeper import zookeeper_spec
 
 BROKER_COMMAND = (sys.executable, "-P", "-m", "headwater_broker")
@@ -43,14 +43,14 @@ class Supervisor:
         drain_grace_s: float = DRAIN_GRACE_S,
     ) -> None:
         self.spec = spec
-        self.brokers: dict[int, Keeper] = {}
-        self.zookeeper: Keeper | None = None
+        self.brokers: dict[int, SupervisedChild] = {}
+        self.zookeeper: SupervisedChild | None = None
         self._clock = clock
         self._properties = dict(properties or {})
         self._broker_command = broker_command
         self._changed = changed
         self._drain_grace_s = drain_grace_s
-        self._sessions = Sessions(spec.directory / "zookeeper", spec.zookeeper)
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", spec.zookeeper)
         self._stopped = threading.Event()
         self._log_keeper = threading.Thread(target=self._keep_logs, name="logs", daemon=True)
 
@@ -103,7 +103,7 @@ class Supervisor:
         self.zookeeper.start()
         self.zookeeper.wait_ready()
 
-    def _start_broker(self, slot: Slot) -> Keeper:
+    def _start_broker(self, slot: Slot) -> SupervisedChild:
         config = self._write_properties(slot)
         child = ChildSpec(
             name=slot.name,
@@ -123,7 +123,9 @@ class Supervisor:
                 self._sessions.close(slot.name)
             self._changed()
 
-        keeper = Keeper(marked(child, self.spec), self._clock, on_ready=ready, on_gone=gone)
+        keeper = SupervisedChild(
+            marked(child, self.spec), self._clock, on_ready=ready, on_gone=gone
+        )
         keeper.start()
         return keeper
 
@@ -143,12 +145,12 @@ class Supervisor:
                     print(f"cannot rotate {path}: {error}", file=sys.stderr)
 
 
-def keep_zookeeper(spec: ClusterSpec, clock: Clock, changed: Callable[[], None]) -> Keeper:
+def keep_zookeeper(spec: ClusterSpec, clock: Clock, changed: Callable[[], None]) -> SupervisedChild:
     """The embedded ZooKeeper of a cluster, not started yet. Raises UsageError without Java."""
     folder = spec.directory / "zookeeper"
     log = spec.logs / "zookeeper.log"
     child = zookeeper_spec(folder, spec.zookeeper_port, log, spec.zookeeper_host)
-    return Keeper(marked(child, spec), clock, on_gone=lambda _code: changed())
+    return SupervisedChild(marked(child, spec), clock, on_gone=lambda _code: changed())
 
 
 def marked(child: ChildSpec, spec: ClusterSpec) -> ChildSpec:
@@ -178,7 +180,7 @@ def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
     }
 
 
-def kill_and_wait(keeper: Keeper, signum: signal.Signals = signal.SIGKILL) -> None:
+def kill_and_wait(keeper: SupervisedChild, signum: signal.Signals = signal.SIGKILL) -> None:
     """End a broker's process; returns once its registration is closed. Raises if it lives on."""
     pid = keeper.pid
     keeper.send(signum)

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from headwater import Admin
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import Waits
-from headwater.cli.tables import console, table
 from headwater.client.cluster import Cluster
 from unit.cli.test_admin_commands import c, run, told
 from whole_cluster import ServedCluster

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
-from headwater.cli.partitions import name_of, parse_ids, read_text
+from headwater.cli.partition_arguments import name_of, parse_ids, read_text
 from headwater.cli.reassign.log_dirs import (
     cancel_folders,
     folder_status,
@@ -33,7 +34,6 @@ from headwater.cli.reassign.plan import (
 from headwater.cli.reassign.progress import follow, status_of, topics_of
 from headwater.cli.reassign.throttle_options import apply_throttles, remove_throttles
 from headwater.cli.reassign.throttles import throttles
-from headwater.cli.tables import console, table
 from headwater.client.admin.replicas import Outcomes
 from headwater.client.values import TopicPartition
 from headwater.errors import EXIT_FAILED, HeadwaterError, KafkaError, UsageError

@@ -23,7 +23,7 @@ FORMAT = 1
 FILE_NAME = "sessions.json"
 
 
-class Sessions:
+class BrokerSessions:
     """Session per child name. Every keeper's threads report here."""
 
     def __init__(self, folder: Path, servers: str) -> None:

@@ -26,7 +26,7 @@ Gone = Callable[[int], None]
 """Called with the exit code once a run is over and before any restart."""
 
 
-class Keeper:
+class SupervisedChild:
     """One supervised slot. Its thread spawns every run and outlives it (see `Child`)."""
 
     def __init__(

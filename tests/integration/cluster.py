@@ -25,10 +25,12 @@ from headwater.client.admin.client import Admin
 from headwater.client.control import ControlClient
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local import processes
+from headwater.local.broker_sessions import CloseSession
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import silent
 from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import Supervisor, kill_and_wait
+from headwater.local.zk_session import close_session
 from headwater.system import SystemClock
 
 CLUSTER_ID = "hwTestClusterAAAAAAAAAA"
@@ -49,8 +51,10 @@ class LocalCluster:
         brokers: int = 3,
         properties: Mapping[str, str] | None = None,
         kind: type[ClusterSpec] = ClusterSpec,
+        close_session: CloseSession = close_session,
     ) -> None:
-        """`kind` decides on hosts, ports and folders."""
+        """`kind` decides on hosts, ports and folders; `close_session` closes a dead broker's."""
+        self._close_session = close_session
         self.directory = directory
         self.spec = kind(directory, CLUSTER_ID, brokers, base_port)
         self.properties = {**KEEPS, **(properties or {})}
@@ -71,7 +75,11 @@ class LocalCluster:
     def start(self) -> LocalCluster:
         """Start everything; data found in the folder is served again."""
         supervisor = Supervisor(
-            self.spec, SystemClock(), properties=self.properties, drain_grace_s=DRAIN_GRACE_S
+            self.spec,
+            SystemClock(),
+            properties=self.properties,
+            drain_grace_s=DRAIN_GRACE_S,
+            close=self._close_session,
         )
         supervisor.start(silent)
         self.supervisor = supervisor

@@ -25,4 +25,4 @@ def test_another_format_costs_a_warning(
 ) -> None:
     (tmp_path / FILE_NAME).write_text(text)
     BrokerSessions(tmp_path, "h:1").close_leftovers()
-    assert "will expire" in caplog.text
+    assert "must expire" in caplog.text

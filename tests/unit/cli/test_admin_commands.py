@@ -15,6 +15,7 @@ import pytest
 
 from headwater import Admin, Consumer, Producer
 from headwater.cli.configs import configs
+from headwater.cli.consume import consume
 from headwater.cli.elect import elect
 from headwater.cli.groups import groups
 from headwater.cli.main import run_command
@@ -26,7 +27,7 @@ from headwater_broker.replica.replication_quota import UNLIMITED
 from whole_cluster import ServedCluster
 
 COMMANDS: dict[str, click.Command] = {
-    c.name or "": c for c in (topics, configs, groups, reassign, elect)
+    c.name or "": c for c in (topics, configs, groups, reassign, elect, consume)
 }
 RECORDS = 200
 

@@ -17,17 +17,17 @@ from headwater_broker.api.background_calls import Background
 from headwater_broker.api.failed_topic_creations import RefusedTopics
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
-from headwater_broker.api.partition_watches import Watches
+from headwater_broker.api.partition_watches import PartitionWatches
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.purgatory.purgatory import Purgatory
 from headwater_broker.quota.client_quotas import ClientQuotas
-from headwater_broker.replica.log_dir_moves import DirectoryMoves
+from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.security.session import Session
@@ -41,13 +41,13 @@ class Purgatories:
     """acks=all: the high watermark."""
     fetch: Purgatory
     """min_bytes: appends, the high watermark, the last stable offset."""
-    watches: Watches
+    watches: PartitionWatches
     """What both watch of each partition."""
 
     @property
-    def is_stirred(self) -> bool:
+    def has_due_operations(self) -> bool:
         """True when somebody who waits is to look again."""
-        return self.fetch.is_stirred or self.produce.is_stirred
+        return self.fetch.has_due_operations or self.produce.has_due_operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Services:
     entropy: Entropy
     replicas: ReplicaManager
     logs: LogManager
-    moves: DirectoryMoves
-    view: ClusterView
-    controller: ControllerCalls
+    moves: AlterLogDirsManager
+    view: MetadataCache
+    controller: ControllerChannel
     groups: GroupService
     producer_ids: Any
     authorizer: Authorizer

@@ -30,7 +30,7 @@ from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
 from headwater_broker.api.request_meters import LATENCY_SAMPLE
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 from headwater_broker.replica.partition import Partition
 
 ACKS_ALL = -1
@@ -193,7 +193,7 @@ def _why_not(
 
 def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, now_ms: int) -> None:
     """What a batch lacks before it may be with a former leader, which still has to answer."""
-    role, now_s = partition.role, peer.services.clock.monotonic()
+    role, now_s = partition.leader_state, peer.services.clock.monotonic()
     if (
         is_doubtful(row)
         and role is not None
@@ -296,7 +296,7 @@ async def _confirmed(
         _settle(peer, reply, version, correlation_id, acks, timeout_ms, rows)
 
 
-class ParkedProduce(Waiter):
+class ParkedProduce(DelayedOperation):
     """An acks=all produce that waits for the high watermarks of its partitions."""
 
     __slots__ = ("_correlation_id", "_peer", "_rows", "_version", "reply")
@@ -318,10 +318,10 @@ class ParkedProduce(Waiter):
         self.reply.on_gone = self._give_up
         for row in self._rows:
             if row.code is None and row.partition is not None:
-                row.gauge = purgatories.watches.produce_gauge(row.partition)
+                row.gauge = purgatories.watches.watched_high_watermark(row.partition)
                 row.gauge.add(row.last_offset + 1, self)
 
-    def check(self, gauge: Gauge) -> None:
+    def check(self, gauge: WatchedOffset) -> None:
         """A high watermark passed, or leadership moved."""
         services = self._peer.services
         waiting = False
@@ -331,7 +331,9 @@ class ParkedProduce(Waiter):
                 if row.code is None:
                     waiting = True
                     if row.gauge is gauge:
-                        row.gauge = services.purgatories.watches.produce_gauge(row.partition)
+                        row.gauge = services.purgatories.watches.watched_high_watermark(
+                            row.partition
+                        )
                         row.gauge.add(row.last_offset + 1, self)
         if not waiting and services.purgatories.produce.complete(self):
             self._resolve()

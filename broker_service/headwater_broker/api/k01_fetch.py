@@ -34,7 +34,7 @@ from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
 from headwater_broker.api.request_meters import LATENCY_SAMPLE
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def fetch(
     return answer
 
 
-class FetchJob(Waiter):
+class FetchJob(DelayedOperation):
     """One fetch from its first read to its reply, parked in between or not."""
 
     __slots__ = (
@@ -96,7 +96,7 @@ class FetchJob(Waiter):
         self._moves: SessionMoves | None = None
         """Set while this goes over what is due in its session, and over nothing else."""
         self._reply: ParkedReply | None = None
-        self._gauges: dict[Gauge, PartitionRead] = {}
+        self._gauges: dict[WatchedOffset, PartitionRead] = {}
         self._parked_reads: list[PartitionRead] = []
         """What was read when this was parked, as long as no bound has moved since."""
 
@@ -126,7 +126,7 @@ class FetchJob(Waiter):
         self._park(reads)
         return self._reply
 
-    def check(self, gauge: Gauge) -> None:
+    def check(self, gauge: WatchedOffset) -> None:
         """A bound moved: look again, answer, or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
@@ -273,7 +273,7 @@ class FetchJob(Waiter):
         is_follower = self._frame.replica_id >= 0
         committed = self._frame.isolation == READ_COMMITTED
         services = self._peer.services
-        gauge = services.purgatories.watches.fetch_gauge(
+        gauge = services.purgatories.watches.watched_read_bound(
             partition, is_follower=is_follower, committed=committed
         )
         if is_follower:
@@ -282,12 +282,12 @@ class FetchJob(Waiter):
             bound = partition.last_stable_offset if committed else partition.high_watermark
         self._wait_for(gauge, bound + 1, read)
         if is_follower and services.config.selects_by_rack:
-            marks = services.purgatories.watches.fetch_gauge(
+            marks = services.purgatories.watches.watched_read_bound(
                 partition, is_follower=False, committed=False
             )
             self._wait_for(marks, partition.high_watermark + 1, read)
 
-    def _wait_for(self, gauge: Gauge, threshold: int, read: PartitionRead) -> None:
+    def _wait_for(self, gauge: WatchedOffset, threshold: int, read: PartitionRead) -> None:
         if gauge not in self._gauges:
             self._gauges[gauge] = read
             gauge.add(threshold, self)

@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
             at = self._handle_frames()
             if at < self._filled:
                 self._check_rest(at)
-            if turn.is_quiet and self._purgatories.is_stirred:
+            if turn.is_quiet and self._purgatories.has_due_operations:
                 turn.answer_few(self._purgatories)
         except MALFORMED as error:
             self._malformed(error)

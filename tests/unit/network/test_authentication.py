@@ -290,6 +290,50 @@ def test_tokens_may_come_without_a_request_header(tmp_path: Path) -> None:
     serve(tmp_path, scenario)
 
 
+class OneToken:
+    """The client's side of `FakeSasl`."""
+
+    mechanism = "FAKE"
+
+    def __init__(self, name: str) -> None:
+        self.is_complete = False
+        self._name = name
+
+    def step(self, challenge: bytes) -> bytes:
+        self.is_complete = True
+        return self._name.encode()
+
+
+class User:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def tls(self) -> None: ...
+
+    def sasl(self) -> OneToken:
+        return OneToken(self._name)
+
+
+@pytest.mark.parametrize("negotiate", [True, False])
+def test_a_connection_with_credentials_is_authenticated_when_it_is_open(
+    tmp_path: Path, negotiate: bool
+) -> None:
+    """As followers (which do not negotiate) and the SDK connect."""
+
+    async def scenario(sasl: FakeSasl, c: Connection, broker: SoloBroker) -> None:
+        request = MetadataRequest(topics=())
+        other = await open_connection(
+            c.host, c.port, credentials=User("alice"), negotiate=negotiate
+        )
+        await other.call(request, MetadataResponse, version=9)
+        assert sasl.principals == [Principal("User", "alice")]
+        other.close()
+        with pytest.raises(KafkaError, match="wrong password"):
+            await open_connection(c.host, c.port, credentials=User("wrong"), negotiate=negotiate)
+
+    serve(tmp_path, scenario)
+
+
 def test_a_listener_without_authentication_has_no_gate(tmp_path: Path) -> None:
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:

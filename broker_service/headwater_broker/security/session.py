@@ -67,6 +67,10 @@ class Session:
             by_name[name] = decision
         return decision
 
+    def allows_any(self, operation: Operation, resource: ResourceType) -> bool:
+        """True when the authorizer allows `operation` on some resource of this type."""
+        return self._authorizer.authorize_any(self, operation, resource)
+
     def authenticate(self, principal: Principal, lifetime_ms: int | None = None) -> None:
         """The client has proved to be `principal`; after `lifetime_ms` it must do so again.
 

@@ -25,6 +25,8 @@ from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import ApiRow, Handler
 
+ADVERTISED_REFUSALS = (68, 76, 78)
+"""Keys of the registry whose handlers refuse every request: clients that do not find them hang."""
 UNSERVED = "this broker does not serve this request"
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 

@@ -164,9 +164,12 @@ def test_folders_know_their_broker_and_are_locked() -> None:
     with pytest.raises(UsageError, match="in use"):
         box.open_manager()
     box.files.crash()
-    box.files.write_atomic("/d/meta.properties", b"version=1\nbroker.id=2\ncluster.id=c\n")
-    with pytest.raises(UsageError, match=r"broker\.id 2"):
-        box.open_manager()
+    for key in ("node.id", "broker.id"):
+        content = f"version=1\n{key}=2\ncluster.id=c\n".encode()
+        box.files.write_atomic("/d/meta.properties", content)
+        with pytest.raises(UsageError, match=rf"{key} 2"):
+            box.open_manager()
+        box.files.crash()
 
 
 def test_flush_messages_and_flush_ms_move_the_recovery_point() -> None:

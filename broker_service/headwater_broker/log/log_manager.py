@@ -34,6 +34,7 @@ from headwater_broker.log.future_logs import (
     parse_future_name,
     settle_futures,
 )
+from headwater_broker.log.index_flusher import IndexFlusher
 from headwater_broker.log.log_config import LogConfig, LogConfigs
 from headwater_broker.log.log_context import (
     PRODUCER_EXPIRATION_MS,
@@ -91,12 +92,14 @@ class LogManager:
         self._disposals = Disposals(files, clock, offload)
         self._failures: deque[tuple[str, OSError]] = deque()
         """Appended to by jobs off the loop, drained on it."""
+        self._index_flusher = IndexFlusher()
         self._is_truncated = False
         self._entropy = entropy
         self._strays = Strays(files, entropy, self._disposals.add)
         self._context = LogContext(
             files, clock, entropy, offload, self._disposals.add, self._failed,
             self._failures.append,
+            self._index_flusher,
             self._note_truncation,
             producer_expiration_ms,
         )  # fmt: skip
@@ -412,6 +415,7 @@ class LogManager:
             self.checkpoint_recovery_points()
         if any(directory.has_forgotten for directory in self._online()):
             self.checkpoint_all()
+        self._index_flusher.flush()
         self.remove_due_files()
 
     def _note_truncation(self) -> None:

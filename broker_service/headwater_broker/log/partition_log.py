@@ -167,7 +167,8 @@ class PartitionLog(LogState):
             segment.file.append(view)
             if position == 0:
                 log_maintenance.first_append(self, segment, timestamp, now_ms)
-            segment.note(position, size, last, timestamp, self._interval_bytes)
+            if segment.note(position, size, last, timestamp, self._interval_bytes):
+                self.context.index_flusher.add(self)
         except OSError as e:  # of the index, too: the batch is there, and its offsets are not taken
             raise self.storage_error(e) from e
         segment.last_write_ms = now_ms

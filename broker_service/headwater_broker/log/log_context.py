@@ -17,8 +17,6 @@ Offload = Callable[[Callable[[], None]], None]
 Jobs run one after the other, in order: a flush may say that everything before it is durable.
 """
 
-PRODUCER_EXPIRATION_MS = 86_400_000
-
 
 class Disposal(NamedTuple):
     """Files that were renamed to `.deleted` (or a folder to `-delete`): remove after the delay."""
@@ -45,4 +43,3 @@ class LogContext:
     index_flusher: IndexFlusher
     truncated: Callable[[], None]
     """A log was cut: the recovery points on disk may be too high, and are written soon."""
-    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from headwater.clock import Clock
+from headwater.config.keys import broker_key
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.files import Files
@@ -36,12 +37,7 @@ from headwater_broker.log.future_logs import (
 )
 from headwater_broker.log.index_flusher import IndexFlusher
 from headwater_broker.log.log_config import LogConfig, LogConfigs
-from headwater_broker.log.log_context import (
-    PRODUCER_EXPIRATION_MS,
-    Disposal,
-    LogContext,
-    Offload,
-)
+from headwater_broker.log.log_context import Disposal, LogContext, Offload
 from headwater_broker.log.log_creation import Creation, Key
 from headwater_broker.log.log_dir import (
     MARK_VERSION,
@@ -76,7 +72,6 @@ class LogManager:
         offload: Offload,
         high_watermarks: Callable[[PartitionLog], int] | None = None,
         on_offline: Callable[[str, list[PartitionLog]], None] | None = None,
-        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
     ) -> None:
         """`high_watermarks` gives a log's HW (default: its end); `on_offline(folder, logs)` is
         called when a disk failed, perhaps from inside an append."""
@@ -84,7 +79,7 @@ class LogManager:
             raise UsageError(f"log.dirs: {dirs!r} must name at least one folder, each once")
         self._files = files
         self._clock = clock
-        self._configs = LogConfigs(broker_properties)
+        self.set_broker_properties(broker_properties)
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
         self.on_offline = on_offline or (lambda folder, logs: None)
         self.logs: dict[Key, PartitionLog] = {}
@@ -101,7 +96,6 @@ class LogManager:
             self._failures.append,
             self._index_flusher,
             self._note_truncation,
-            producer_expiration_ms,
         )  # fmt: skip
         self._directories = [
             DataDirectory(files, path, broker_id, cluster_id, entropy) for path in dirs
@@ -143,8 +137,11 @@ class LogManager:
         return [(d.path, d.is_online, rows[d.path]) for d in self._directories]
 
     def set_broker_properties(self, properties: Mapping[str, str]) -> None:
-        """The defaults of topics from now on; `log_config` says what follows for each."""
+        """The defaults of topics from now on (`log_config` gives each topic's settings), and when
+        silent producers expire."""
         self._configs = LogConfigs(properties)
+        key = broker_key("producer.id.expiration.ms")
+        self._producer_expiration_ms = key.integer_in(properties)
 
     # -- load
 
@@ -391,7 +388,7 @@ class LogManager:
         """Forget producers of any log that were silent for producer.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         for log in self.logs.values():
-            log.expire_producers(now_ms)
+            log.producers.expire(now_ms, self._producer_expiration_ms)
 
     def flush_due(self) -> None:
         """flush.ms of every log; the fsyncs run off the loop."""

@@ -316,10 +316,6 @@ class PartitionLog(LogState):
         """What DescribeProducers shows."""
         return log_maintenance.active_producers(self)
 
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget silent producers (producer.id.expiration.ms)."""
-        self.producers.expire(now_ms, self.context.producer_expiration_ms)
-
     def producer_snapshot_bytes(self, offset: int) -> bytes:
         """The producer state of everything below `offset`, in Kafka's snapshot format."""
         if offset == self.log_end_offset:

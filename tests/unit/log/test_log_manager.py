@@ -245,6 +245,20 @@ def test_silent_producers_are_forgotten_by_a_tick_of_their_own() -> None:
     assert not log.producers.entries
 
 
+def test_when_producers_expire_may_change_while_the_broker_runs() -> None:
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    log.append_as_leader(batch(producer_id=7, epoch=0, sequence=0, timestamp=now_ms), 0, now_ms)
+    box.clock.advance(1000)
+    box.manager.set_broker_properties({"producer.id.expiration.ms": "1001"})
+    box.manager.expire_producers()
+    assert 7 in log.producers.entries
+    box.manager.set_broker_properties({"producer.id.expiration.ms": "1000"})
+    box.manager.expire_producers()
+    assert not log.producers.entries
+
+
 def test_new_logs_go_to_the_folder_with_the_fewest() -> None:
     box = Box(dirs=("/a", "/b", "/c"))
     folders = [box.log(topic=f"t{number}").path[:2] for number in range(7)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from headwater.config.row import INT_MAX, LONG_MAX, ConfigKey, Kind, Scope, Value
 
-
 _Row = tuple[str, Kind, Value, int | None, bool]
 
 

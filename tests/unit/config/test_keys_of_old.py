@@ -1,5 +1,7 @@
 """The broker keys of Kafka 0.8.2 (P24 of the list): those that count here, with their defaults,
-those that are accepted without effect, and those that are refused. docs/spec-request-path.md says why.
+those that are accepted without effect, and those that are refused.
+
+docs/spec-request-path.md says why.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.log_dir_moves import DirectoryMoves
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.security.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +118,34 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request's surroundings: who asks, over which listener, in which version."""
+    """One request of the general path: its session, client id and API version."""
 
     broker: Services
-    principal: Principal
+    session: Session
     client_id: str | None
     api_version: int
     correlation_id: int
-    listener: str
-    client_host: str = ""
 
     @property
     def services(self) -> Services:
         """The same as `broker`."""
         return self.broker
 
+    @property
+    def principal(self) -> Principal:
+        """The session's principal."""
+        return self.session.principal
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that the request came in by."""
+        return self.session.listener
+
+    @property
+    def client_host(self) -> str:
+        """IP address of the client."""
+        return self.session.host
+
     def allowed(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Ask the authorizer for this principal."""
-        return self.broker.authorizer.authorize(self.principal, operation, resource, name)
+        """True when the session's principal has this right."""
+        return self.session.allows(operation, resource, name)

@@ -81,7 +81,7 @@ def _produce_single(
         or not ACKS_ALL <= acks <= ACKS_LEADER
         or peer.refused is not None
         or name in INTERNAL_TOPICS
-        or not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name)
+        or not peer.session.allows(_WRITE, _TOPIC, name)
     ):
         topics: list[TopicEntries] = [(field, name, [(index, start, end)])]
         frame = (None, acks, timeout_ms, topics)
@@ -122,7 +122,7 @@ def _produce_all(
                 or start < 0
                 or name in INTERNAL_TOPICS
                 or (version < ZSTD_SINCE and codec_of(view, start) == ZSTD)
-                or not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name)
+                or not peer.session.allows(_WRITE, _TOPIC, name)
             ):
                 row = Row(field, key, name, index)
                 row.fail(*(refusal or _why_not(peer, row, partition, start)))
@@ -179,7 +179,7 @@ def _why_not(
     services, name, index = peer.services, row.name, row.index
     if isinstance(row.key, bytes) and not name:
         return ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {row.key.hex()} is not known here"
-    if not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name):
+    if not peer.session.allows(_WRITE, _TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no WRITE on topic {name}"
     if partition is None:
         error = services.absent(name, index)
@@ -262,7 +262,7 @@ def _settle(
         parked = ParkedProduce(peer, reply or peer.park(), version, correlation_id, rows)
         parked.start(services, timeout_ms)
         return parked.reply
-    answer = encode_rows(services, peer.listener, version, correlation_id, rows)
+    answer = encode_rows(services, peer.session.listener, version, correlation_id, rows)
     if reply is None:
         return answer
     reply.resolve([answer])
@@ -371,7 +371,7 @@ class ParkedProduce(Waiter):
             )
         else:
             data = encode_rows(
-                peer.services, peer.listener, self._version, self._correlation_id, rows
+                peer.services, peer.session.listener, self._version, self._correlation_id, rows
             )
         self._rows = []
         self.reply.resolve([data])

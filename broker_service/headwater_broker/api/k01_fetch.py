@@ -110,7 +110,7 @@ class FetchJob(Waiter):
         except KafkaError as error:
             return self._error(error.code)
         reads, total, is_urgent = read_all(
-            peer.services, peer.principal, frame, self._items, self._version, is_first=True
+            peer.services, peer.session, frame, self._items, self._version, is_first=True
         )
         if (
             is_urgent
@@ -134,7 +134,7 @@ class FetchJob(Waiter):
         if self._moves is not None:
             self._items = list(self._moves.due)
         reads, total, is_urgent = read_all(
-            peer.services, peer.principal, frame, self._items, self._version, is_first=False
+            peer.services, peer.session, frame, self._items, self._version, is_first=False
         )
         if is_urgent or total >= frame.min_bytes or self._is_mark_due(reads):
             if peer.services.purgatories.fetch.complete(self):
@@ -156,7 +156,7 @@ class FetchJob(Waiter):
             if self._moves is not None:
                 self._items = list(self._moves.due)
             reads, _, _ = read_all(
-                peer.services, peer.principal, self._frame, self._items, self._version,
+                peer.services, peer.session, self._frame, self._items, self._version,
                 is_first=False,
             )  # fmt: skip
         self._answer(reads)
@@ -170,9 +170,7 @@ class FetchJob(Waiter):
 
     def _may_replicate(self) -> bool:
         peer = self._peer
-        return peer.services.authorizer.authorize(
-            peer.principal, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"
-        )
+        return peer.session.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
 
     def _open_session(self) -> None:
         frame, cache = self._frame, self._peer.services.sessions
@@ -311,7 +309,7 @@ class FetchJob(Waiter):
     def _blank(self, session_id: int) -> FetchReply:
         peer = self._peer
         return FetchReply(
-            peer.services, self._version, self._correlation_id, session_id, peer.listener
+            peer.services, self._version, self._correlation_id, session_id, peer.session.listener
         )
 
     def _answer(self, reads: list[PartitionRead]) -> Answer:
@@ -399,7 +397,7 @@ class FetchJob(Waiter):
         local = [read.item for read in reads if read not in settled]
         if local:
             fresh, _, _ = read_all(
-                peer.services, peer.principal, self._frame, local, self._version, is_first=False
+                peer.services, peer.session, self._frame, local, self._version, is_first=False
             )
             by_item = {id(read.item): read for read in fresh}
             reads = [by_item.get(id(read.item), read) for read in reads]

@@ -12,7 +12,7 @@ from headwater.client.connection import Connection
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.client.values import ReplicaInfo, TopicPartition
 from headwater.errors import ErrorCode
-from headwater.ports.authorizer import Operation, Principal, ResourceType
+from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.records.builder import BatchBuilder
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -43,14 +43,14 @@ from unit.network.test_data_plane import serve
 NOW_MS = 1_795_000_000_000
 
 
-class Denies:
+class Denies(AllowAll):
     """Refuses one operation on one kind of resource."""
 
     def __init__(self, operation: Operation, resource: ResourceType) -> None:
         self._refused = (operation, resource)
 
     def authorize(
-        self, principal: Principal, operation: Operation, resource: ResourceType, name: str
+        self, requester: Requester, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         return (operation, resource) != self._refused
 

@@ -1,8 +1,8 @@
 """The levels of this broker's loggers, by Kafka's level names, changed while it runs (KIP-412).
 
-Loggers are named after modules: `headwater_broker.log.cleaner`, below `headwater_broker.log`, below
-`root`. A logger without a level of its own has its parent's. Levels are not stored: a restart brings
-back those of the start.
+Loggers are named after modules: `headwater_broker.log.cleaner` is below `headwater_broker.log`, and
+all are below `root`. A logger without a level of its own has its parent's. Levels are not stored:
+a restart brings back those of the start.
 """
 
 from __future__ import annotations

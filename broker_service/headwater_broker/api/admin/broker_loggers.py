@@ -1,7 +1,7 @@
 """The BROKER_LOGGER resource: levels of this broker's loggers (KIP-412).
 
-`kafka-configs.sh --entity-type broker-loggers` sends it to the broker it names. It is answered here:
-levels belong to the process, the controller does not know them.
+`kafka-configs.sh --entity-type broker-loggers` sends it to the broker it names, which answers it
+itself: levels belong to the process, the controller does not know them.
 """
 
 from __future__ import annotations

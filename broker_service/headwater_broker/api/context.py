@@ -30,6 +30,7 @@ from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.session import Session
 
 
@@ -82,6 +83,7 @@ class Services:
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     refused_topics: RefusedTopics = field(default_factory=RefusedTopics)
+    loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
 
     @property
     def config(self) -> ApiConfig:

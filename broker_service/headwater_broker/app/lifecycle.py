@@ -224,6 +224,11 @@ class Life:
         )
         if v.boolean("log.cleaner.enable"):
             every("compaction", "log.cleaner.backoff.ms", node.cleaner.tick)
+            node.dynamic.on_change.append(self._cleaner_backoff_changed)
+
+    def _cleaner_backoff_changed(self, config: NodeConfig) -> None:
+        seconds = config.values.integer("log.cleaner.backoff.ms") / 1000
+        self._ticks.change_interval("compaction", seconds)
 
     def _refresh_tiered(self) -> None:
         if self._refreshing is None or self._refreshing.done():

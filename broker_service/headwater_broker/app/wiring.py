@@ -177,7 +177,6 @@ class Node:
             entropy=entropy,
             broker_properties=self.config.properties,
             offload=self._offload,
-            producer_expiration_ms=self.config.values.integer("producer.id.expiration.ms"),
         )
 
     def _cleaner_settings(self) -> CleanerSettings:

@@ -118,7 +118,7 @@ def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
         return host(self, replace(state, is_new=True))
 
     patch.setattr(ControllerState, "has_lost_directory", lambda *_: False)
-    patch.setattr(elections, "lost_data", lambda *_: None)
+    patch.setattr(elections, "replica_lost_data", lambda *_: None)
     patch.setattr(ReplicaManager, "_host", host_anything)
 
 

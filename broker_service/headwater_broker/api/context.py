@@ -21,8 +21,8 @@ from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
@@ -30,6 +30,7 @@ from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.session import Session
 
 
@@ -46,8 +47,8 @@ class Services:
     appends: AppendService
     reads: ReadService
     alter_log_dirs: AlterLogDirsManager
-    view: ClusterView
-    controller: ControllerCalls
+    view: MetadataCache
+    controller: ControllerChannel
     groups: GroupService
     producer_ids: ProducerIds
     authorizer: Authorizer
@@ -69,6 +70,7 @@ class Services:
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     refused_topics: RefusedTopics = field(default_factory=RefusedTopics)
+    loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
 
     @property
     def config(self) -> ApiConfig:

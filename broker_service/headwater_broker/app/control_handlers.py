@@ -28,7 +28,7 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater_broker.app.tiered_offsets import TieredEnds
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.combined_update import part
 from headwater_broker.replica.manager import ReplicaManager
 
@@ -38,7 +38,7 @@ class ControlParts:
     """What answers."""
 
     broker_id: int
-    view: ClusterView
+    view: MetadataCache
     replicas: ReplicaManager
     tiered: TieredEnds
     status: Callable[[], Awaitable[str]]

@@ -13,7 +13,7 @@ from headwater.topic_names import OFFSETS_TOPIC
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.log.results import AppendOrigin
-from headwater_broker.metadata.cache import ClusterView, ViewChange
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.replica.append_service import AppendService, check_led
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
@@ -59,7 +59,7 @@ class ReplicaAppender:
 class ViewPlacement:
     """Implements `groups.service.Placement` by the controller's word."""
 
-    def __init__(self, view: ClusterView, broker_id: int) -> None:
+    def __init__(self, view: MetadataCache, broker_id: int) -> None:
         self._view = view
         self._broker_id = broker_id
 
@@ -91,7 +91,7 @@ def build_groups(
     values: Values,
     replicas: ReplicaManager,
     appends: AppendService,
-    view: ClusterView,
+    view: MetadataCache,
     clock: Clock,
     entropy: Entropy,
 ) -> GroupService:
@@ -115,7 +115,7 @@ def build_groups(
 
     removals: set[asyncio.Task[None]] = set()
 
-    def view_changed(change: ViewChange) -> None:
+    def view_changed(change: MetadataDelta) -> None:
         groups.stir()
         if change.deleted and groups.runtime.partitions:
             work = _remove_offsets(groups, change.deleted)

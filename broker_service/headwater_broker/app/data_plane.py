@@ -32,8 +32,8 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.listener import Listener
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
@@ -52,11 +52,11 @@ class DataPlaneParts:
 
     loop: asyncio.AbstractEventLoop
     dynamic: DynamicConfigs
-    view: ClusterView
+    view: MetadataCache
     logs: LogManager
     limits: ReplicationLimits
     replication: ReplicationPorts
-    controller: ControllerCalls
+    controller: ControllerChannel
     authorizer: Authorizer
     warmer: Warmer
     leads: Callable[[str, int, int], Awaitable[bool]]
@@ -154,11 +154,11 @@ def _subscribe_to_configs(
     dynamic.on_change += [set_replication_quotas, set_log_defaults]
 
 
-def _subscribe_to_metadata(view: ClusterView, services: Services) -> None:
+def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
     """Changed metadata reaches logs (topic configs), delayed operations, meters and quotas."""
     replicas = services.replicas
 
-    def metadata_changed(change: ViewChange) -> None:
+    def metadata_changed(change: MetadataDelta) -> None:
         for topic in change.configs:  # LeaderAndIsr carries the configs of new topics only
             known = view.topics.get(topic)
             if known is not None and known.topic_id.bytes in replicas.topic_ids:

@@ -26,7 +26,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
 from headwater_broker.app.config import Address, NodeConfig
 from headwater_broker.controller.control_client import GrpcControlCalls
-from headwater_broker.controller.loopback_channel import OwnCalls
+from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 from headwater_broker.metadata.store_zk import ZooKeeperStore
 from headwater_broker.network.control_grpc import ControlServer
 from headwater_broker.runtime.deferred_fsync import LateSyncFiles
@@ -114,7 +114,7 @@ async def system_environment(config: NodeConfig) -> Environment:
     for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
         pool.submit(sleep, THREAD_START_S)
 
-    calls = OwnCalls(config.control_advertised, GrpcControlCalls())
+    calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls())
 
     def serve_control(table: ControlTable, address: Address) -> ControlPort:
         port = ControlServer(table, loop, host=address.host, port=address.port)

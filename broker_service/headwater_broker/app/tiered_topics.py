@@ -7,7 +7,7 @@ from uuid import UUID
 from headwater.ids import id_text
 from headwater.ports.remote_log import TieredTopic
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 
 TABLE_URI = "headwater.table.uri"
 """Topic config: the folder of the topic's table, instead of headwater.tables.uri."""
@@ -16,7 +16,7 @@ TABLE_URI = "headwater.table.uri"
 class TieredTopics:
     """Locates tables by the topic's config, or this broker's."""
 
-    def __init__(self, config: NodeConfig, view: ClusterView) -> None:
+    def __init__(self, config: NodeConfig, view: MetadataCache) -> None:
         self._base_uri = config.tables_uri
         self._storage_options = config.table_options
         self._view = view

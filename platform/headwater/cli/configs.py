@@ -8,9 +8,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from headwater.cli.assignments import parse_settings
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import nearest_suggested
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
-from headwater.cli.partitions import read_text
+from headwater.cli.partition_arguments import read_text
 from headwater.cli.quotas import (
     ALL_QUOTAS,
     QUOTA_TYPES,
@@ -18,7 +19,7 @@ from headwater.cli.quotas import (
     quota_entity,
     show_quotas,
 )
-from headwater.cli.tables import console, table
+from headwater.cli.settings import parse_settings
 from headwater.client.admin.client import Admin
 from headwater.client.values import ConfigEntry
 from headwater.config.keys import broker_key, topic_key
@@ -64,7 +65,7 @@ def describe(
             show_quotas(admin.describe_client_quotas(entity), as_json=as_json)
         return 0
     kind = _kind(resource_type, name)
-    with open_admin(bootstrap_server, directory) as admin:
+    with open_admin(bootstrap_server, directory) as admin, nearest_suggested(admin, [name]):
         entries = admin.describe_configs(kind, name, patient=False)
     shown = {k: e for k, e in sorted(entries.items()) if everything or not e.is_default}
     if as_json:
@@ -112,7 +113,8 @@ def alter(
         if is_quota:
             _alter_quotas(admin, resource_type, name, of_user, changes, validate_only)
         else:
-            admin.alter_configs(kind, name, changes, validate_only=validate_only)
+            with nearest_suggested(admin, [name]):
+                admin.alter_configs(kind, name, changes, validate_only=validate_only)
     if as_json:
         told = {"type": resource_type, "name": name, "changed": changes}
         echo_json({**told, "validate_only": validate_only})

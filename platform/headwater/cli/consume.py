@@ -8,7 +8,8 @@ from typing import Any, TextIO, cast
 
 import click
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, json_option
+from headwater.cli.existing_topics import check_partitions, existing_topics
+from headwater.cli.options import bootstrap_options, bootstrap_servers, json_option, open_admin
 from headwater.client.consumer import Consumer
 from headwater.client.values import ConsumerRecord, TopicPartition
 from headwater.errors import UsageError
@@ -54,8 +55,12 @@ def consume(
     by_place = offset is not None or from_timestamp is not None or partition is not None
     if group is not None and (by_place or exit_at_end):
         raise UsageError("--group excludes --partition, --offset, --from-timestamp, --exit-at-end")
+    servers = bootstrap_servers(bootstrap_server, directory)
+    with open_admin(servers, directory) as admin:  # a consumer would create the topic
+        topics = existing_topics(admin, [topic])
+        check_partitions(topics, [] if partition is None else [TopicPartition(topic, partition)])
     with Consumer(
-        bootstrap_servers=bootstrap_servers(bootstrap_server, directory),
+        bootstrap_servers=servers,
         client_id="headwater-consume",
         group_id=group,
         auto_offset_reset="earliest" if from_beginning else "latest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
-from headwater.cli.partitions import expand, read_text
+from headwater.cli.partition_arguments import expand, read_text
 from headwater.cli.reassign.plan import read_partitions
 from headwater.client.admin.replicas import ELECTION_TYPES
 from headwater.errors import EXIT_FAILED, ErrorCode, UsageError

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import check_partitions, existing_topics
 from headwater.cli.options import (
     bootstrap_options,
     echo_json,
@@ -15,8 +17,7 @@ from headwater.cli.options import (
     open_admin,
     timeout_option,
 )
-from headwater.cli.partitions import expand, name_of
-from headwater.cli.tables import console, table
+from headwater.cli.partition_arguments import expand
 from headwater.client.admin.client import EARLIEST, LATEST, Admin
 from headwater.client.values import (
     GroupDescription,
@@ -194,7 +195,7 @@ def reset_offsets(
         state = admin.describe_groups([group])[group].state
         committed = {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
         rows = sorted(committed) if all_topics else expand(admin, wanted, "--topic")
-        _require_partitions(admin, rows)
+        check_partitions(existing_topics(admin, {tp.topic for tp in rows}), rows)
         if not rows:
             raise UsageError(f"group {group} has no committed offsets: name topics with --topic")
         if state not in ("Empty", DEAD):
@@ -216,16 +217,6 @@ def reset_offsets(
     if not execute:
         click.echo("nothing was changed: give --execute to do it")
     return 0
-
-
-def _require_partitions(admin: Admin, rows: list[TopicPartition]) -> None:
-    """Raises UnknownTopicOrPartitionError for a partition that its topic has not."""
-    topics = admin.describe_topics(sorted({tp.topic for tp in rows}), patient=False)
-    for tp in rows:
-        count = len(topics[tp.topic].partitions)
-        if tp.partition >= count:
-            text = f"{name_of(tp)}: the topic has partitions 0 to {count - 1}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _one_way(ways: dict[str, Any]) -> tuple[str, Any]:

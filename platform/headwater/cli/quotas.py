@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import echo_json
-from headwater.cli.tables import console, table
 from headwater.client.values import ClientQuotas
 from headwater.config.quotas import CLIENT_ID, DEFAULT, IP, USER, check_quota_key
 from headwater.errors import UsageError

@@ -9,11 +9,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.assignments import parse_settings
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import existing_topics, nearest_suggested, suggestion
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
+from headwater.cli.partition_arguments import parse_assignment
 from headwater.cli.partition_filters import FILTERS, Adding, adding_replicas
-from headwater.cli.partitions import parse_assignment
-from headwater.cli.tables import console, table
+from headwater.cli.settings import parse_settings
 from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
 from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
 from headwater.ids import id_text
@@ -142,7 +143,7 @@ def describe(
         known = ", ".join(f"--{name.replace('_', '-')}" for name in (*filters, "with_overrides"))
         raise UsageError(f"give one of {known}")
     with open_admin(bootstrap_server, directory) as admin:
-        found = admin.describe_topics(names or None, patient=False)
+        found = existing_topics(admin, names) if names else admin.describe_topics()
         rows = sorted(found.values(), key=lambda topic: topic.name)
         configs = {topic.name: admin.describe_configs("topic", topic.name) for topic in rows}
         adding = adding_replicas(admin, rows)
@@ -188,6 +189,7 @@ def delete(
 ) -> int:
     """Delete topics with all their data."""
     with open_admin(bootstrap_server, directory) as admin:
+        known = admin.list_topics(include_internal=True)
         outcomes = admin.try_delete_topics(names)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     deleted = [name for name, error in outcomes.items() if error is None]
@@ -201,7 +203,10 @@ def delete(
     if deleted or not failed:
         click.echo(f"deleted {', '.join(deleted)}" if deleted else "nothing to delete")
     for name, error in failed.items():
-        hint = "; --if-exists passes over it" if error.code is unknown else ""
+        hint = ""
+        if error.code is unknown:
+            near = suggestion([name], known)
+            hint = f"; {near or '--if-exists ignores topics that do not exist'}"
         click.echo(f"{name}: not deleted: {error}{hint}", err=True)
     return EXIT_FAILED if failed else 0
 
@@ -227,7 +232,7 @@ def alter(
     assignments = None
     if replica_assignment is not None:
         assignments = {name: parse_assignment(replica_assignment, "--replica-assignment")}
-    with open_admin(bootstrap_server, directory) as admin:
+    with open_admin(bootstrap_server, directory) as admin, nearest_suggested(admin, [name]):
         admin.create_partitions(
             {name: partitions}, assignments=assignments, validate_only=validate_only
         )

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from headwater.errors import UsageError
 from headwater.extras import install_hint
-from headwater.local import guard
+from headwater.local import end_with_parent
 from headwater.local.child import ChildSpec
+from headwater.local.cluster_spec import LOOPBACK
 from headwater.local.java import find_java
-from headwater.local.slots import LOOPBACK
 
 HEAP_MAX = "256m"
 TICK_MS = 1_000
 SESSION_MIN_MS = 2_000
 SESSION_MAX_MS = 60_000
 LOG_PREALLOCATION_KB = 1_024  # ZooKeeper's 64 MB are for its own disk
-GUARD_GRACE_S = 15.0  # as long as brokers may drain after their supervisor's death
+ORPHAN_GRACE_S = 15.0  # as long as brokers may drain after their supervisor's death
 CONNECT_TIMEOUT_S = 0.2
 
 # The server, its codec, logging, and what its classes link against.
@@ -67,7 +67,7 @@ def zookeeper_spec(folder: Path, port: int, log_path: Path, host: str = LOOPBACK
     logging = folder / "log4j2.properties"
     logging.write_text(LOG4J_PROPERTIES)
     command = (
-        *(sys.executable, "-I", "-S", guard.__file__, str(GUARD_GRACE_S)),
+        *(sys.executable, "-I", "-S", end_with_parent.__file__, str(ORPHAN_GRACE_S)),
         *(java, f"-Xmx{HEAP_MAX}", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
         *("-Xshare:auto", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"),
         f"-Dzookeeper.preAllocSize={LOG_PREALLOCATION_KB}",

@@ -15,6 +15,7 @@ import pytest
 
 from headwater import Admin, Consumer, Producer
 from headwater.cli.configs import configs
+from headwater.cli.consume import consume
 from headwater.cli.elect import elect
 from headwater.cli.groups import groups
 from headwater.cli.main import run_command
@@ -26,7 +27,7 @@ from headwater_broker.replica.replication_quota import UNLIMITED
 from whole_cluster import ServedCluster
 
 COMMANDS: dict[str, click.Command] = {
-    c.name or "": c for c in (topics, configs, groups, reassign, elect)
+    c.name or "": c for c in (topics, configs, groups, reassign, elect, consume)
 }
 RECORDS = 200
 
@@ -292,8 +293,10 @@ def test_a_plan_moves_a_replica_between_the_folders_of_its_broker(
     }
     assert folder() == there
     assert read(c, "between") == WRITTEN
-    terms = [b.controller.term for b in c.cluster.brokers.values() if b.controller.is_active]
-    known = terms[0].machine.state.partition("between", 0)
+    loops = [
+        b.controller.controller_loop for b in c.cluster.brokers.values() if b.controller.is_active
+    ]
+    known = loops[0].machine.state.partition("between", 0)
     assert known.directories[1] == broker.logs.logs["between", 0].directory_id
     plan.write_text(json.dumps({"partitions": [{**row, "log_dirs": ["/not/there"]}]}))
     half = run(c, "reassign", "execute", str(plan), "--wait", code=1)

@@ -12,7 +12,7 @@ from headwater.cli.consume import consume
 from headwater.cli.groups import _timestamp_ms, groups
 from headwater.cli.main import run_command
 from headwater.cli.options import BOOTSTRAP_VARIABLE, DIRECTORY_DEFAULT, bootstrap_servers
-from headwater.cli.partitions import expand, parse_assignment, parse_ids, read_text
+from headwater.cli.partition_arguments import expand, parse_assignment, parse_ids, read_text
 from headwater.cli.produce import produce
 from headwater.cli.status import status
 from headwater.cli.topics import topics

@@ -9,9 +9,9 @@ import click
 import pytest
 
 from headwater.cli import main as front
-from headwater.cli.assignments import parse_settings
 from headwater.cli.main import main
 from headwater.cli.options import bootstrap_servers
+from headwater.cli.settings import parse_settings
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater.wire.schema import SchemaError
 

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from headwater import Admin
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import suggestion
 from headwater.cli.options import Waits
-from headwater.cli.tables import console, table
 from headwater.client.cluster import Cluster
 from unit.cli.test_admin_commands import c, run, told
 from whole_cluster import ServedCluster
@@ -74,6 +75,9 @@ def test_of_many_that_wait_the_first_few_are_told(capsys: pytest.CaptureFixture[
 
 
 UNKNOWN = [
+    ("consume", "never-made"),
+    ("consume", "never-made", "--group", "g"),
+    ("consume", "never-made", "--partition", "0", "--offset", "0"),
     ("topics", "describe", "there", "never-made"),
     ("topics", "alter", "never-made", "--partitions", "2"),
     ("configs", "describe", "topic", "never-made"),
@@ -102,6 +106,45 @@ def test_a_topic_that_does_not_exist_is_told_at_once(
         told_why = run(c, name, *arguments, code=1).stderr
         assert "never-made" in told_why and "waiting" not in told_why, (name, told_why)
         assert again == [], (name, arguments)
+    assert told(c, "topics", "list") == ["there"], "no look-up creates a topic"
+
+
+NEAR = [
+    ("consume", "flihgts", "--exit-at-end"),
+    ("topics", "describe", "flihgts"),
+    ("topics", "alter", "flihgts", "--partitions", "2"),
+    ("topics", "delete", "flihgts"),
+    ("configs", "describe", "topic", "flihgts"),
+    ("configs", "alter", "topic", "flihgts", "--set", "retention.ms=1000"),
+    ("groups", "reset-offsets", "g", "--topic", "flihgts", "--to-latest"),
+    ("reassign", "generate", "--topic", "flihgts", "--brokers", "0"),
+    ("elect", "preferred", "--partition", "flihgts"),
+]
+
+
+def test_a_typo_is_answered_with_the_nearest_topic(c: ServedCluster) -> None:
+    """`consume` created the topic and exited with 0."""
+    run(c, "topics", "create", "flights")
+    for name, *arguments in NEAR:
+        line = run(c, name, *arguments, code=1).stderr
+        assert "flihgts" in line and "did you mean flights?" in line, (name, line)
+        assert line.count("\n") == 1
+    assert told(c, "topics", "list") == ["flights"]
+    beyond = run(c, "consume", "flights", "--partition", "7", code=1).stderr
+    assert "flights-7: the topic has partitions 0 to 0" in beyond
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        (["fligths"], "did you mean flights?"),
+        (["flights", "wether"], "did you mean weather?"),
+        (["nothing-like-it"], ""),
+        (["flights"], ""),
+    ],
+)
+def test_the_nearest_name_is_that_of_the_first_unknown_topic(names: list[str], hint: str) -> None:
+    assert suggestion(names, ["flights", "weather", "delays"]) == hint
 
 
 def test_a_topic_that_one_broker_knows_is_not_told_to_be_none(

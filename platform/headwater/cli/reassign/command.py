@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import existing_topics
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
-from headwater.cli.partitions import name_of, parse_ids, read_text
+from headwater.cli.partition_arguments import name_of, parse_ids, read_text
 from headwater.cli.reassign.log_dirs import (
     cancel_folders,
     folder_status,
@@ -33,7 +35,6 @@ from headwater.cli.reassign.plan import (
 from headwater.cli.reassign.progress import follow, status_of, topics_of
 from headwater.cli.reassign.throttle_options import apply_throttles, remove_throttles
 from headwater.cli.reassign.throttles import throttles
-from headwater.cli.tables import console, table
 from headwater.client.admin.replicas import Outcomes
 from headwater.client.values import TopicPartition
 from headwater.errors import EXIT_FAILED, HeadwaterError, KafkaError, UsageError
@@ -70,7 +71,7 @@ def generate(
         raise UsageError(f"topics that are named more than once: {', '.join(doubled)}")
     ids = parse_ids(brokers, "--brokers")
     with open_admin(bootstrap_server, directory) as admin:
-        found = [admin.describe_topics([name], patient=False)[name] for name in names]
+        found = list(existing_topics(admin, names).values())
         live = admin.describe_cluster().brokers
     proposed = propose(found, ids, live, SystemEntropy(), by_rack=not disable_rack_aware)
     now, then = plan_document(current_plan(found)), plan_document(proposed)

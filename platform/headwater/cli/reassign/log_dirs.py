@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from headwater.cli.partitions import name_of
+from headwater.cli.partition_arguments import name_of
 from headwater.cli.reassign.plan import Folders, judge_folders, way_back
 from headwater.client.admin.client import Admin
 from headwater.client.values import LogDirDescription, TopicPartition

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.cli.partitions import name_of
+from headwater.cli.partition_arguments import name_of
 from headwater.cli.reassign.log_dirs import folder_status
 from headwater.cli.reassign.plan import FAILED, IN_PROGRESS, Folders, Plan, current_plan, judge
 from headwater.client.admin.client import Admin

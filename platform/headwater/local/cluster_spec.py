@@ -1,14 +1,15 @@
-"""Where everything of a local cluster lives: stable ids, ports and folders per slot.
+"""What a local cluster consists of: broker ids, ports and data folders, and the ZooKeeper address.
 
-Broker i of a cluster on base port P serves clients on P+i, control on P+100+i and its status page
-on P+200+i; ZooKeeper listens on P+300. Ports and folders never depend on what runs at the moment,
-so that a broker that comes back is found where it was (design/replication.md, "Addresses").
+Broker i of a cluster with base port P serves clients on P+i, the control plane on P+100+i and its
+status page on P+200+i; ZooKeeper listens on P+300. Ports and folders depend on the broker id only,
+so that a restarted broker has the same address as before (design/replication.md, "Addresses").
 """
 
 from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +30,20 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One broker's place. `folder` is its data folder."""
+    """The place of one broker: its id, its ports and its data folders."""
 
     broker_id: int
     host: str
     port: int
     control_port: int
     status_port: int
-    folder: Path
+    folders: tuple[Path, ...]
+    """`log.dirs`: one data folder on each disk."""
+
+    @property
+    def folder(self) -> Path:
+        """The first data folder; most clusters have no other."""
+        return self.folders[0]
 
     @property
     def name(self) -> str:
@@ -53,10 +60,18 @@ class Slot:
         """`host:port` of the control plane."""
         return f"{self.host}:{self.control_port}"
 
+    def ports(self) -> dict[int, str]:
+        """The ports of this broker with their purpose."""
+        return {
+            self.port: self.name,
+            self.control_port: f"{self.name} control",
+            self.status_port: f"{self.name} status page",
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """What is to run, and where. Two specs with different folders and ports never meet."""
+    """A cluster on this machine. Clusters with different folders and ports share nothing."""
 
     directory: Path
     cluster_id: str
@@ -64,9 +79,11 @@ class ClusterSpec:
     base_port: int = PORT_DEFAULT
     host: str = LOOPBACK
     external_zookeeper: str = ""
-    """`HOST:PORT,.../chroot` of an ensemble that others run; empty: the embedded one."""
+    """`HOST:PORT,.../chroot` of an external ensemble; empty for the embedded ZooKeeper."""
     properties: tuple[tuple[str, str], ...] = ()
-    """Of every broker, over what its slot says."""
+    """Settings of every broker, which override those of its slot."""
+    log_dirs: tuple[Path, ...] = ()
+    """Folders in which each broker N has a data folder `broker-N`; empty: `directory`."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX:
@@ -76,19 +93,24 @@ class ClusterSpec:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Every broker's place, by broker id."""
+        """The slots of all brokers, by broker id."""
         return tuple(self.slot(i) for i in range(self.brokers))
 
     def slot(self, broker_id: int) -> Slot:
-        """The place of one broker."""
+        """The slot of one broker."""
         return Slot(
             broker_id=broker_id,
             host=self.host,
             port=self.base_port + broker_id,
             control_port=self.base_port + CONTROL_PORT_STEP + broker_id,
             status_port=self.base_port + STATUS_PORT_STEP + broker_id,
-            folder=self.directory / f"broker-{broker_id}",
+            folders=tuple(base / f"broker-{broker_id}" for base in self.data_roots),
         )
+
+    @property
+    def data_roots(self) -> tuple[Path, ...]:
+        """The folders that hold the brokers' data folders."""
+        return self.log_dirs or (self.directory,)
 
     @property
     def zookeeper_port(self) -> int:
@@ -97,7 +119,7 @@ class ClusterSpec:
 
     @property
     def zookeeper_host(self) -> str:
-        """Where the embedded ZooKeeper binds: loopback only, whatever `host` is."""
+        """The embedded ZooKeeper listens on loopback only, whatever `host` is."""
         return LOOPBACK
 
     @property
@@ -107,28 +129,31 @@ class ClusterSpec:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The stable list clients start from."""
+        """`bootstrap.servers` of clients: every broker."""
         return ",".join(slot.address for slot in self.slots)
 
     @property
     def logs(self) -> Path:
-        """The folder of every process's output."""
+        """The folder with the output of every process."""
         return self.directory / "logs"
 
     def ports(self) -> dict[int, str]:
-        """Every port of the cluster with what it is for."""
+        """Every port of the cluster with its purpose."""
         ports = {} if self.external_zookeeper else {self.zookeeper_port: "ZooKeeper"}
         for slot in self.slots:
-            ports[slot.port] = slot.name
-            ports[slot.control_port] = f"{slot.name} control"
-            ports[slot.status_port] = f"{slot.name} status page"
+            ports |= slot.ports()
         return ports
 
 
 def check_ports_free(spec: ClusterSpec) -> None:
-    """Raise UsageError that names the first busy port, its holder and the remedy."""
-    for port, purpose in sorted(spec.ports().items()):
-        if not _is_free(spec.host, port):
+    """Raise UsageError that names the first port in use, its process and the remedy."""
+    check_free(spec.host, spec.ports())
+
+
+def check_free(host: str, ports: Mapping[int, str]) -> None:
+    """Raise UsageError unless all of these ports, given with their purpose, can be bound."""
+    for port, purpose in sorted(ports.items()):
+        if not _is_free(host, port):
             raise UsageError(
                 f"port {port} ({purpose}) is in use{_holder(port)}: "
                 "stop that process, or choose other ports with --port"
@@ -137,7 +162,7 @@ def check_ports_free(spec: ClusterSpec) -> None:
 
 def _is_free(host: str, port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers bind: connections in TIME_WAIT do not count, listeners do.
+        # As servers do: a listener blocks the port, a connection in TIME_WAIT does not.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -151,9 +176,9 @@ def _is_free(host: str, port: int) -> bool:
 def _holder(port: int) -> str:
     try:
         for connection in psutil.net_connections("tcp"):
-            is_it = connection.laddr and connection.laddr.port == port
-            if is_it and connection.status == psutil.CONN_LISTEN and connection.pid:
+            is_same = connection.laddr and connection.laddr.port == port
+            if is_same and connection.status == psutil.CONN_LISTEN and connection.pid:
                 return f" by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
     except psutil.Error:
-        return ""  # another user's process: its name stays unknown
+        return ""  # the process of another user: its name cannot be read
     return ""

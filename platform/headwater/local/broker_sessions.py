@@ -1,9 +1,9 @@
-"""The ZooKeeper sessions that living brokers hold, kept so that the dead ones' can be closed.
+"""The ZooKeeper sessions of running brokers: a dead broker's session is closed at once.
 
-They are written to `D/zookeeper/sessions.json` (readable by the owner only: the password lets
-anyone close the session) as they become known, and closed at the broker's death; what a killed
-supervisor left behind is closed before the next start, so that a broker never waits for its own
-former registration to expire.
+`D/zookeeper/sessions.json` holds them, readable by its owner only: with the password anyone could
+close a session. A session is closed when its broker dies. Sessions of brokers that died while no
+supervisor ran are closed before the next start, so that a broker never waits until its former
+registration expires.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +23,48 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 FILE_NAME = "sessions.json"
 
+CloseSession = Callable[[str, DeadSession], bool]
+"""`close_session`: closes a dead process's session at these servers; False when none answered."""
 
-class Sessions:
-    """Session per child name. Every keeper's threads report here."""
 
-    def __init__(self, folder: Path, servers: str) -> None:
+class BrokerSessions:
+    """The session of each broker, by the broker's name. Any thread may call."""
+
+    def __init__(self, folder: Path, servers: str, close: CloseSession = close_session) -> None:
         self._path = folder / FILE_NAME
         self._servers = servers
+        self._close_session = close
         self._lock = threading.Lock()
         self._held: dict[str, DeadSession] = self._load()
 
-    def held_by(self, name: str, told: dict[str, Any]) -> None:
-        """`name` became ready, or has a new session."""
-        session = _session(told)
+    def held_by(self, name: str, readiness: dict[str, Any]) -> None:
+        """Remember the session of a broker that is ready, or that has a new session."""
+        session = _session(readiness)
         if session is not None:
             with self._lock:
                 self._held[name] = session
                 self._save()
 
     def close(self, name: str) -> None:
-        """`name` is dead: its registration goes now. The slow part holds no lock."""
+        """Close the session of a dead broker, which removes its registration.
+
+        The call to ZooKeeper is made without the lock.
+        """
         with self._lock:
             session = self._held.get(name)
         if session is None:
             return
-        if close_session(self._servers, session):
+        if self._close_session(self._servers, session):
             self.forget(name)
 
     def forget(self, name: str) -> None:
-        """`name` holds no session any more."""
+        """Forget the session of a broker that has closed it itself."""
         with self._lock:
             if self._held.pop(name, None) is not None:
                 self._save()
 
     def close_leftovers(self) -> None:
-        """Close all that an earlier supervisor recorded and could not close."""
+        """Close the sessions that an earlier supervisor has recorded and not closed."""
         with self._lock:
             names = list(self._held)
         for name in names:
@@ -72,9 +80,9 @@ class Sessions:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            # Only a shortcut is lost: the sessions in it expire by themselves.
+            # Nothing but time is lost: the sessions in the file expire.
             logger.warning(
-                "%s is unreadable (%r): left-over sessions will expire", self._path, error
+                "%s is unreadable (%r): sessions of dead brokers must expire", self._path, error
             )
             return {}
 
@@ -87,8 +95,9 @@ class Sessions:
         os.replace(scratch, self._path)
 
 
-def _session(told: dict[str, Any]) -> DeadSession | None:
+def _session(readiness: dict[str, Any]) -> DeadSession | None:
     try:
-        return DeadSession(int(told["session_id"]), bytes.fromhex(told["session_password"]))
+        session_id, password = readiness["session_id"], readiness["session_password"]
+        return DeadSession(int(session_id), bytes.fromhex(password))
     except (KeyError, TypeError, ValueError):
-        return None  # it has none, or does not say
+        return None  # the report has no session

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headwater.local.sessions import FILE_NAME, FORMAT, Sessions
+from headwater.local.broker_sessions import FILE_NAME, FORMAT, BrokerSessions
 
 
 def test_sessions_are_kept_for_the_next_supervisor(tmp_path: Path) -> None:
-    Sessions(tmp_path, "h:1").held_by("broker-1", {"session_id": 7, "session_password": "ab"})
+    BrokerSessions(tmp_path, "h:1").held_by("broker-1", {"session_id": 7, "session_password": "ab"})
     document = json.loads((tmp_path / FILE_NAME).read_text())
     assert document == {"format": FORMAT, "sessions": {"broker-1": [7, "ab"]}}
-    again = Sessions(tmp_path, "h:1")
+    again = BrokerSessions(tmp_path, "h:1")
     again.held_by("broker-2", {"session_id": 8, "session_password": "cd"})
     assert len(json.loads((tmp_path / FILE_NAME).read_text())["sessions"]) == 2
 
@@ -24,5 +24,5 @@ def test_another_format_costs_a_warning(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE_NAME).write_text(text)
-    Sessions(tmp_path, "h:1").close_leftovers()
-    assert "will expire" in caplog.text
+    BrokerSessions(tmp_path, "h:1").close_leftovers()
+    assert "must expire" in caplog.text

@@ -1,4 +1,4 @@
-"""Keeps one child running: starts it, waits for its death in a thread, restarts with back-off."""
+"""A supervised child process: a thread starts it, waits for its end, restarts it with back-off."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from headwater.local.child import Child, ChildFailedError, ChildSpec, last_error
 
 logger = logging.getLogger(__name__)
 
-# The first restart is immediate: a killed broker shall be back in a second.
 BACK_OFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""The first restart is immediate: a killed broker must be back within a second."""
 STEADY_S = 30.0
-"""A child that lived this long starts the back-off anew."""
+"""After a run of this length the back-off starts anew."""
 READY_TIMEOUT_S = 60.0
 DRAIN_GRACE_S = 10.0
 KILL_WAIT_S = 5.0
 SPAWN_FAILED = 127
 
-Gone = Callable[[int], None]
-"""Called with the exit code once a run is over and before any restart."""
+OnGone = Callable[[int], None]
+"""Called with the exit code after a run has ended and before the next one starts."""
 
 
-class Keeper:
-    """One supervised slot. Its thread spawns every run and outlives it (see `Child`)."""
+class SupervisedChild:
+    """A child process that is restarted when it ends. Its thread starts every run and outlives it
+    (see `Child`)."""
 
     def __init__(
         self,
         spec: ChildSpec,
         clock: Clock,
         *,
-        on_ready: Callable[[dict[str, Any]], None] = lambda _told: None,
-        on_gone: Gone = lambda _code: None,
+        on_ready: Callable[[dict[str, Any]], None] = lambda _readiness: None,
+        on_gone: OnGone = lambda _code: None,
     ) -> None:
         self.spec = spec
         self.restarts = 0
@@ -47,7 +48,7 @@ class Keeper:
         self._first_failure: str | None = None
         self._stopping = False
         self._held = False
-        self._thread = threading.Thread(target=self._keep, name=spec.name, daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name=spec.name, daemon=True)
 
     @property
     def pid(self) -> int | None:
@@ -57,61 +58,61 @@ class Keeper:
 
     @property
     def readiness(self) -> dict[str, Any] | None:
-        """What the current run told when it became ready; None before that and between runs."""
+        """The readiness report of the current run; None until it is ready, and between runs."""
         child = self._child
         return child.readiness if child is not None else None
 
     def start(self) -> None:
-        """Spawn it and begin to watch."""
+        """Start the first run."""
         self._thread.start()
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
-        """What it told. Raises ChildFailedError when its first run failed or time is up."""
+        """The readiness report. Raises ChildFailedError if the first run fails, or on timeout."""
         deadline = self._clock.monotonic() + timeout_s
         with self._changed:
-            while (told := self.readiness) is None:
+            while (readiness := self.readiness) is None:
                 if self._first_failure is not None:
                     raise ChildFailedError(self._first_failure)
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     raise ChildFailedError(
-                        f"{self.spec.name} is not ready after {timeout_s:.0f} s; its last words: "
-                        f"{last_error_line(self.spec.log_path)} (log: {self.spec.log_path})"
+                        f"{self.spec.name} is not ready after {timeout_s:.0f} s; its last log line:"
+                        f" {last_error_line(self.spec.log_path)} (log: {self.spec.log_path})"
                     )
                 self._changed.wait(left)
-            return told
+            return readiness
 
     def wait_down(self, pid: int, timeout_s: float = KILL_WAIT_S) -> bool:
-        """True once the run with this `pid` is over and what it left behind is closed."""
+        """True once the run with this `pid` has ended and `on_gone` has returned."""
         with self._changed:
             return self._changed.wait_for(lambda: self.pid != pid, timeout_s)
 
     def send(self, signum: signal.Signals) -> None:
-        """Signal the current run."""
+        """Send a signal to the current run."""
         child = self._child
         if child is not None:
             child.send(signum)
 
     def hold(self) -> None:
-        """Do not restart it when it ends, until `release`."""
+        """Do not restart the child when it ends, until `release`."""
         with self._changed:
             self._held = True
 
     def release(self) -> None:
-        """Restart it, now if it is down."""
+        """Restart the child again when it ends; at once if it is down."""
         with self._changed:
             self._held = False
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Let the current run end by itself and hold it. Returns at once."""
+        """Hold the child and ask the current run to drain and exit. Returns at once."""
         self.hold()
         child = self._child
         if child is not None:
             child.ask_to_stop()
 
     def ask_to_stop(self) -> None:
-        """Begin the end: no restart, and drain. Returns at once."""
+        """End supervision: ask the current run to drain and exit. Returns at once."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -120,7 +121,7 @@ class Keeper:
             child.ask_to_stop()
 
     def finish_stop(self, grace_s: float = DRAIN_GRACE_S) -> None:
-        """Wait for the end; SIGKILL after `grace_s`."""
+        """Wait for the end after `ask_to_stop`; send SIGKILL after `grace_s`."""
         if self._thread.ident is None:
             return
         self._thread.join(grace_s)
@@ -131,21 +132,20 @@ class Keeper:
                 child.kill()
             self._thread.join(KILL_WAIT_S)
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         failures = 0
         while True:
             started = self._clock.monotonic()
-            told, code = self._run_once()
+            readiness, code = self._run_once()
             if self._clock.monotonic() - started >= STEADY_S:
                 failures = 0
-            if told is None:  # it never came up: something is wrong, so no immediate restart
+            if readiness is None:  # it never became ready: no immediate restart
                 failures += 1
             delay = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
             failures += 1
             with self._changed:
                 if not self._stopping:
-                    next_step = "held" if self._held else f"restart in {delay:.1f} s"
-                    logger.warning("%s; %s", self._obituary(code), next_step)
+                    self._log_end(code, delay)
                     self._changed.wait_for(lambda: self._stopping, delay)
                 self._changed.wait_for(lambda: self._stopping or not self._held)
                 if self._stopping:
@@ -153,7 +153,7 @@ class Keeper:
                 self.restarts += 1
 
     def _run_once(self) -> tuple[dict[str, Any] | None, int]:
-        """One life: spawn, wait, tidy. Returns what it told and its exit code."""
+        """Start the process and wait for its end: its readiness report and exit code."""
         try:
             child = Child(self.spec, self._ready)
         except OSError as error:
@@ -164,7 +164,7 @@ class Keeper:
             self._child = child
             stopping = self._stopping
             self._changed.notify_all()
-        if stopping:  # asked to stop while it was being spawned
+        if stopping:  # `ask_to_stop` came while the process was being started
             child.ask_to_stop()
         code = child.wait()
         try:
@@ -173,19 +173,26 @@ class Keeper:
             self._ended(child.readiness, code)
         return child.readiness, code
 
-    def _ended(self, told: dict[str, Any] | None, code: int) -> None:
+    def _ended(self, readiness: dict[str, Any] | None, code: int) -> None:
         with self._changed:
             self._child = None
-            if told is None and self.restarts == 0:
-                self._first_failure = self._obituary(code)
+            if readiness is None and self.restarts == 0:
+                self._first_failure = self._end_of_run(code)
             self._changed.notify_all()
 
-    def _ready(self, told: dict[str, Any]) -> None:
-        self._on_ready(told)
+    def _ready(self, readiness: dict[str, Any]) -> None:
+        self._on_ready(readiness)
         with self._changed:
             self._changed.notify_all()
 
-    def _obituary(self, code: int) -> str:
+    def _log_end(self, code: int, delay: float) -> None:
+        if self._held and code == 0:
+            logger.info("%s stopped", self.spec.name)
+        else:
+            next_step = "not restarted" if self._held else f"restart in {delay:.1f} s"
+            logger.warning("%s; %s", self._end_of_run(code), next_step)
+
+    def _end_of_run(self, code: int) -> str:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         last = last_error_line(self.spec.log_path)
         return f"{self.spec.name} {how}: {last} (log: {self.spec.log_path})"

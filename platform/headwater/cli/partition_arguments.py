@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from headwater.cli.existing_topics import existing_topics
 from headwater.client.admin.client import Admin
 from headwater.client.values import TopicPartition
 from headwater.errors import UsageError
@@ -55,7 +56,7 @@ def expand(admin: Admin, rows: Iterable[str], option: str) -> list[TopicPartitio
         if colon:
             found += [TopicPartition(topic, n) for n in parse_ids(numbers, f"{option} {row!r}")]
         else:
-            described = admin.describe_topics([topic], patient=False)[topic]
+            described = existing_topics(admin, [topic])[topic]
             found += [TopicPartition(topic, p.partition) for p in described.partitions]
     return list(dict.fromkeys(found))
 

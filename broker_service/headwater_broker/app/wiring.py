@@ -233,7 +233,13 @@ class Node:
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"
-        return await open_connection(host, port, client_id=client_id, negotiate=False)
+        return await open_connection(
+            host,
+            port,
+            client_id=client_id,
+            negotiate=False,
+            credentials=self.outside.credentials,
+        )
 
     def _control_server(self, stop: Callable[[str], None]) -> ControlPort:
         handlers = ControlHandlers(

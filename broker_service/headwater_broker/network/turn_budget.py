@@ -81,7 +81,7 @@ class Woken(Protocol):
         ...
 
 
-class Turn:
+class TurnBudget:
     """Shared by the connections of a listener: whoever finds it used up goes on in the next one.
 
     Held connections are queued by `loop.call_soon`, so they come first, in their order, and before

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
-import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -156,8 +154,6 @@ def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) ->
 
 
 def _foreground(options: UpOptions, as_json: bool) -> int:
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="headwater: %(message)s")
-    logging.getLogger("kazoo").setLevel(logging.ERROR)
     directory = daemon.prepare_directory(options.directory)
 
     def report(event: dict[str, Any]) -> None:

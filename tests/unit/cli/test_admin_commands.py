@@ -359,7 +359,10 @@ def test_partitions_move_by_a_plan_and_keep_every_record(c: ServedCluster, tmp_p
     assert c.state("moved").replicas == (0, 1)
     assert read(c, "moved") == WRITTEN
     assert answer(c, "reassign", "list") == []
-    assert "no reassignment of the plan is in progress" in run(c, "reassign", "cancel", str(back)).stdout
+    assert (
+        "no reassignment of the plan is in progress"
+        in run(c, "reassign", "cancel", str(back)).stdout
+    )
 
 
 def test_a_move_waits_for_its_broker_outlives_controllers_and_is_cancelled(

@@ -91,13 +91,25 @@ UNKNOWN = [
 ]
 
 
-def test_a_topic_that_does_not_exist_is_told_at_once(c: ServedCluster) -> None:
-    """A call that is tried again shows what it waits for."""
+def test_a_topic_that_does_not_exist_is_told_at_once(
+    c: ServedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metadata is fetched once, not again and again until a time limit."""
+    fetched: list[tuple[str, ...]] = []
+    refresh = Cluster.refresh
+
+    async def counted(self: Cluster, topics: Any, **options: Any) -> None:
+        fetched.append(tuple(topics or ()))
+        await refresh(self, topics, **options)
+
     run(c, "topics", "create", "there")
+    monkeypatch.setattr(Cluster, "refresh", counted)
     asked = ("reset-offsets", "g", "--topic", "there:0,9", "--to-latest")
     assert "there-9: the topic has partitions 0 to 0" in run(c, "groups", *asked, code=1).stderr
     for name, *arguments in UNKNOWN:
+        fetched.clear()
         reason = run(c, name, *arguments, code=1).stderr
+        assert sum("never-made" in topics for topics in fetched) <= 1, (name, arguments)
         assert "never-made" in reason and "waiting" not in reason, (name, reason)
     assert answer(c, "topics", "list") == ["there"], "no look-up creates a topic"
 

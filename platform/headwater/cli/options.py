@@ -136,8 +136,13 @@ class WaitReport:
 
 def up_command(directory: str) -> str:
     """The command that starts the cluster of this `--dir`, for messages."""
+    return f"`{command_for('up', directory)}`"
+
+
+def command_for(command: str, directory: str) -> str:
+    """`headwater COMMAND --dir D`, without a `--dir` that is the default."""
     where = "" if directory == DIRECTORY_DEFAULT else f" --dir {shlex.quote(directory)}"
-    return f"`headwater up{where}`"
+    return f"headwater {command}{where}"
 
 
 def echo_json(document: Any) -> None:

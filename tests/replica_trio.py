@@ -36,7 +36,7 @@ from headwater_broker.app.config import from_properties
 from headwater_broker.app.data_plane import Parts, build_listener, build_services
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
@@ -77,7 +77,7 @@ class TrioBroker:
             offload=lambda job: self.pool.submit(job),
         )
         self.logs.load_all()
-        self.view = ClusterView(CLUSTER_ID, lambda: self.epoch)
+        self.view = MetadataCache(CLUSTER_ID, lambda: self.epoch)
         self.dynamic = DynamicConfigs(self.config, self.view)
         ports = ReplicationPorts(
             clock=clock,

@@ -39,7 +39,7 @@ from headwater_broker.app.data_plane import Parts, build_listener, build_service
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.ports import ReplicationPorts
@@ -89,7 +89,7 @@ class SoloBroker:
             offload=lambda job: self.pool.submit(job),
         )
         self.logs.load_all()
-        self.view = ClusterView(CLUSTER_ID, lambda: BROKER_EPOCH)
+        self.view = MetadataCache(CLUSTER_ID, lambda: BROKER_EPOCH)
         self.dynamic = DynamicConfigs(self.config, self.view)
 
         async def no_peer(*_: Any) -> Any:

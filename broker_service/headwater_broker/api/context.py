@@ -17,19 +17,21 @@ from headwater_broker.api.background_calls import Background
 from headwater_broker.api.failed_topic_creations import RefusedTopics
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
-from headwater_broker.api.partition_watches import Watches
+from headwater_broker.api.partition_watches import PartitionWatches
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.purgatory.purgatory import Purgatory
 from headwater_broker.quota.client_quotas import ClientQuotas
-from headwater_broker.replica.log_dir_moves import DirectoryMoves
+from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.runtime.broker_loggers import BrokerLoggers
+from headwater_broker.security.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,13 @@ class Purgatories:
     """acks=all: the high watermark."""
     fetch: Purgatory
     """min_bytes: appends, the high watermark, the last stable offset."""
-    watches: Watches
+    watches: PartitionWatches
     """What both watch of each partition."""
 
     @property
-    def is_stirred(self) -> bool:
+    def has_due_operations(self) -> bool:
         """True when somebody who waits is to look again."""
-        return self.fetch.is_stirred or self.produce.is_stirred
+        return self.fetch.has_due_operations or self.produce.has_due_operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,9 @@ class Services:
     entropy: Entropy
     replicas: ReplicaManager
     logs: LogManager
-    moves: DirectoryMoves
-    view: ClusterView
-    controller: ControllerCalls
+    moves: AlterLogDirsManager
+    view: MetadataCache
+    controller: ControllerChannel
     groups: GroupService
     producer_ids: Any
     authorizer: Authorizer
@@ -81,6 +83,7 @@ class Services:
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     refused_topics: RefusedTopics = field(default_factory=RefusedTopics)
+    loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
 
     @property
     def config(self) -> ApiConfig:
@@ -117,21 +120,34 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request's surroundings: who asks, over which listener, in which version."""
+    """One request of the general path: its session, client id and API version."""
 
     broker: Services
-    principal: Principal
+    session: Session
     client_id: str | None
     api_version: int
     correlation_id: int
-    listener: str
-    client_host: str = ""
 
     @property
     def services(self) -> Services:
         """The same as `broker`."""
         return self.broker
 
+    @property
+    def principal(self) -> Principal:
+        """The session's principal."""
+        return self.session.principal
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that the request came in by."""
+        return self.session.listener
+
+    @property
+    def client_host(self) -> str:
+        """IP address of the client."""
+        return self.session.host
+
     def allowed(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Ask the authorizer for this principal."""
-        return self.broker.authorizer.authorize(self.principal, operation, resource, name)
+        """True when the session's principal has this right."""
+        return self.session.allows(operation, resource, name)

@@ -39,7 +39,7 @@ class LimitedFetch(FetchJob):
         peer = self._peer
         if self._frame.replica_id >= 0:
             return None
-        return peer.services.quotas.of(peer.principal.name, peer.client_id).fetch
+        return peer.services.quotas.of(peer.session.principal.name, peer.client_id).fetch
 
     def _answer(self, reads: list[PartitionRead]) -> Answer:
         limit = self._limit()

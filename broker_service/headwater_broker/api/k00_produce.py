@@ -30,7 +30,7 @@ from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
 from headwater_broker.api.request_meters import LATENCY_SAMPLE
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 from headwater_broker.replica.partition import Partition
 
 ACKS_ALL = -1
@@ -81,7 +81,7 @@ def _produce_single(
         or not ACKS_ALL <= acks <= ACKS_LEADER
         or peer.refused is not None
         or name in INTERNAL_TOPICS
-        or not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name)
+        or not peer.session.allows(_WRITE, _TOPIC, name)
     ):
         topics: list[TopicEntries] = [(field, name, [(index, start, end)])]
         frame = (None, acks, timeout_ms, topics)
@@ -122,7 +122,7 @@ def _produce_all(
                 or start < 0
                 or name in INTERNAL_TOPICS
                 or (version < ZSTD_SINCE and codec_of(view, start) == ZSTD)
-                or not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name)
+                or not peer.session.allows(_WRITE, _TOPIC, name)
             ):
                 row = Row(field, key, name, index)
                 row.fail(*(refusal or _why_not(peer, row, partition, start)))
@@ -179,7 +179,7 @@ def _why_not(
     services, name, index = peer.services, row.name, row.index
     if isinstance(row.key, bytes) and not name:
         return ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {row.key.hex()} is not known here"
-    if not services.authorizer.authorize(peer.principal, _WRITE, _TOPIC, name):
+    if not peer.session.allows(_WRITE, _TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no WRITE on topic {name}"
     if partition is None:
         error = services.absent(name, index)
@@ -193,7 +193,7 @@ def _why_not(
 
 def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, now_ms: int) -> None:
     """What a batch lacks before it may be with a former leader, which still has to answer."""
-    role, now_s = partition.role, peer.services.clock.monotonic()
+    role, now_s = partition.leader_state, peer.services.clock.monotonic()
     if (
         is_doubtful(row)
         and role is not None
@@ -262,7 +262,7 @@ def _settle(
         parked = ParkedProduce(peer, reply or peer.park(), version, correlation_id, rows)
         parked.start(services, timeout_ms)
         return parked.reply
-    answer = encode_rows(services, peer.listener, version, correlation_id, rows)
+    answer = encode_rows(services, peer.session.listener, version, correlation_id, rows)
     if reply is None:
         return answer
     reply.resolve([answer])
@@ -296,7 +296,7 @@ async def _confirmed(
         _settle(peer, reply, version, correlation_id, acks, timeout_ms, rows)
 
 
-class ParkedProduce(Waiter):
+class ParkedProduce(DelayedOperation):
     """An acks=all produce that waits for the high watermarks of its partitions."""
 
     __slots__ = ("_correlation_id", "_peer", "_rows", "_version", "reply")
@@ -318,10 +318,10 @@ class ParkedProduce(Waiter):
         self.reply.on_gone = self._give_up
         for row in self._rows:
             if row.code is None and row.partition is not None:
-                row.gauge = purgatories.watches.produce_gauge(row.partition)
+                row.gauge = purgatories.watches.watched_high_watermark(row.partition)
                 row.gauge.add(row.last_offset + 1, self)
 
-    def check(self, gauge: Gauge) -> None:
+    def check(self, gauge: WatchedOffset) -> None:
         """A high watermark passed, or leadership moved."""
         services = self._peer.services
         waiting = False
@@ -331,7 +331,9 @@ class ParkedProduce(Waiter):
                 if row.code is None:
                     waiting = True
                     if row.gauge is gauge:
-                        row.gauge = services.purgatories.watches.produce_gauge(row.partition)
+                        row.gauge = services.purgatories.watches.watched_high_watermark(
+                            row.partition
+                        )
                         row.gauge.add(row.last_offset + 1, self)
         if not waiting and services.purgatories.produce.complete(self):
             self._resolve()
@@ -371,7 +373,7 @@ class ParkedProduce(Waiter):
             )
         else:
             data = encode_rows(
-                peer.services, peer.listener, self._version, self._correlation_id, rows
+                peer.services, peer.session.listener, self._version, self._correlation_id, rows
             )
         self._rows = []
         self.reply.resolve([data])

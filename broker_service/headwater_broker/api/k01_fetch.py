@@ -34,7 +34,7 @@ from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
 from headwater_broker.api.request_meters import LATENCY_SAMPLE
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def fetch(
     return answer
 
 
-class FetchJob(Waiter):
+class FetchJob(DelayedOperation):
     """One fetch from its first read to its reply, parked in between or not."""
 
     __slots__ = (
@@ -96,7 +96,7 @@ class FetchJob(Waiter):
         self._moves: SessionMoves | None = None
         """Set while this goes over what is due in its session, and over nothing else."""
         self._reply: ParkedReply | None = None
-        self._gauges: dict[Gauge, PartitionRead] = {}
+        self._gauges: dict[WatchedOffset, PartitionRead] = {}
         self._parked_reads: list[PartitionRead] = []
         """What was read when this was parked, as long as no bound has moved since."""
 
@@ -110,7 +110,7 @@ class FetchJob(Waiter):
         except KafkaError as error:
             return self._error(error.code)
         reads, total, is_urgent = read_all(
-            peer.services, peer.principal, frame, self._items, self._version, is_first=True
+            peer.services, peer.session, frame, self._items, self._version, is_first=True
         )
         if (
             is_urgent
@@ -126,7 +126,7 @@ class FetchJob(Waiter):
         self._park(reads)
         return self._reply
 
-    def check(self, gauge: Gauge) -> None:
+    def check(self, gauge: WatchedOffset) -> None:
         """A bound moved: look again, answer, or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
@@ -134,7 +134,7 @@ class FetchJob(Waiter):
         if self._moves is not None:
             self._items = list(self._moves.due)
         reads, total, is_urgent = read_all(
-            peer.services, peer.principal, frame, self._items, self._version, is_first=False
+            peer.services, peer.session, frame, self._items, self._version, is_first=False
         )
         if is_urgent or total >= frame.min_bytes or self._is_mark_due(reads):
             if peer.services.purgatories.fetch.complete(self):
@@ -156,7 +156,7 @@ class FetchJob(Waiter):
             if self._moves is not None:
                 self._items = list(self._moves.due)
             reads, _, _ = read_all(
-                peer.services, peer.principal, self._frame, self._items, self._version,
+                peer.services, peer.session, self._frame, self._items, self._version,
                 is_first=False,
             )  # fmt: skip
         self._answer(reads)
@@ -170,9 +170,7 @@ class FetchJob(Waiter):
 
     def _may_replicate(self) -> bool:
         peer = self._peer
-        return peer.services.authorizer.authorize(
-            peer.principal, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"
-        )
+        return peer.session.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
 
     def _open_session(self) -> None:
         frame, cache = self._frame, self._peer.services.sessions
@@ -275,7 +273,7 @@ class FetchJob(Waiter):
         is_follower = self._frame.replica_id >= 0
         committed = self._frame.isolation == READ_COMMITTED
         services = self._peer.services
-        gauge = services.purgatories.watches.fetch_gauge(
+        gauge = services.purgatories.watches.watched_read_bound(
             partition, is_follower=is_follower, committed=committed
         )
         if is_follower:
@@ -284,12 +282,12 @@ class FetchJob(Waiter):
             bound = partition.last_stable_offset if committed else partition.high_watermark
         self._wait_for(gauge, bound + 1, read)
         if is_follower and services.config.selects_by_rack:
-            marks = services.purgatories.watches.fetch_gauge(
+            marks = services.purgatories.watches.watched_read_bound(
                 partition, is_follower=False, committed=False
             )
             self._wait_for(marks, partition.high_watermark + 1, read)
 
-    def _wait_for(self, gauge: Gauge, threshold: int, read: PartitionRead) -> None:
+    def _wait_for(self, gauge: WatchedOffset, threshold: int, read: PartitionRead) -> None:
         if gauge not in self._gauges:
             self._gauges[gauge] = read
             gauge.add(threshold, self)
@@ -311,7 +309,7 @@ class FetchJob(Waiter):
     def _blank(self, session_id: int) -> FetchReply:
         peer = self._peer
         return FetchReply(
-            peer.services, self._version, self._correlation_id, session_id, peer.listener
+            peer.services, self._version, self._correlation_id, session_id, peer.session.listener
         )
 
     def _answer(self, reads: list[PartitionRead]) -> Answer:
@@ -399,7 +397,7 @@ class FetchJob(Waiter):
         local = [read.item for read in reads if read not in settled]
         if local:
             fresh, _, _ = read_all(
-                peer.services, peer.principal, self._frame, local, self._version, is_first=False
+                peer.services, peer.session, self._frame, local, self._version, is_first=False
             )
             by_item = {id(read.item): read for read in fresh}
             reads = [by_item.get(id(read.item), read) for read in reads]

@@ -5,20 +5,20 @@ A partition nobody waits for has no callbacks set, so that its appends pay nothi
 
 from __future__ import annotations
 
-from headwater_broker.purgatory.purgatory import Gauge, Purgatory
+from headwater_broker.purgatory.purgatory import Purgatory, WatchedOffset
 from headwater_broker.replica.partition import Partition
 
 
-class Watch:
+class PartitionWatch:
     """The rising numbers of one partition."""
 
     __slots__ = ("fetch_committed", "fetch_end", "fetch_stable", "produce")
 
     def __init__(self, partition: Partition, produce: Purgatory, fetch: Purgatory) -> None:
-        self.produce = Gauge(produce, lambda: partition.high_watermark)
-        self.fetch_committed = Gauge(fetch, lambda: partition.high_watermark)
-        self.fetch_stable = Gauge(fetch, lambda: partition.last_stable_offset)
-        self.fetch_end = Gauge(fetch, lambda: partition.log.log_end_offset)
+        self.produce = WatchedOffset(produce, lambda: partition.high_watermark)
+        self.fetch_committed = WatchedOffset(fetch, lambda: partition.high_watermark)
+        self.fetch_stable = WatchedOffset(fetch, lambda: partition.last_stable_offset)
+        self.fetch_end = WatchedOffset(fetch, lambda: partition.log.log_end_offset)
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """`Partition.on_hw`: the last stable offset moves with it."""
@@ -42,24 +42,26 @@ class Watch:
             gauge.all_moved()
 
 
-class Watches:
+class PartitionWatches:
     """The watched partitions of this broker."""
 
     def __init__(self, produce: Purgatory, fetch: Purgatory) -> None:
         self._produce = produce
         self._fetch = fetch
-        self._watches: dict[Partition, Watch] = {}
+        self._watches: dict[Partition, PartitionWatch] = {}
 
     def __len__(self) -> int:
         return len(self._watches)
 
-    def produce_gauge(self, partition: Partition) -> Gauge:
+    def watched_high_watermark(self, partition: Partition) -> WatchedOffset:
         """The high watermark, for acks=all."""
         watch = self._of(partition)
         partition.on_hw = watch.high_watermark_moved
         return watch.produce
 
-    def fetch_gauge(self, partition: Partition, *, is_follower: bool, committed: bool) -> Gauge:
+    def watched_read_bound(
+        self, partition: Partition, *, is_follower: bool, committed: bool
+    ) -> WatchedOffset:
         """The bound that a fetch may read to."""
         watch = self._of(partition)
         if is_follower:
@@ -76,8 +78,8 @@ class Watches:
             partition.on_append = None
             watch.all_moved()
 
-    def _of(self, partition: Partition) -> Watch:
+    def _of(self, partition: Partition) -> PartitionWatch:
         watch = self._watches.get(partition)
         if watch is None:
-            watch = self._watches[partition] = Watch(partition, self._produce, self._fetch)
+            watch = self._watches[partition] = PartitionWatch(partition, self._produce, self._fetch)
         return watch

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from headwater.ports.authorizer import Principal
 from headwater_broker.api.context import Services
 from headwater_broker.api.produce.rejected_batches import RefusedBatches
 from headwater_broker.api.replies import ParkedReply
+from headwater_broker.security.session import Session
 
 
 class Peer(Protocol):
     """What a raw handler sees of a connection."""
 
     services: Services
-    principal: Principal
-    listener: str
-    client_host: str
+    session: Session
     client_id: str
     """Of the last request; told only while client quotas are set."""
     is_exempt: bool

@@ -14,8 +14,8 @@ from headwater_broker.api.context import Purgatories
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.log.results import AppendOrigin
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import ACKS_ALL, Partition
 
@@ -79,7 +79,7 @@ class ReplicaAppender:
         return led
 
 
-class _Committed(Waiter):
+class _Committed(DelayedOperation):
     """Waits for a high watermark."""
 
     __slots__ = ("_epoch", "_led", "_offset", "_purgatories", "reached")
@@ -98,9 +98,9 @@ class _Committed(Waiter):
         self._watch()
 
     def _watch(self) -> None:
-        self._purgatories.watches.produce_gauge(self._led).add(self._offset + 1, self)
+        self._purgatories.watches.watched_high_watermark(self._led).add(self._offset + 1, self)
 
-    def check(self, gauge: Gauge) -> None:
+    def check(self, gauge: WatchedOffset) -> None:
         """The high watermark moved, or leadership did."""
         led = self._led
         if not led.is_leader or led.leader_epoch != self._epoch:
@@ -137,7 +137,7 @@ class _Committed(Waiter):
 class ViewPlacement:
     """Implements `groups.service.Placement` by the controller's word."""
 
-    def __init__(self, view: ClusterView, broker_id: int) -> None:
+    def __init__(self, view: MetadataCache, broker_id: int) -> None:
         self._view = view
         self._broker_id = broker_id
 
@@ -169,7 +169,7 @@ def build_groups(
     values: Values,
     replicas: ReplicaManager,
     purgatories: Purgatories,
-    view: ClusterView,
+    view: MetadataCache,
     clock: Clock,
     entropy: Entropy,
 ) -> GroupService:
@@ -193,7 +193,7 @@ def build_groups(
 
     removals: set[asyncio.Task[None]] = set()
 
-    def view_changed(change: ViewChange) -> None:
+    def view_changed(change: MetadataDelta) -> None:
         groups.stir()
         if change.deleted and groups.runtime.partitions:
             work = _remove_offsets(groups, change.deleted)

@@ -20,7 +20,7 @@ from headwater_broker.api.background_calls import Background
 from headwater_broker.api.context import Purgatories, Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
-from headwater_broker.api.partition_watches import Watches
+from headwater_broker.api.partition_watches import PartitionWatches
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
@@ -29,13 +29,13 @@ from headwater_broker.app.coordinators import build_groups
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.network.listener import Listener
 from headwater_broker.purgatory.purgatory import Purgatory
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica.log_dir_moves import DirectoryMoves, OffLoop
+from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager, OffLoop
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.ports import at_once
 
@@ -49,8 +49,8 @@ class Parts:
     entropy: Entropy
     replicas: ReplicaManager
     logs: LogManager
-    view: ClusterView
-    controller: ControllerCalls
+    view: MetadataCache
+    controller: ControllerChannel
     authorizer: Authorizer
     warmer: Warmer
     leads: Callable[[str, int, int], Awaitable[bool]]
@@ -65,7 +65,7 @@ class Parts:
 def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Services:
     """One value for all handlers; the purgatories' wake-ups are wired to the replicas."""
     produce, fetch = Purgatory(parts.loop), Purgatory(parts.loop)
-    watches = Watches(produce, fetch)
+    watches = PartitionWatches(produce, fetch)
     purgatories = Purgatories(produce, fetch, watches)
     parts.replicas.set_wakers(on_hw=None, on_append=None, on_leadership=watches.leadership_moved)
     config = dynamic.config
@@ -93,7 +93,7 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
         entropy=parts.entropy,
         replicas=parts.replicas,
         logs=parts.logs,
-        moves=DirectoryMoves(
+        moves=AlterLogDirsManager(
             parts.logs,
             parts.replicas,
             parts.clock,
@@ -122,11 +122,11 @@ def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Se
     )
 
 
-def build_meters(view: ClusterView) -> Meters:
+def build_meters(view: MetadataCache) -> Meters:
     """Counters, of topics too, which go with their topics."""
     meters = Meters()
 
-    def take(change: ViewChange) -> None:
+    def take(change: MetadataDelta) -> None:
         for topic in change.deleted:
             meters.forget(topic)
 
@@ -140,7 +140,7 @@ def build_quotas(config: NodeConfig, parts: Parts) -> ClientQuotas:
     windows = Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
     quotas = ClientQuotas(parts.clock, windows)
 
-    def take(change: ViewChange) -> None:
+    def take(change: MetadataDelta) -> None:
         if change.client_quotas:
             quotas.update(parts.view.client_quotas)
 

@@ -13,10 +13,11 @@ from typing import Any
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.ports.metadata_store import SessionState, StoreError
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.environment import Outside, real_outside
+from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Ticks
 from headwater_broker.app.wiring import Node
-from headwater_broker.metadata.registration import ensure_cluster
+from headwater_broker.log.folder_inspection import inspect
+from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
 from headwater_broker.runtime import process
 
 ISR_TICK_MAX_S = 1.0
@@ -51,14 +52,17 @@ async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) ->
             stopping.set_result(reason)
 
     process.watch_stop(loop, stop)
-    node = await build(config, await real_outside(config), stop)
+    node = await build(config, await system_environment(config), stop)
     await live(node, announce, stopping)
 
 
-async def build(config: NodeConfig, outside: Outside, stop: Callable[[str], None]) -> Node:
+async def build(config: NodeConfig, outside: Environment, stop: Callable[[str], None]) -> Node:
     """All parts, none started. Raises UsageError, the store's session closed."""
     try:
-        cluster_id = await ensure_cluster(outside.store, outside.entropy, config.cluster_id)
+        folders = inspect(outside.files, config.log_dirs)
+        await check_store_knows_broker(outside.store, config.zookeeper, config.broker_id, folders)
+        known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
+        cluster_id = await ensure_cluster_id(outside.store, outside.entropy, known)
         return Node(config, cluster_id, outside, stop)
     except BaseException:
         await outside.store.close()
@@ -103,7 +107,7 @@ class Life:
         node.control.start()
         if node.status_server is not None:
             await node.status_server.serve()
-        await node.membership.start()
+        await node.registration.start()
         await node.controller.start()
         await self._first_view(stopping)
         for listener in node.listeners:
@@ -179,7 +183,7 @@ class Life:
         node.status.look()
         node.services.view.on_brokers.append(node.status.look)
         every("rates", RATES_EVERY_S, node.status.sample)
-        every("disk failures", DISK_FAILURES_EVERY_S, node.tell_disk_failures)
+        every("disk failures", DISK_FAILURES_EVERY_S, node.report_log_dir_failures)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()
         every("producer ids", PRODUCER_IDS_EVERY_S, self._stock_producer_ids)
@@ -220,6 +224,11 @@ class Life:
         )
         if v.boolean("log.cleaner.enable"):
             every("compaction", "log.cleaner.backoff.ms", node.cleaner.tick)
+            node.dynamic.on_change.append(self._cleaner_backoff_changed)
+
+    def _cleaner_backoff_changed(self, config: NodeConfig) -> None:
+        seconds = config.values.integer("log.cleaner.backoff.ms") / 1000
+        self._ticks.change_interval("compaction", seconds)
 
     def _refresh_tiered(self) -> None:
         if self._refreshing is None or self._refreshing.done():
@@ -237,7 +246,7 @@ class Life:
             if node.clock.monotonic() > give_up_s:
                 return
             try:
-                remaining = await node.controller_calls.controlled_shutdown(DRAIN_TIMEOUT_MS)
+                remaining = await node.controller_channel.controlled_shutdown(DRAIN_TIMEOUT_MS)
             except KafkaError as error:
                 logger.warning("controlled shutdown, try %d: %s", attempt + 1, error)
             else:
@@ -270,8 +279,8 @@ class Life:
         """What is stopped before the logs are closed, in order."""
         node = self._node
 
-        async def close_controller_calls() -> None:
-            node.controller_calls.close()
+        async def close_controller_channel() -> None:
+            node.controller_channel.close()
 
         async def settle_files() -> None:
             node.files.settle()
@@ -291,9 +300,9 @@ class Life:
         yield "dead peers", node.dead_peers.close
         yield "controller", node.controller.stop
         yield "control port", node.control.stop_async
-        yield "controller calls", close_controller_calls
+        yield "controller calls", close_controller_channel
         yield "control calls", node.control_calls.close
-        yield "membership", node.membership.stop
+        yield "registration", node.registration.stop
         yield "files", settle_files
 
     @staticmethod

@@ -21,7 +21,7 @@ from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import Parts, build_listener, build_services
 from headwater_broker.app.dead_brokers import DeadPeers
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.app.environment import ControlPort, Outside
+from headwater_broker.app.environment import ControlPort, Environment
 from headwater_broker.app.tiered_offsets import TieredEnds
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
@@ -30,10 +30,10 @@ from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
-from headwater_broker.metadata.leader_lookup import Leadership
-from headwater_broker.metadata.registration import Membership
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.leader_lookup import LeaderLookup
+from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.page_cache import PageCache
@@ -55,7 +55,7 @@ class Node:
         self,
         config: NodeConfig,
         cluster_id: str,
-        outside: Outside,
+        outside: Environment,
         stop: Callable[[str], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -69,19 +69,19 @@ class Node:
         self.files = outside.files
         self.lag = outside.lag
         self.control_calls = outside.control_calls
-        self.view = ClusterView(cluster_id, self.broker_epoch)
+        self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
         self.cleaners = CleanerProcesses()
         self.cleaner = LogCleaner(self.logs, self.cleaners, clock, self._cleaner_settings)
-        self.membership = Membership(
+        self.registration = RegistrationManager(
             store,
             clock,
-            lambda: self._registration(cluster_id),
+            lambda: self._own_registration(cluster_id),
             session_timeout_ms=config.values.integer("zookeeper.session.timeout.ms"),
         )
         self.controller = self._controller(cluster_id, entropy)
-        self.controller_calls = ControllerCalls(
+        self.controller_channel = ControllerChannel(
             config.broker_id, self.broker_epoch, store, self.control_calls, self.controller, clock
         )
         self.remote_log = outside.remote_log
@@ -123,15 +123,17 @@ class Node:
         self.replicas.directory_failed(folder, logs)
         if not self.logs.directory_ids:
             self._stop("every data folder has failed")
-        self.membership.untold_disk_failures += 1
-        self.tell_disk_failures()
+        self.registration.unreported_log_dir_failures += 1
+        self.report_log_dir_failures()
 
-    def tell_disk_failures(self) -> None:
+    def report_log_dir_failures(self) -> None:
         """Tell the controller of failed data folders, if it has not heard of them."""
-        if self.membership.untold_disk_failures and self.is_ready:
-            self.services.background.once("disk failures", self.membership.tell_disk_failures)
+        if self.registration.unreported_log_dir_failures and self.is_ready:
+            self.services.background.once(
+                "disk failures", self.registration.report_log_dir_failures
+            )
 
-    def _take_configs(self, change: ViewChange) -> None:
+    def _take_configs(self, change: MetadataDelta) -> None:
         """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
         for topic in change.configs:
             known = self.view.topics.get(topic)
@@ -140,7 +142,7 @@ class Node:
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
-        return self.membership.broker_epoch
+        return self.registration.broker_epoch
 
     def _services(self, cluster_id: str, entropy: Entropy) -> Services:
         return build_services(
@@ -153,11 +155,11 @@ class Node:
                 replicas=self.replicas,
                 logs=self.logs,
                 view=self.view,
-                controller=self.controller_calls,
+                controller=self.controller_channel,
                 authorizer=AllowAll(),
                 warmer=PageCache(self.loop, self.outside.pool),
-                leads=Leadership(self.store, self.config.broker_id).holds,
-                producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
+                leads=LeaderLookup(self.store, self.config.broker_id).is_leader,
+                producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
                 remote_log=self.remote_log,
                 tiered_end=self.tiered.end,
                 cleaner=self.cleaner.meter,
@@ -175,7 +177,6 @@ class Node:
             entropy=entropy,
             broker_properties=self.config.properties,
             offload=self._offload,
-            producer_expiration_ms=self.config.values.integer("producer.id.expiration.ms"),
         )
 
     def _cleaner_settings(self) -> CleanerSettings:
@@ -224,7 +225,7 @@ class Node:
             entropy=entropy,
             connect=self._connect,
             control=self.control_calls,
-            alter_partition=self.controller_calls.alter_partition,
+            alter_partition=self.controller_channel.alter_partition,
             broker_epoch=self.broker_epoch,
             cluster_id=lambda: cluster_id,
             broker=lambda broker_id: self.view.brokers.get(broker_id),
@@ -277,7 +278,7 @@ class Node:
         )
         return HttpStatusServer(pages.routes())
 
-    def _registration(self, cluster_id: str) -> BrokerRegistration:
+    def _own_registration(self, cluster_id: str) -> BrokerRegistration:
         """What `/brokers/ids/N` says of us now."""
         ports = {listener.name: listener.port for listener in self.listeners}
         return BrokerRegistration(

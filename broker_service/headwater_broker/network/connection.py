@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, cast
 
-from headwater.ports.authorizer import Principal
 from headwater.sockets import tune
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext, Services
@@ -25,6 +24,7 @@ from headwater_broker.network import request_dispatch, throttling
 from headwater_broker.network.request_dispatch import MALFORMED
 from headwater_broker.network.send_queue import Outbox, own_parts, release_parts
 from headwater_broker.network.turn_budget import Turn
+from headwater_broker.security.session import Session
 
 BUFFER_MIN_BYTES = 8 * 1024
 """Receive buffer of a quiet connection: 1,000 of them cost 8 MB."""
@@ -90,9 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server = server
         self.services: Services = server.services
         self._purgatories = server.services.purgatories
-        self.listener = server.name
-        self.principal = Principal(listener=server.name)
-        self.client_host = ""
+        self.session = Session(server.services.authorizer, listener=server.name)
         self.client_id = ""
         self.is_exempt = False
         self.refused: RefusedBatches | None = None
@@ -123,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(self._transport, loop, self._drained, self._write_failed)
         sock = transport.get_extra_info("socket")
         peer = transport.get_extra_info("peername")
-        self.client_host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        self.session.host = str(peer[0]) if isinstance(peer, tuple) else "local"
         if sock is not None:
             tune(sock)
         refusal = self.server.admit(self)
@@ -196,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server.spawn(work, self._work_failed)
 
     def _work_failed(self, error: BaseException) -> None:
-        logger.error("request of %s failed", self.client_host, exc_info=error)
+        logger.error("request of %s failed", self.session.host, exc_info=error)
         self._close(f"internal error: {error!r}")
 
     @property
@@ -238,12 +236,12 @@ class Connection(asyncio.BufferedProtocol):
             at = self._handle_frames()
             if at < self._filled:
                 self._check_rest(at)
-            if turn.is_quiet and self._purgatories.is_stirred:
+            if turn.is_quiet and self._purgatories.has_due_operations:
                 turn.answer_few(self._purgatories)
         except MALFORMED as error:
             self._malformed(error)
         except Exception as error:
-            logger.exception("request of %s failed", self.client_host)
+            logger.exception("request of %s failed", self.session.host)
             self._close(f"internal error: {error!r}")
         self._in_turn = False
         if self._closed:
@@ -340,12 +338,10 @@ class Connection(asyncio.BufferedProtocol):
         body = request_dispatch.skip_client_id(frame, 8, version >= row.flexible)
         context = RequestContext(
             self.services,
-            self.principal,
+            self.session,
             client_id,
             version,
             correlation_id,
-            self.listener,
-            self.client_host,
         )
         meter = self.services.meters.api(key)
         meter.requests += 1
@@ -384,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
             self._malformed(error)
             return
         except Exception as error:
-            logger.exception("request of API key %d from %s failed", row.key, self.client_host)
+            logger.exception("request of API key %d from %s failed", row.key, self.session.host)
             self._close(f"internal error: {error!r}")
             return
         elapsed_ms = (self.services.clock.monotonic() - started) * 1000
@@ -495,6 +491,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._flush()  # what came before is answered
         self._closed = True
-        logger.log(level, "closing connection of %s on %s: %s", self.client_host, self.listener,
-                   reason)  # fmt: skip
+        host, listener = self.session.host, self.session.listener
+        logger.log(level, "closing connection of %s on %s: %s", host, listener, reason)
         self._transport.close()

@@ -183,7 +183,7 @@ class Listener:
 
     def admit(self, connection: Connection) -> str:
         """Count a new connection; the reason to refuse it, or nothing."""
-        host = connection.client_host
+        host = connection.session.host
         self._connections.add(connection)
         self._hosts[host] += 1
         meters = self.services.meters
@@ -199,7 +199,7 @@ class Listener:
 
     def _pace(self, connection: Connection) -> None:
         """Connections that come too fast wait (KIP-612); those of one address are closed then."""
-        host, throttled = connection.client_host, self.services.quotas.throttled
+        host, throttled = connection.session.host, self.services.quotas.throttled
         if delay_ms := self._rates.host_delay_ms(host):
             throttled[CONNECTION_RATE] += 1
             self._mute_new(connection, delay_ms)
@@ -221,7 +221,7 @@ class Listener:
         self._connections.discard(connection)
         self._leaving.discard(connection)
         self.services.meters.connections -= 1
-        host = connection.client_host
+        host = connection.session.host
         self._hosts[host] -= 1
         if not self._hosts[host]:
             del self._hosts[host]

@@ -1,8 +1,8 @@
 """Parked requests cost O(1) to add, complete and expire, however many there are.
 
 A request waits for *rising numbers* (a partition's high watermark, last stable offset, log end)
-to reach a threshold, or for its deadline. Each rising number is a `Gauge`: as thresholds come in
-rising order (whoever parks wants more than there is now), a gauge is a queue whose head is the
+to reach a threshold, or for its deadline. Each rising number is a `WatchedOffset`: as thresholds
+come in rising order (whoever parks wants more than there is now), it is a queue whose head is the
 next to wake. Deadlines sit in buckets of `TICK_MS`, one loop timer per bucket that is in use. A
 waiter that completes is only marked; gauges drop the marked ones as they meet them, and sweep
 when they are the majority (Kafka's purge interval, without its scan of every key). Gauges that
@@ -42,16 +42,16 @@ SWEEP_MIN = 1000
 logger = logging.getLogger(__name__)
 
 
-class Waiter:
+class DelayedOperation:
     """A parked request. Subclasses answer it; `done` is set before they do."""
 
     __slots__ = ("_bucket", "done")
 
     def __init__(self) -> None:
         self.done = False
-        self._bucket: dict[Waiter, None] | None = None
+        self._bucket: dict[DelayedOperation, None] | None = None
 
-    def check(self, gauge: Gauge) -> None:
+    def check(self, gauge: WatchedOffset) -> None:
         """The number behind `gauge` reached the threshold: answer, or add to the gauge again."""
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class Waiter:
 _threshold = itemgetter(0)
 
 
-class Gauge:
+class WatchedOffset:
     """One rising number and who waits for it. `read` gives its current value."""
 
     __slots__ = ("_due", "_entries", "_purgatory", "_read", "marked")
@@ -76,14 +76,14 @@ class Gauge:
     def __init__(self, purgatory: Purgatory, read: Callable[[], int]) -> None:
         self._purgatory = purgatory
         self._read = read
-        self._entries: deque[tuple[int, Waiter]] = deque()
+        self._entries: deque[tuple[int, DelayedOperation]] = deque()
         self._due = 0
         self.marked = False
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, threshold: int, waiter: Waiter) -> None:
+    def add(self, threshold: int, waiter: DelayedOperation) -> None:
         """Wake `waiter` once the number is at least `threshold`."""
         entries = self._entries
         if not entries:
@@ -156,17 +156,17 @@ class Purgatory:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._buckets: dict[int, dict[Waiter, None]] = {}
-        self._marked: deque[Gauge] = deque()
+        self._buckets: dict[int, dict[DelayedOperation, None]] = {}
+        self._marked: deque[WatchedOffset] = deque()
         self._draining = False
-        self.waited: list[Gauge] = []
+        self.waited: list[WatchedOffset] = []
         """Gauges that have had waiters since they were trimmed last; some more than once."""
         self._finished = 0
-        self._to_trim: list[Gauge] = []
+        self._to_trim: list[WatchedOffset] = []
         self.parked = 0
         self.expired_total = 0
 
-    def park(self, waiter: Waiter, timeout_ms: int) -> None:
+    def park(self, waiter: DelayedOperation, timeout_ms: int) -> None:
         """Call `waiter.expire` after `timeout_ms`, unless `complete` came first."""
         tick = int(self._loop.time() * 1000 + timeout_ms) // TICK_MS + 1
         bucket = self._buckets.get(tick)
@@ -177,7 +177,7 @@ class Purgatory:
         waiter._bucket = bucket
         self.parked += 1
 
-    def complete(self, waiter: Waiter) -> bool:
+    def complete(self, waiter: DelayedOperation) -> bool:
         """Mark as answered; False when it already was, so that each is answered once."""
         if waiter.done:
             return False
@@ -188,7 +188,7 @@ class Purgatory:
         self._count_finished(1)
         return True
 
-    def mark(self, gauge: Gauge) -> None:
+    def mark(self, gauge: WatchedOffset) -> None:
         """Check `gauge` in the next turn."""
         self._marked.append(gauge)
         if not self._draining:
@@ -196,7 +196,7 @@ class Purgatory:
             self._loop.call_soon(self._drain)
 
     @property
-    def is_stirred(self) -> bool:
+    def has_due_operations(self) -> bool:
         """True when some number moved, and nobody has been told yet."""
         return bool(self._marked)
 
@@ -278,7 +278,7 @@ class Purgatory:
             self._count_finished(0)  # more may have finished meanwhile
 
 
-def _give_up(waiter: Waiter, error: Exception) -> None:
+def _give_up(waiter: DelayedOperation, error: Exception) -> None:
     try:
         waiter.fail(error)
     except Exception:  # others still wait to be answered

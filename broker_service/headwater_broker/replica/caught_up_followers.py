@@ -12,51 +12,51 @@ OWN_FETCHER = -1
 """Who fetches for this replica registers under this id; followers elsewhere under theirs."""
 
 
-class Idle(Protocol):
+class CaughtUpFollower(Protocol):
     """Somebody who passes a partition by."""
 
-    def stirred(self) -> None:
+    def wake(self) -> None:
         """There is data, or a role, epoch or log has changed: look at it in the next fetch, and
         now if one is parked. It is not registered any more."""
         ...
 
-    def marks_moved(self) -> None:
+    def state_updated(self) -> None:
         """High watermark, log start or ISR moved: the next fetch looks; nobody waits for that, and
         thousands of ISRs may change while a fetch is parked. It stays registered."""
         ...
 
 
-class IdleRows:
+class CaughtUpFollowers:
     """Who passes one partition by, by replica id. Falsy while that is nobody."""
 
     __slots__ = ("_rows",)
 
     def __init__(self) -> None:
-        self._rows: dict[int, Idle] = {}
+        self._rows: dict[int, CaughtUpFollower] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, replica_id: int, row: Idle) -> None:
+    def put(self, replica_id: int, row: CaughtUpFollower) -> None:
         """Register. Another row of the same replica (an older session's) gives way."""
         older = self._rows.get(replica_id)
         self._rows[replica_id] = row
         if older is not None and older is not row:
-            older.stirred()
+            older.wake()
 
-    def drop(self, replica_id: int, row: Idle) -> None:
+    def drop(self, replica_id: int, row: CaughtUpFollower) -> None:
         """Unregister `row`, unless another has taken its place."""
         if self._rows.get(replica_id) is row:
             del self._rows[replica_id]
 
-    def stir(self) -> None:
+    def wake_all(self) -> None:
         """Everybody must look again."""
         if self._rows:
             rows, self._rows = self._rows, {}
             for row in rows.values():
-                row.stirred()
+                row.wake()
 
-    def marks_moved(self) -> None:
+    def state_updated(self) -> None:
         """Everybody has something to be told."""
         for row in self._rows.values():
-            row.marks_moved()
+            row.state_updated()

@@ -44,7 +44,7 @@ class Answer(Enum):
     NOTHING = "settled, overtaken, or a LeaderAndIsr will tell"
 
 
-class LeaderRole:
+class LeaderState:
     """One leadership: leader epoch, followers' progress, committed and proposed ISR."""
 
     __slots__ = (
@@ -158,7 +158,9 @@ class LeaderRole:
             return None
         return rules.expanded(self.members, row.replica_id)
 
-    def is_level(self, replica_id: int, offset: int, leader_end: int, high_watermark: int) -> bool:
+    def is_fully_caught_up(
+        self, replica_id: int, offset: int, leader_end: int, high_watermark: int
+    ) -> bool:
         """True when a fetch from `offset` by this follower would change nothing here, as long as
         nothing is appended and roles, ISR and watermark stay."""
         if offset != leader_end or self._level(replica_id, offset) is None:
@@ -166,7 +168,7 @@ class LeaderRole:
         # Whoever is about to join holds the high watermark for a while: each fetch tries it.
         return not self.waiting or high_watermark == leader_end
 
-    def in_sync_with(self, offset: int) -> list[FollowerProgress]:
+    def in_sync_followers_at(self, offset: int) -> list[FollowerProgress]:
         """The members whose logs hold what is before `offset`, and it or their end."""
         return [
             row
@@ -175,9 +177,9 @@ class LeaderRole:
             and row.log_start_offset <= offset <= row.log_end_offset
         ]
 
-    def passed_by(self, replica_id: int, offset: int, at: float) -> None:
+    def record_skipped_fetches(self, replica_id: int, offset: int, at: float) -> None:
         """At `at` (`clock.monotonic()`) came the last of the fetches that this follower sent while
-        `is_level` held: `offset` was the log's end then."""
+        `is_fully_caught_up` held: `offset` was the log's end then."""
         row = self._level(replica_id, offset)
         if row is not None and at > row.fetched_at:
             row.fetched(offset, offset, at)

@@ -28,10 +28,10 @@ from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_creation import Creation
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.replica.alter_partition import IsrChanges
-from headwater_broker.replica.fetcher_manager import Fetchers
-from headwater_broker.replica.leader_and_isr import as_hosted, is_other, refusal
-from headwater_broker.replica.loop_steps import Steps, begin_epoch, run_in_turns, run_now
+from headwater_broker.replica.alter_partition import AlterPartitionManager
+from headwater_broker.replica.fetcher_manager import FetcherManager
+from headwater_broker.replica.leader_and_isr import hosted_replica, is_other, refusal
+from headwater_broker.replica.loop_steps import LoopSteps, begin_epoch, run_in_turns, run_now
 from headwater_broker.replica.out_of_range_recovery import replica_state
 from headwater_broker.replica.partition import Notify, Partition
 from headwater_broker.replica.ports import ReplicationPorts
@@ -73,13 +73,15 @@ class ReplicaManager:
         self._ports = ports
         self._overrides: dict[UUID, dict[str, str]] = {}
         self._live: dict[int, LiveBroker] = {}
-        self._isr_changes = IsrChanges(
+        self._isr_changes = AlterPartitionManager(
             broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition
         )
         self.quotas = ReplicationQuotas(
             broker_id, ports.clock, limits.quota_windows, limits.log_dirs_quota_windows
         )
-        self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker, self.quotas.follower)
+        self._fetchers = FetcherManager(
+            broker_id, limits, ports, self.live_broker, self.quotas.follower
+        )
         self.in_order = asyncio.Lock()
         """Held while a control request is taken."""
         self._order = ControllerOrder()
@@ -117,7 +119,7 @@ class ReplicaManager:
 
     # -- control requests
 
-    async def take_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
+    async def handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         """Become leader or follower as the controller says, with a turn of the loop after each
         partition: opening hundreds of logs stalls nobody.
 
@@ -137,7 +139,7 @@ class ReplicaManager:
         """The same in one turn of the loop."""
         return run_now(self._steps(request))
 
-    def _steps(self, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrReply]:
+    def _steps(self, request: LeaderAndIsrRequest) -> LoopSteps[LeaderAndIsrReply]:
         """Partition by partition: gives jobs for the disk, to be done before it goes on, and None
         where the loop may have a turn. What was applied is followed and told even when this ends
         between two partitions: the controller sends the rest again."""
@@ -163,7 +165,7 @@ class ReplicaManager:
             self._tell(changed)
         return LeaderAndIsrReply(error_code=ErrorCode.NONE, partitions=tuple(results))
 
-    async def take_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
+    async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
         """`stop_replica`, after the control requests that came before."""
         async with self.in_order:
             reply = self.stop_replica(request)
@@ -285,7 +287,7 @@ class ReplicaManager:
 
     def _apply_safely(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> Steps[PartitionError]:
+    ) -> LoopSteps[PartitionError]:
         error, partition = ErrorCode.NONE, None
         try:
             partition = yield from self._apply(state, changed, following)
@@ -304,10 +306,10 @@ class ReplicaManager:
 
     def _apply(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> Steps[Partition | None]:
+    ) -> LoopSteps[Partition | None]:
         hosted = self.by_id.get((state.topic_id, state.partition))
         what = decide(
-            None if hosted is None else as_hosted(hosted),
+            None if hosted is None else hosted_replica(hosted),
             state.leader_epoch,
             state.partition_epoch,
             is_replica=self.broker_id in state.replicas,
@@ -331,7 +333,7 @@ class ReplicaManager:
             changed.append(partition)
         return partition
 
-    def _lead(self, partition: Partition, state: PartitionState) -> Steps[None]:
+    def _lead(self, partition: Partition, state: PartitionState) -> LoopSteps[None]:
         self._fetchers.unfollow(partition)
         tiered = self._ports.tiered_end(partition.topic_id, partition.partition)
         if tiered is not None and partition.log.log_end_offset < tiered:
@@ -353,7 +355,7 @@ class ReplicaManager:
         partition.held = held
         partition.set_min_insync_replicas(partition.min_insync_replicas)
 
-    def _host(self, state: PartitionState) -> Steps[Partition]:
+    def _host(self, state: PartitionState) -> LoopSteps[Partition]:
         """Open or create the log. An older topic of the same name gives way."""
         key = (state.topic, state.partition)
         older = self.partitions.get(key)

@@ -10,7 +10,7 @@ no I/O but the log's, belongs to the broker's loop, and tells three plain callab
 - `on_leadership(partition)`: leader, leader epoch or hosting changed: whatever is parked here
   must look again.
 
-They must be O(1), must not raise and must not call back into the partition at once; None is fine.
+Each is O(1), does not raise and does not call back into the partition at once; None is fine.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from headwater_broker.log.partition_log import ALL_BATCHES, PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
 from headwater_broker.replica import isr as rules
 from headwater_broker.replica import replica_errors as errors
-from headwater_broker.replica.caught_up_followers import IdleRows
+from headwater_broker.replica.caught_up_followers import CaughtUpFollowers
 from headwater_broker.replica.high_watermark import follower_high_watermark, loaded_high_watermark
 from headwater_broker.replica.isr import FollowerProgress
-from headwater_broker.replica.leader_state import Answer, LeaderRole
+from headwater_broker.replica.leader_state import Answer, LeaderState
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.truncation import EpochEnd, divergence
 
@@ -46,15 +46,15 @@ class Partition:
     Attributes for reading: `topic`, `topic_id`, `partition`, `log`, `leader_id` (-1: none known),
     `leader_epoch`, `partition_epoch`, `isr` (committed), `replicas`, `adding_replicas` (of those,
     the ones that a move brings), `is_leader`, `high_watermark`, `offline_reason` (empty: fine),
-    `role` (None: no leader), `idle` (who is told when something moves, see `IdleRows`).
+    `leader_state` (None: not the leader), `caught_up_followers`.
     """
 
     __slots__ = (
         "_broker_id", "_clock", "_lag_max_s", "_limits", "_propose", "_short", "_sole",
-        "adding_replicas", "held", "high_watermark", "idle", "is_leader", "isr", "leader_epoch",
-        "leader_id", "log", "min_insync_replicas", "offline_reason", "on_append", "on_hw",
-        "on_leadership", "partition", "partition_epoch", "replicas", "role", "storage_error",
-        "topic", "topic_id",
+        "adding_replicas", "caught_up_followers", "held", "high_watermark", "is_leader", "isr",
+        "leader_epoch", "leader_id", "leader_state", "log", "min_insync_replicas",
+        "offline_reason", "on_append", "on_hw", "on_leadership", "partition", "partition_epoch",
+        "replicas", "storage_error", "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(
@@ -67,8 +67,8 @@ class Partition:
         high_watermark: int,
         propose: Callable[[Partition], None],
     ) -> None:
-        """`high_watermark` is the checkpointed one; `propose(partition)` sends `isr_item`."""
-        self.idle = IdleRows()
+        """`high_watermark` is the checkpointed one; `propose` sends `alter_partition_item`."""
+        self.caught_up_followers = CaughtUpFollowers()
         self.use_log(log)
         self.topic: str = log.topic
         self.topic_id: UUID = log.topic_id
@@ -94,7 +94,7 @@ class Partition:
         self._limits = limits
         self._lag_max_s = limits.replica_lag_time_max_ms / 1000
         self._propose = propose
-        self.role: LeaderRole | None = None
+        self.leader_state: LeaderState | None = None
         self._sole = False
         self._short = False
         self.held = False
@@ -129,17 +129,16 @@ class Partition:
             if self.on_hw is not None:
                 self.on_hw(self)
             return result
-        if not self.role.counted:  # type: ignore[union-attr] # a leader has a role
+        if not self.leader_state.counted:  # type: ignore[union-attr] # a leader has a role
             self._advance()
         if self.on_append is not None:
             self.on_append(self)
-        if self.idle:
-            self.idle.stir()
+        if self.caught_up_followers:
+            self.caught_up_followers.wake_all()
         return result
 
     def outcome(self, last_offset: int, leader_epoch: int) -> ErrorCode | None:
         """What to answer an acks=all produce whose last offset is `last_offset`; None: park it.
-
         NONE once the high watermark passed it, NOT_ENOUGH_REPLICAS_AFTER_APPEND when the ISR has
         shrunk below min.insync.replicas by then, NOT_LEADER_OR_FOLLOWER when this leadership
         (`leader_epoch` at the append) has ended.
@@ -193,7 +192,7 @@ class Partition:
         """False on a new leader until its high watermark has reached its epoch's start: until
         then "latest" would go backwards, so ListOffsets answers OFFSET_NOT_AVAILABLE (KIP-207).
         """
-        role = self.role
+        role = self.leader_state
         return role is None or self.high_watermark >= role.epoch_start
 
     def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
@@ -237,10 +236,10 @@ class Partition:
 
     # -- followers, as their leader sees them
 
-    def in_sync_with(self, offset: int) -> list[FollowerProgress]:
+    def in_sync_followers_at(self, offset: int) -> list[FollowerProgress]:
         """The followers in the (committed) ISR whose logs hold what is before `offset`, and it or
         their end; none where this is no leader."""
-        return [] if self.role is None else self.role.in_sync_with(offset)
+        return [] if self.leader_state is None else self.leader_state.in_sync_followers_at(offset)
 
     def update_follower(
         self,
@@ -260,7 +259,7 @@ class Partition:
         NOT_LEADER_OR_FOLLOWER (not a replica, or a broker epoch older than one seen),
         OFFSET_OUT_OF_RANGE.
         """
-        role = self.role
+        role = self.leader_state
         row = None if role is None else role.progress.get(replica_id)
         if role is None or row is None:
             raise errors.unknown_replica(self, self._broker_id, replica_id)
@@ -287,7 +286,7 @@ class Partition:
     def low_watermark(self, live: Container[int]) -> int:
         """The lowest log start among the leader and its followers on `live` brokers, in sync or
         not: DeleteRecords waits for each. -1 as long as one has not fetched."""
-        rows = () if self.role is None else self.role.progress.values()
+        rows = () if self.leader_state is None else self.leader_state.progress.values()
         return min([self.log.log_start_offset, *(
             row.log_start_offset for row in rows if row.replica_id in live
         )])  # fmt: skip
@@ -295,7 +294,7 @@ class Partition:
     def isr_tick(self, now: float) -> None:
         """Propose to drop the followers that were not caught up for the lag time; or again what
         the controller was to settle."""
-        role = self.role
+        role = self.leader_state
         if role is None or role.sole:
             return
         members = role.shrink_proposal(self.log.log_end_offset, now, self._lag_max_s)
@@ -306,19 +305,19 @@ class Partition:
         elif role.waiting:
             self._advance()  # somebody that was about to join may have gone: do not wait for it
 
-    def _put_forward(self, role: LeaderRole, members: tuple[int, ...]) -> None:
-        self.idle.marks_moved()
+    def _put_forward(self, role: LeaderState, members: tuple[int, ...]) -> None:
+        self.caught_up_followers.state_updated()
         role.propose(members)
         self._propose(self)
 
     @property
     def pending_isr(self) -> tuple[int, ...] | None:
         """The proposed ISR that the controller has not answered."""
-        return None if self.role is None else self.role.pending
+        return None if self.leader_state is None else self.leader_state.pending
 
-    def isr_item(self, broker_epoch: int) -> AlterPartitionItem | None:
+    def alter_partition_item(self, broker_epoch: int) -> AlterPartitionItem | None:
         """The proposal as AlterPartition carries it; None when there is nothing to propose."""
-        role = self.role
+        role = self.leader_state
         if role is None or role.pending is None or role.awaiting_controller:
             return None
         return AlterPartitionItem(
@@ -330,11 +329,11 @@ class Partition:
             new_isr=role.member_epochs(broker_epoch),
         )
 
-    def isr_answered(
+    def on_isr_result(
         self, item: AlterPartitionItem, result: AlterPartitionResult, retry_at: float
     ) -> bool:
         """The controller's answer to `item`. True: the same proposal is to be sent again."""
-        role = self.role
+        role = self.leader_state
         if role is None:
             return False
         meaning = role.answered(item, result, retry_at)
@@ -348,9 +347,9 @@ class Partition:
         """A new leader epoch, led here: its start is recorded before its first append."""
         self.log.assign_epoch_start(state.leader_epoch, self.log.log_end_offset)
         self.min_insync_replicas = min_insync_replicas
-        role = LeaderRole(self._broker_id, state.leader_epoch, self.log.log_end_offset)
+        role = LeaderState(self._broker_id, state.leader_epoch, self.log.log_end_offset)
         self._take(state)
-        self.role = role
+        self.leader_state = role
         self.is_leader = True
         self.offline_reason = ""
         self._install(role, state.replicas, state.isr, state.partition_epoch)
@@ -367,7 +366,7 @@ class Partition:
 
     def update_state(self, state: PartitionState) -> None:
         """The same leader epoch: ISR or assignment changed, no more."""
-        role, is_newer = self.role, state.partition_epoch > self.partition_epoch
+        role, is_newer = self.leader_state, state.partition_epoch > self.partition_epoch
         self._take(state)
         if role is None:
             return
@@ -377,7 +376,7 @@ class Partition:
 
     def stop(self, reason: str) -> None:
         """No longer hosted, or its disk failed: refuse everything from now on."""
-        self.idle.stir()
+        self.caught_up_followers.wake_all()
         self.offline_reason = reason
         self.leader_id = NO_LEADER
         self._stop_leading()
@@ -398,12 +397,13 @@ class Partition:
     def set_min_insync_replicas(self, value: int) -> None:
         """min.insync.replicas of the topic changed."""
         self.min_insync_replicas = value
-        if self.role is not None:
-            self._install_bounds(self.role)
+        if self.leader_state is not None:
+            self._install_bounds(self.leader_state)
             self._advance()
 
     def _take(self, state: PartitionState) -> None:
-        (self.idle.stir if state.leader_epoch != self.leader_epoch else self.idle.marks_moved)()
+        followers, is_same = self.caught_up_followers, state.leader_epoch == self.leader_epoch
+        (followers.state_updated if is_same else followers.wake_all)()
         self.leader_id = state.leader_id
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
@@ -413,26 +413,26 @@ class Partition:
 
     def _stop_leading(self) -> None:
         self.is_leader = False
-        self.role = None
+        self.leader_state = None
         self._sole = self._short = self.held = False
 
     def _install(
         self,
-        role: LeaderRole,
+        role: LeaderState,
         replicas: tuple[int, ...],
         members: tuple[int, ...],
         partition_epoch: int,
         *,
         settles: bool = True,
     ) -> None:
-        self.idle.marks_moved()
+        self.caught_up_followers.state_updated()
         role.install(replicas, members, partition_epoch, self._clock.monotonic(), settles=settles)
         self.isr = members
         self.partition_epoch = partition_epoch
         self._install_bounds(role)
         self._advance()
 
-    def _install_bounds(self, role: LeaderRole) -> None:
+    def _install_bounds(self, role: LeaderState) -> None:
         self._sole = role.sole
         self._short = self.held or rules.below_min_isr(
             len(self.isr), self.min_insync_replicas, len(self.replicas)
@@ -466,8 +466,8 @@ class Partition:
     def use_log(self, log: PartitionLog) -> None:
         """`log` holds this replica's records from now on."""
         self.log = log
-        log.on_start = self.idle.marks_moved
-        self.idle.stir()
+        log.on_start = self.caught_up_followers.state_updated
+        self.caught_up_followers.wake_all()
 
     def truncate_to(self, offset: int) -> None:
         """Cut a divergent suffix (follower only)."""
@@ -477,14 +477,14 @@ class Partition:
     def restart_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Drop everything and begin again at `offset` (follower, or a leader behind its table);
         tiered history before it begins at `log_start_offset`."""
-        self.idle.stir()
+        self.caught_up_followers.wake_all()
         self.log.truncate_fully_and_start_at(offset, log_start_offset)
         self.high_watermark = offset
         if self.is_leader:
             self.log.assign_epoch_start(self.leader_epoch, offset)
 
     def _advance(self) -> None:
-        role = self.role
+        role = self.leader_state
         if role is None or self._short:
             return  # KIP-966: below min.insync.replicas nothing more counts as committed
         end = self.log.log_end_offset
@@ -497,4 +497,4 @@ class Partition:
         self.high_watermark = mark
         if self.on_hw is not None:
             self.on_hw(self)
-        self.idle.marks_moved()
+        self.caught_up_followers.state_updated()

@@ -12,7 +12,7 @@ from headwater.client.connection import Connection
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.client.values import ReplicaInfo, TopicPartition
 from headwater.errors import ErrorCode
-from headwater.ports.authorizer import Operation, Principal, ResourceType
+from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.records.builder import BatchBuilder
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -43,14 +43,14 @@ from unit.network.test_data_plane import serve
 NOW_MS = 1_795_000_000_000
 
 
-class Denies:
+class Denies(AllowAll):
     """Refuses one operation on one kind of resource."""
 
     def __init__(self, operation: Operation, resource: ResourceType) -> None:
         self._refused = (operation, resource)
 
     def authorize(
-        self, principal: Principal, operation: Operation, resource: ResourceType, name: str
+        self, requester: Requester, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         return (operation, resource) != self._refused
 
@@ -214,6 +214,28 @@ def test_topic_partitions_tell_who_is_eligible_to_lead(tmp_path: Path) -> None:
         (row,) = (await page(c, "t")).topics[0].partitions
         told = (row.isr_nodes, row.eligible_leader_replicas, row.last_known_elr)
         assert told == ((1,), (3,), ())
+
+    serve(tmp_path, story)
+
+
+def test_the_last_isr_of_an_offline_partition_is_eligible_where_it_is_down(tmp_path: Path) -> None:
+    """A member that runs and may not lead has lost its disk: as in Kafka it is only the last known
+    ELR, and that only when nobody is eligible."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("down", replicas=(3,), leader=-1)
+        broker.create_topic("wiped", replicas=(1, 2), isr=(1,), leader=-1)
+        broker.create_topic("both", replicas=(1, 2, 3), isr=(1, 3), elr=(2,), leader=-1)
+        rows = {t.name: t.partitions[0] for t in (await page(c)).topics}
+        told = {
+            name: (row.isr_nodes, row.eligible_leader_replicas, row.last_known_elr)
+            for name, row in rows.items()
+        }
+        assert told == {
+            "down": ((), (3,), ()),
+            "wiped": ((), (), (1,)),
+            "both": ((), (3, 2), ()),
+        }
 
     serve(tmp_path, story)
 

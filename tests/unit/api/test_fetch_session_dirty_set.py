@@ -336,8 +336,8 @@ def test_nobody_is_passed_by_while_the_isr_is_being_changed(one: Session) -> Non
 def test_an_older_session_of_the_same_follower_claims_nothing(one: Session) -> None:
     assert one.fetch() and not one.fetch()
     one.wait(LAG_S + 1)
-    row = one.partition.role.progress[2]  # type: ignore[union-attr]
+    row = one.partition.leader_state.progress[2]  # type: ignore[union-attr]
     row.fetched(0, 5, one.host.clock.monotonic())  # the newer session is behind: the end was 5
     before = row.caught_up_at
-    one.partition.idle.stir()
+    one.partition.caught_up_followers.wake_all()
     assert row.caught_up_at == before

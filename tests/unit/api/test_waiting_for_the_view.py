@@ -61,7 +61,6 @@ def answered(ctx: RequestContext, answer: Answer, spent_s: float = 0.0) -> Reque
     services = SimpleNamespace(
         controller=Controller(),
         view=ctx.broker.view,
-        authorizer=ctx.broker.authorizer,
         clock=SimpleNamespace(monotonic=lambda: now_s),
     )
     return replace(ctx, broker=cast(Services, services))

@@ -308,8 +308,10 @@ def test_a_plan_moves_a_replica_between_the_folders_of_its_broker(
     }
     assert folder() == there
     assert read(c, "between") == WRITTEN
-    terms = [b.controller.term for b in c.cluster.brokers.values() if b.controller.is_active]
-    known = terms[0].machine.state.partition("between", 0)
+    loops = [
+        b.controller.controller_loop for b in c.cluster.brokers.values() if b.controller.is_active
+    ]
+    known = loops[0].machine.state.partition("between", 0)
     assert known.directories[1] == broker.logs.logs["between", 0].directory_id
     plan.write_text(json.dumps({"partitions": [{**row, "log_dirs": ["/not/there"]}]}))
     half = run(c, "reassign", "execute", str(plan), "--wait", code=1)

@@ -111,6 +111,15 @@ def test_a_partition_that_moves_is_not_under_replicated(c: ServedCluster, tmp_pa
     assert gauge(first, "under_replicated_partitions") == 1
 
 
+def test_an_offline_partition_is_under_replicated(c: ServedCluster) -> None:
+    run(c, "topics", "create", "single", "--replica-assignment", "1")
+    c.stop(1)
+    c.until(lambda: c.state("single").leader_id == -1, "offline")
+    for only in ("--under-replicated", "--unavailable", "--under-min-isr-partitions"):
+        assert [row["topic"] for row in told(c, "topics", "describe", "single", only)] == ["single"]
+    assert told(c, "topics", "describe", "single", "--at-min-isr") == []
+
+
 def test_throttles_stay_while_another_move_is_under_way(c: ServedCluster, tmp_path: Path) -> None:
     c.cluster.cut_off.add(2)
     for name in ("one", "two"):

@@ -150,14 +150,14 @@ class World:
 
     def proposed(self, partition: Partition) -> None:
         leader = next((b for b in self.brokers.values() if b.partition is partition), None)
-        item = None if leader is None else partition.isr_item(leader.epoch)
+        item = None if leader is None else partition.alter_partition_item(leader.epoch)
         if leader is None or item is None:
             return  # that process is gone, or has nothing to propose any more
 
         def answer(result: AlterPartitionResult) -> None:
             if leader.alive and leader.partition is partition:
                 retry_at = self.clock.monotonic() + 0.05
-                if partition.isr_answered(item, result, retry_at):
+                if partition.on_isr_result(item, result, retry_at):
                     self.proposed(partition)
 
         def at_controller() -> None:

@@ -41,7 +41,7 @@ def location(tmp_path: Path, log: MemoryLog) -> TableLocation:
 
 
 class Client:
-    """As much of RawClient as verifying asks for, over a MemoryLog."""
+    """As much of RecordClient as verifying asks for, over a MemoryLog."""
 
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
@@ -63,7 +63,7 @@ class Client:
             out[topic, partition] = found
         return out
 
-    def stream_raw(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
+    def stream_batches(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
         class Chunk:
             def __init__(self, records: Any) -> None:
                 self.records, self.aborted = records, ()

@@ -18,7 +18,7 @@ from headwater.wire.schema import encoder
 from headwater_broker.api.context import Services
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.log.results import AppendResult
-from headwater_broker.purgatory.purgatory import Gauge
+from headwater_broker.purgatory.purgatory import WatchedOffset
 from headwater_broker.replica.partition import Partition
 
 FLEXIBLE = 9
@@ -66,7 +66,7 @@ class Row:
         self.log_start_offset = -1
         self.leader_epoch = -1
         self.partition: Partition | None = None
-        self.gauge: Gauge | None = None
+        self.gauge: WatchedOffset | None = None
 
     def take(self, partition: Partition, result: AppendResult) -> None:
         """The partition took the batch."""

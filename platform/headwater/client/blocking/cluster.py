@@ -43,7 +43,7 @@ class MissingTopicError(UnknownTopicOrPartitionError):
     """No broker knows the topic or partition, after enough time to have heard of it."""
 
 
-class Patience:
+class RetryTimer:
     """For how long something is tried again, and the pauses in between."""
 
     def __init__(self, clock: Clock, timeout_s: float, what: str) -> None:
@@ -87,7 +87,7 @@ def is_retriable(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
-class RawCluster:
+class BlockingCluster:
     """A pool of blocking connections, what is known of the cluster, and calls that are repeated."""
 
     def __init__(
@@ -115,9 +115,9 @@ class RawCluster:
             connection.close()
         self._pool.clear()
 
-    def patience(self, what: str, timeout_s: float | None = None) -> Patience:
+    def patience(self, what: str, timeout_s: float | None = None) -> RetryTimer:
         """The time that a call has."""
-        return Patience(self._clock, timeout_s or self._retry_timeout_s, what)
+        return RetryTimer(self._clock, timeout_s or self._retry_timeout_s, what)
 
     def metadata(self, topics: Iterable[str] | None) -> dict[str, Topic]:
         """Ask the cluster anew; these topics (None: all), by name. Raises MissingTopicError."""
@@ -220,7 +220,7 @@ class RawCluster:
 
     def _repeat(
         self,
-        patience: Patience,
+        patience: RetryTimer,
         topics: list[str],
         connect: Callable[[], BlockingConnection],
         ask: Callable[[BlockingConnection], T],
@@ -236,7 +236,7 @@ class RawCluster:
                 patience.pause_after(e)
                 self.refresh_quietly(topics)
 
-    def _missing(self, name: str, patience: Patience) -> KafkaError:
+    def _missing(self, name: str, patience: RetryTimer) -> KafkaError:
         code = self.cache.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return kafka_error(code, f"topic {name}")

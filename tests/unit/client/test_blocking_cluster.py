@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.client.blocking import cluster as blocking_cluster
-from headwater.client.blocking.cluster import RawCluster
+from headwater.client.blocking.cluster import BlockingCluster
 from headwater.client.errors import NoBrokersAvailableError
 from headwater.testing.clocks import ManualClock
 from headwater.wire.apis.k03_metadata import MetadataResponse, MetadataResponseBroker
@@ -23,7 +23,7 @@ class Cluster:
 
 
 class Connection:
-    """The part of BlockingConnection that RawCluster uses."""
+    """The part of BlockingConnection that BlockingCluster uses."""
 
     def __init__(self, cluster: Cluster, host: str, port: int, **_more: object) -> None:
         if not cluster.is_up:
@@ -54,8 +54,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return made
 
 
-def connect() -> RawCluster:
-    return RawCluster(
+def connect() -> BlockingCluster:
+    return BlockingCluster(
         "broker:9092", ManualClock(), client_id="t", request_timeout_s=1, retry_timeout_s=1
     )
 

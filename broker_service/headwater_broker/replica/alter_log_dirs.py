@@ -20,7 +20,7 @@ from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.log_creation import Key
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.replica.log_dir_copy import SLICE_BYTES, DirectoryCopy
+from headwater_broker.replica.log_dir_copy import SLICE_BYTES, LogDirCopy
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 
@@ -38,7 +38,7 @@ Assign = Callable[[UUID, int, UUID, int], Awaitable[ErrorCode]]
 _log = logging.getLogger(__name__)
 
 
-class DirectoryMoves:
+class AlterLogDirsManager:
     """The moves under way. All methods run on the broker's loop."""
 
     def __init__(
@@ -55,7 +55,7 @@ class DirectoryMoves:
         self._clock = clock
         self._off_loop = off_loop
         self._assign = assign
-        self._copies: dict[Key, DirectoryCopy] = {}
+        self._copies: dict[Key, LogDirCopy] = {}
         self._told = logs.futures.told
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -133,11 +133,11 @@ class DirectoryMoves:
         if self._is_due:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self.tick)
 
-    def _copy(self, key: Key, hosted: Partition) -> DirectoryCopy:
+    def _copy(self, key: Key, hosted: Partition) -> LogDirCopy:
         future = self._logs.futures.logs[key]
         copy = self._copies.get(key)
         if copy is None or copy.future is not future or copy.log is not hosted.log:
-            copy = self._copies[key] = DirectoryCopy(hosted.log, future)
+            copy = self._copies[key] = LogDirCopy(hosted.log, future)
         return copy
 
     async def _advance(self, key: Key) -> bool:
@@ -169,13 +169,13 @@ class DirectoryMoves:
         self._swap(key, hosted, copy)
         return True
 
-    async def _copy_slice(self, key: Key, copy: DirectoryCopy) -> None:
+    async def _copy_slice(self, key: Key, copy: LogDirCopy) -> None:
         job = copy.next_slice()
         await self._off_loop(job.run)
         while self._is_current(key, copy) and copy.take(job):
             await asyncio.sleep(0)
 
-    def _is_current(self, key: Key, copy: DirectoryCopy) -> bool:
+    def _is_current(self, key: Key, copy: LogDirCopy) -> bool:
         return self._logs.futures.logs.get(key) is copy.future and not copy.log.is_closed
 
     async def _tell(self, key: Key, hosted: Partition, directory_id: UUID) -> bool:
@@ -205,7 +205,7 @@ class DirectoryMoves:
             return False
         return True
 
-    def _swap(self, key: Key, hosted: Partition, copy: DirectoryCopy) -> None:
+    def _swap(self, key: Key, hosted: Partition, copy: LogDirCopy) -> None:
         copy.take_epochs()
         try:
             hosted.use_log(self._logs.futures.put_in_place(key))

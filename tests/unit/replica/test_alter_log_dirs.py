@@ -24,8 +24,8 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica import log_dir_copy, log_dir_moves
-from headwater_broker.replica.log_dir_moves import DirectoryMoves
+from headwater_broker.replica import alter_log_dirs, log_dir_copy
+from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.loop_steps import begin_epoch, run_now
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.replication_limits import ReplicationLimits
@@ -52,7 +52,7 @@ class Mover:
         """Called while the disk is at work, as other turns of the loop are."""
         self.host()
         self.quotas = ReplicationQuotas(1, box.clock, Windows(), Windows())
-        self.moves = DirectoryMoves(
+        self.moves = AlterLogDirsManager(
             box.manager,
             SimpleNamespace(  # type: ignore[arg-type]
                 partitions=self.partitions, quotas=self.quotas, in_order=self.in_order
@@ -176,8 +176,8 @@ def test_what_is_written_cut_and_deleted_meanwhile_reaches_the_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_dir_copy, "SLICE_BYTES", 300)
-    monkeypatch.setattr(log_dir_moves, "SLICE_BYTES", 300)
-    monkeypatch.setattr(log_dir_moves, "FINAL_BYTES", 400)
+    monkeypatch.setattr(alter_log_dirs, "SLICE_BYTES", 300)
+    monkeypatch.setattr(alter_log_dirs, "FINAL_BYTES", 400)
 
     async def story(seed: int) -> int:
         mover = written(200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import LeaderAndIsrReply, PartitionError
-from headwater_broker.controller.events import LeaderAndIsrAnswered, Reassign
+from headwater_broker.controller.events import LeaderAndIsrResponseReceived, Reassign
 from headwater_broker.metadata import znodes
 from unit.controller.machine_world import World
 
@@ -17,7 +17,7 @@ def answered(world: World, broker_id: int, code: ErrorCode = ErrorCode.NONE) -> 
         topic_id=partition.topic_id, partition=0, error_code=code, directory_id=directory
     )
     reply = LeaderAndIsrReply(error_code=0, partitions=(row,))
-    world.handle(LeaderAndIsrAnswered(broker_id, world.registered[broker_id].epoch, reply))
+    world.handle(LeaderAndIsrResponseReceived(broker_id, world.registered[broker_id].epoch, reply))
 
 
 def told_as_new(world: World) -> set[int]:
@@ -28,7 +28,7 @@ def told_as_new(world: World) -> set[int]:
 
 def stored(world: World) -> tuple[int, ...]:
     node = world._run(world.store.get(znodes.state_path("t", 0)))
-    return znodes.PartitionRecord.decode("t", node.data).unmade
+    return znodes.PartitionRecord.decode("t", node.data).uncreated
 
 
 def test_the_next_controller_tells_it_as_new_and_so_does_an_election(world: World) -> None:
@@ -62,7 +62,7 @@ def test_a_member_of_the_isr_has_fetched(world: World) -> None:
     world.ask(lambda token: Reassign(token, {("t", 0): (1, 2, 3)}))
     for broker_id in (1, 2):
         answered(world, broker_id)
-    assert world.partition("t").unmade == {3}
+    assert world.partition("t").uncreated == {3}
     world.alter_isr(world.partition("t"), (1, 2, 3))
     assert stored(world) == ()
 
@@ -71,4 +71,4 @@ def test_a_cancelled_move_makes_nothing(world: World) -> None:
     world.create("t", (1, 2))
     world.ask(lambda token: Reassign(token, {("t", 0): (1, 3)}))
     world.ask(lambda token: Reassign(token, {("t", 0): None}))
-    assert 3 not in world.partition("t").unmade
+    assert 3 not in world.partition("t").uncreated

@@ -116,8 +116,10 @@ def test_an_offline_partition_is_under_replicated(c: ServedCluster) -> None:
     c.stop(1)
     c.until(lambda: c.state("single").leader_id == -1, "offline")
     for only in ("--under-replicated", "--unavailable", "--under-min-isr-partitions"):
-        assert [row["topic"] for row in told(c, "topics", "describe", "single", only)] == ["single"]
-    assert told(c, "topics", "describe", "single", "--at-min-isr") == []
+        assert [row["topic"] for row in answer(c, "topics", "describe", "single", only)] == [
+            "single"
+        ]
+    assert answer(c, "topics", "describe", "single", "--at-min-isr") == []
 
 
 def test_throttles_stay_while_another_move_is_under_way(c: ServedCluster, tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ class Node:
             port,
             client_id=client_id,
             negotiate=False,
-            credentials=self.outside.credentials,
+            credentials=self.environment.credentials,
         )
 
     def _control_server(self, stop: Callable[[str], None]) -> ControlPort:

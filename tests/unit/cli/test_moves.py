@@ -193,7 +193,7 @@ def test_a_move_between_folders_is_cancelled(c: ServedCluster, tmp_path: Path) -
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]
     there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
     plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
-    broker.services.moves.tick = lambda: None  # copies stay where they are
+    broker.services.alter_log_dirs.tick = lambda: None  # copies stay where they are
     run(c, "reassign", "execute", plan, "--replica-alter-log-dirs-throttle", "1")
     assert answer(c, "reassign", "verify", plan)["log_dirs"] == [
         f"between-0 on broker 1: in progress, to {there}"
@@ -215,7 +215,7 @@ def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]
     there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
     plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
-    broker.services.moves.tick = lambda: None
+    broker.services.alter_log_dirs.tick = lambda: None
     with Admin(c.bootstrap) as admin:
         pacing = interrupted(lambda: admin.alter_replica_log_dirs(1, {("between", 0): before}))
         ended = answer(c, "reassign", "execute", plan, "--wait", code=1, settings=pacing)

@@ -86,11 +86,23 @@ def broker_configs() -> str:
 
     def rows() -> Iterator[tuple[str, ...]]:
         for row in sorted(BROKER_KEYS.values(), key=lambda r: r.name):
-            if row.name not in twins:
+            if row.name not in twins and row.has_effect:
                 changes = "yes" if row.is_dynamic else ""
                 yield f"`{row.name}`", _kind(row), _default(row), changes, row.doc
 
     return table(("key", "type", "default", "while running", "meaning"), rows())
+
+
+def configs_without_effect() -> str:
+    """Every broker key of Kafka that is accepted and that nothing reads."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for row in sorted(BROKER_KEYS.values(), key=lambda r: r.name):
+            if not row.has_effect:
+                changes = "yes" if row.is_dynamic else ""
+                yield f"`{row.name}`", _kind(row), _default(row), changes, row.doc
+
+    return table(("key", "type", "default", "while running", "why"), rows())
 
 
 def _kind(row: ConfigKey) -> str:
@@ -122,7 +134,8 @@ def unread_configs() -> str:
     code = "\n".join(texts)
     coarse = {name for pairs in DEPRECATED_UNITS.values() for name, _ in pairs}
     twins = {row.broker_name for row in TOPIC_KEYS.values()}
-    names = sorted((BROKER_KEYS.keys() - twins - coarse) | TOPIC_KEYS.keys())
+    ignored = {name for name, row in BROKER_KEYS.items() if not row.has_effect}
+    names = sorted((BROKER_KEYS.keys() - twins - coarse - ignored) | TOPIC_KEYS.keys())
     return ", ".join(f"`{name}`" for name in names if f'"{name}"' not in code) + "."
 
 
@@ -193,6 +206,7 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "api-versions": ("clients.md", api_versions),
     "topic-configs": ("configs.md", topic_configs),
     "broker-configs": ("configs.md", broker_configs),
+    "configs-without-effect": ("configs.md", configs_without_effect),
     "unread-configs": ("configs.md", unread_configs),
     "metrics": ("metrics.md", metrics),
     "faults": ("fault-harness.md", faults),

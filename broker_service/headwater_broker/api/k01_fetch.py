@@ -126,7 +126,7 @@ class FetchJob(DelayedOperation):
         self._park(reads)
         return self._reply
 
-    def check(self, gauge: WatchedOffset) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         """A bound moved: look again, answer, or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
@@ -144,7 +144,7 @@ class FetchJob(DelayedOperation):
         elif watched is not None:
             self._watch(watched)
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         """max_wait_ms is over: answer with what there is now."""
         peer, reads = self._peer, self._parked_reads
         if reads:
@@ -161,7 +161,7 @@ class FetchJob(DelayedOperation):
             )  # fmt: skip
         self._answer(reads)
 
-    def fail(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """The consumer learns it from its connection, and asks again."""
         self._let_go()
         self._peer.close(f"internal error: {error!r}")
@@ -273,7 +273,7 @@ class FetchJob(DelayedOperation):
         is_follower = self._frame.replica_id >= 0
         committed = self._frame.isolation == READ_COMMITTED
         services = self._peer.services
-        gauge = services.purgatories.watches.watched_read_bound(
+        gauge = services.purgatories.watches.read_bound(
             partition, is_follower=is_follower, committed=committed
         )
         if is_follower:
@@ -282,7 +282,7 @@ class FetchJob(DelayedOperation):
             bound = partition.last_stable_offset if committed else partition.high_watermark
         self._wait_for(gauge, bound + 1, read)
         if is_follower and services.config.selects_by_rack:
-            marks = services.purgatories.watches.watched_read_bound(
+            marks = services.purgatories.watches.read_bound(
                 partition, is_follower=False, committed=False
             )
             self._wait_for(marks, partition.high_watermark + 1, read)

@@ -1,11 +1,11 @@
-"""DescribeConfigs: every key of a topic or of this broker, its value and where that comes from.
+"""DescribeConfigs: every key of a topic, of this broker or its loggers, with value and source.
 
 Answered from this broker's view and settings. Sources and synonyms as of KIP-226.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headwater.config.keys import BROKER_KEYS, ConfigKey, Kind
 from headwater.config.layers import Given, Source
@@ -20,7 +20,12 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from headwater_broker.api.admin.config_authorization import TOPIC_RESOURCE, refusal
+from headwater_broker.api.admin.broker_loggers import describe_loggers, not_this_broker
+from headwater_broker.api.admin.config_authorization import (
+    BROKER_LOGGER_RESOURCE,
+    TOPIC_RESOURCE,
+    refusal,
+)
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -52,7 +57,12 @@ def _describe(
     refused = refusal(ctx, kind, name, Operation.DESCRIBE_CONFIGS)
     if refused is not None:
         return _failed(resource, *refused)
-    if kind == TOPIC_RESOURCE:
+    rows: Iterable[DescribeConfigsResourceResult]
+    if kind == BROKER_LOGGER_RESOURCE:
+        if elsewhere := not_this_broker(ctx, name):
+            return _failed(resource, *elsewhere)
+        rows = describe_loggers(ctx, resource)
+    elif kind == TOPIC_RESOURCE:
         view = ctx.broker.view.topics.get(name)
         if view is None and not is_legal_name(name):
             text = f"{name!r} cannot be the name of a topic"

@@ -15,6 +15,7 @@ class Ticks:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._work: dict[str, tuple[float, Callable[[], object]]] = {}
         self._stopped = False
 
     def every(
@@ -22,7 +23,16 @@ class Ticks:
     ) -> None:
         """Call `work` every `seconds`, first after `first_s` or one interval, what is shorter."""
         delay = seconds if first_s is None else min(first_s, seconds)
-        self._timers[name] = self._loop.call_later(delay, self._run, name, seconds, work)
+        self._work[name] = (seconds, work)
+        self._timers[name] = self._loop.call_later(delay, self._run, name)
+
+    def change_interval(self, name: str, seconds: float) -> None:
+        """Run the work named `name` every `seconds` from now on; nothing when it does already."""
+        known = self._work.get(name)
+        if known is None or known[0] == seconds or self._stopped:
+            return
+        self._timers[name].cancel()
+        self.every(name, seconds, known[1])
 
     def stop(self) -> None:
         """No more calls."""
@@ -31,10 +41,11 @@ class Ticks:
             timer.cancel()
         self._timers.clear()
 
-    def _run(self, name: str, seconds: float, work: Callable[[], object]) -> None:
+    def _run(self, name: str) -> None:
+        timer, (seconds, work) = self._timers[name], self._work[name]
         try:
             work()
         except Exception:
             logger.exception("periodic work %r failed", name)
-        if not self._stopped:
+        if not self._stopped and self._timers[name] is timer:
             self.every(name, seconds, work)

@@ -50,6 +50,13 @@ class _IndexFile(LazyFile):
             self._open().append(bytes(self._pending))
             self._pending.clear()
 
+    def write_briefly(self) -> None:
+        """As `write`, but a file that was not open is closed again: it is written seldom."""
+        was_open = self._file is not None
+        self._write_some()
+        if not was_open:
+            self.close()
+
     def fsync(self) -> None:
         """Write what is pending and make the file durable."""
         self.write()

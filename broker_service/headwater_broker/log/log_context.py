@@ -9,14 +9,13 @@ from typing import NamedTuple
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.ports.files import File, Files
+from headwater_broker.log.index_flusher import IndexFlusher
 
 Offload = Callable[[Callable[[], None]], None]
 """Runs a job that may wait for the disk somewhere else than on the loop (tests: at once).
 
 Jobs run one after the other, in order: a flush may say that everything before it is durable.
 """
-
-PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 class Disposal(NamedTuple):
@@ -41,6 +40,6 @@ class LogContext:
     """(log folder, error): a disk error was met; the manager takes the whole directory offline."""
     failed_elsewhere: Callable[[tuple[str, OSError]], None]
     """The same from an offloaded job, which may not touch the manager: told at the next tick."""
+    index_flusher: IndexFlusher
     truncated: Callable[[], None]
     """A log was cut: the recovery points on disk may be too high, and are written soon."""
-    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

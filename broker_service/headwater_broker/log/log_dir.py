@@ -36,6 +36,8 @@ from headwater_broker.log.index import OUT_OF_DESCRIPTORS
 logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
+OLD_ID_KEY = "broker.id"
+"""The key of the broker's id in meta.properties before version 1."""
 MARK_VERSION = 0
 NO_BROKER_EPOCH = -1
 
@@ -108,14 +110,18 @@ class DataDirectory:
         self.first_dirty = self._read_offsets(CLEANER_OFFSETS)
 
     def _identify(self, broker_id: int, cluster_id: str, entropy: Entropy) -> None:
-        """meta.properties: compare with who we are, or write it for a new folder."""
-        wanted = {"broker.id": str(broker_id), "cluster.id": cluster_id}
+        """Check meta.properties against this broker, or write it for a new folder.
+
+        Version 1 is Kafka's: `node.id` and `cluster.id` are required. Version 0, and a version 1
+        that an earlier Headwater wrote, name the broker `broker.id`; both are read, and rewritten.
+        """
         path = f"{self.path}/{META_PROPERTIES}"
         try:
             found = decode_properties(self._files.read(path))
         except FileNotFoundError:
             found = {}
-        for key, value in wanted.items():
+        expected = {"node.id": str(broker_id), "cluster.id": cluster_id}
+        for key, value in {**expected, OLD_ID_KEY: str(broker_id)}.items():
             if found.get(key, value) != value:
                 raise UsageError(
                     f"data folder {self.path} belongs to {key} {found[key]}, this broker has "
@@ -127,7 +133,8 @@ class DataDirectory:
             self.directory_id = id_from_text(identity)
         except ValueError:
             raise UsageError(f"{path}: directory.id {identity!r} is not a UUID") from None
-        complete = {**found, "version": META_VERSION, **wanted, "directory.id": identity}
+        complete = {**found, "version": META_VERSION, **expected, "directory.id": identity}
+        complete.pop(OLD_ID_KEY, None)
         if found != complete:
             self._files.write_atomic(path, encode_properties(complete))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from headwater.clock import Clock
+from headwater.config.keys import broker_key
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.files import Files
@@ -34,13 +35,9 @@ from headwater_broker.log.future_logs import (
     parse_future_name,
     settle_futures,
 )
+from headwater_broker.log.index_flusher import IndexFlusher
 from headwater_broker.log.log_config import LogConfig, LogConfigs
-from headwater_broker.log.log_context import (
-    PRODUCER_EXPIRATION_MS,
-    Disposal,
-    LogContext,
-    Offload,
-)
+from headwater_broker.log.log_context import Disposal, LogContext, Offload
 from headwater_broker.log.log_creation import Creation, Key
 from headwater_broker.log.log_dir import (
     MARK_VERSION,
@@ -75,7 +72,6 @@ class LogManager:
         offload: Offload,
         high_watermarks: Callable[[PartitionLog], int] | None = None,
         on_offline: Callable[[str, list[PartitionLog]], None] | None = None,
-        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
     ) -> None:
         """`high_watermarks` gives a log's HW (default: its end); `on_offline(folder, logs)` is
         called when a disk failed, perhaps from inside an append."""
@@ -83,7 +79,7 @@ class LogManager:
             raise UsageError(f"log.dirs: {dirs!r} must name at least one folder, each once")
         self._files = files
         self._clock = clock
-        self._configs = LogConfigs(broker_properties)
+        self.set_broker_properties(broker_properties)
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
         self.on_offline = on_offline or (lambda folder, logs: None)
         self.logs: dict[Key, PartitionLog] = {}
@@ -91,14 +87,15 @@ class LogManager:
         self._disposals = Disposals(files, clock, offload)
         self._failures: deque[tuple[str, OSError]] = deque()
         """Appended to by jobs off the loop, drained on it."""
+        self._index_flusher = IndexFlusher()
         self._is_truncated = False
         self._entropy = entropy
         self._strays = Strays(files, entropy, self._disposals.add)
         self._context = LogContext(
             files, clock, entropy, offload, self._disposals.add, self._failed,
             self._failures.append,
+            self._index_flusher,
             self._note_truncation,
-            producer_expiration_ms,
         )  # fmt: skip
         self._directories = [
             DataDirectory(files, path, broker_id, cluster_id, entropy) for path in dirs
@@ -140,8 +137,11 @@ class LogManager:
         return [(d.path, d.is_online, rows[d.path]) for d in self._directories]
 
     def set_broker_properties(self, properties: Mapping[str, str]) -> None:
-        """The defaults of topics from now on; `log_config` says what follows for each."""
+        """The defaults of topics from now on (`log_config` gives each topic's settings), and when
+        silent producers expire."""
         self._configs = LogConfigs(properties)
+        key = broker_key("producer.id.expiration.ms")
+        self._producer_expiration_ms = key.integer_in(properties)
 
     # -- load
 
@@ -388,7 +388,7 @@ class LogManager:
         """Forget producers of any log that were silent for producer.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         for log in self.logs.values():
-            log.expire_producers(now_ms)
+            log.producers.expire(now_ms, self._producer_expiration_ms)
 
     def flush_due(self) -> None:
         """flush.ms of every log; the fsyncs run off the loop."""
@@ -412,6 +412,7 @@ class LogManager:
             self.checkpoint_recovery_points()
         if any(directory.has_forgotten for directory in self._online()):
             self.checkpoint_all()
+        self._index_flusher.flush()
         self.remove_due_files()
 
     def _note_truncation(self) -> None:

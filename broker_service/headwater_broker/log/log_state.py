@@ -162,6 +162,16 @@ class LogState:
         """Where segment `index` ends."""
         return self.bases[index + 1] if index + 1 < len(self.bases) else self.log_end_offset
 
+    def write_indexes(self) -> None:
+        """Write the index entries that the active segment's files lack; a disk error takes the
+        data folder offline."""
+        if self.is_closed:
+            return
+        try:
+            self.active.write_indexes()
+        except OSError as e:
+            self.context.failed(self.path, e)
+
     def replace_segments(self, segments: list[Segment]) -> None:
         """The new list of segments; the last one is active."""
         self.segments = segments

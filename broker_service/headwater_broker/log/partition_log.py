@@ -167,7 +167,8 @@ class PartitionLog(LogState):
             segment.file.append(view)
             if position == 0:
                 log_maintenance.first_append(self, segment, timestamp, now_ms)
-            segment.note(position, size, last, timestamp, self._interval_bytes)
+            if segment.note(position, size, last, timestamp, self._interval_bytes):
+                self.context.index_flusher.add(self)
         except OSError as e:  # of the index, too: the batch is there, and its offsets are not taken
             raise self.storage_error(e) from e
         segment.last_write_ms = now_ms
@@ -314,10 +315,6 @@ class PartitionLog(LogState):
     def active_producers(self) -> list[log_maintenance.ActiveProducer]:
         """What DescribeProducers shows."""
         return log_maintenance.active_producers(self)
-
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget silent producers (producer.id.expiration.ms)."""
-        self.producers.expire(now_ms, self.context.producer_expiration_ms)
 
     def producer_snapshot_bytes(self, offset: int) -> bytes:
         """The producer state of everything below `offset`, in Kafka's snapshot format."""

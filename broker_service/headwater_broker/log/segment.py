@@ -212,11 +212,11 @@ class Segment:
 
     def note(
         self, position: int, size: int, last_offset: int, max_timestamp: int, interval_bytes: int
-    ) -> None:
-        """A batch was appended at `position`: keep the largest timestamp and the sparse indexes.
+    ) -> bool:
+        """Record a batch appended at `position` in the largest timestamp and the sparse indexes.
 
-        As in Kafka an entry is due when more than index.interval.bytes came since the last one,
-        so the first batch of a segment never gets one.
+        As in Kafka an entry is due after more than index.interval.bytes since the last one, so the
+        first batch of a segment never gets one. Returns whether an entry was added.
         """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -224,8 +224,10 @@ class Segment:
         if self.bytes_since_index > interval_bytes:
             self.offset_index.add(last_offset, position)
             self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
-            self.bytes_since_index = 0
+            self.bytes_since_index = size
+            return True
         self.bytes_since_index += size
+        return False
 
     def can_hold(self, last_offset: int, position: int, size: int) -> bool:
         """False when the relative offset or the position would overflow 31 bits."""
@@ -395,6 +397,11 @@ class Segment:
             self.txn_index.detach(),
         )
         return [file for file in detached if file is not None]
+
+    def write_indexes(self) -> None:
+        """Write the index entries that the files lack."""
+        self.offset_index.write_briefly()
+        self.time_index.write_briefly()
 
     def fsync(self) -> None:
         """Log and indexes are durable afterwards. May wait for the disk."""

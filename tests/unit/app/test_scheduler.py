@@ -19,7 +19,7 @@ class Timers:
     def call_later(self, delay: float, work: Callable[..., None], *args: Any) -> SimpleNamespace:
         row = (delay, work, args)
         self.due.append(row)
-        return SimpleNamespace(cancel=lambda: self.due.remove(row))
+        return SimpleNamespace(cancel=lambda: row in self.due and self.due.remove(row))
 
     def run_next(self) -> None:
         _, work, args = self.due.pop(0)
@@ -49,6 +49,32 @@ def test_work_that_fails_comes_again_after_its_interval() -> None:
     timers.run_next()
     assert len(calls) == 2
     assert [delay for delay, *_ in timers.due] == [300]
+
+
+def test_an_interval_that_changes_counts_at_once() -> None:
+    timers = Timers()
+    ticks = Ticks(cast(asyncio.AbstractEventLoop, timers))
+    calls: list[int] = []
+    ticks.every("compaction", 15, lambda: calls.append(1))
+    ticks.change_interval("compaction", 15)
+    ticks.change_interval("unknown", 1)
+    assert [delay for delay, *_ in timers.due] == [15]
+    ticks.change_interval("compaction", 0.2)
+    assert [delay for delay, *_ in timers.due] == [0.2]
+    timers.run_next()
+    assert calls == [1]
+    assert [delay for delay, *_ in timers.due] == [0.2]
+
+
+def test_work_may_change_its_own_interval() -> None:
+    timers = Timers()
+    ticks = Ticks(cast(asyncio.AbstractEventLoop, timers))
+    ticks.every("work", 1, lambda: ticks.change_interval("work", 9))
+    timers.run_next()
+    assert [delay for delay, *_ in timers.due] == [9]
+    ticks.stop()
+    ticks.change_interval("work", 1)
+    assert timers.due == []
 
 
 def test_nothing_runs_after_the_stop_not_even_again_what_runs_then() -> None:

@@ -1,4 +1,4 @@
-"""Indexes are written behind the log: when that fails, no offset is given out twice."""
+"""Index entries are written after the log: soon, and a failure gives no offset out twice."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers
 from headwater.testing.memory_files import MemoryFile
+from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
+from headwater_broker.log.index_flusher import LOGS_PER_FLUSH
 from headwater_broker.log.partition_log import PartitionLog
 from unit.log.harness import Box, batch
 
@@ -57,6 +59,61 @@ def test_an_index_that_cannot_be_written_takes_the_folder_offline(
     assert until_refused(log, append).code is ErrorCode.KAFKA_STORAGE_ERROR
     assert box.manager.offline_directories == ["/d"]
     assert log.is_closed
+
+
+@pytest.mark.parametrize("append", [as_leader, as_follower])
+def test_entries_of_the_open_segment_are_in_the_files_within_a_tick(append: Append) -> None:
+    box = Box()
+    log = box.log(index_interval_bytes="0")
+    for _ in range(3):
+        append(log)
+    box.manager.look_after_files()
+    entries = [OFFSET_ENTRY.pack(n, n * len(batch())) for n in (1, 2)]
+    assert box.files.read(f"{log.path}/{0:020d}.index") == b"".join(entries)
+    assert box.files.read(f"{log.path}/{0:020d}.timeindex") == TIME_ENTRY.pack(1000, 0)
+    for _ in range(200):  # enough entries to be written without a tick, and some more
+        append(log)
+    box.manager.look_after_files()
+    assert len(box.files.read(f"{log.path}/{0:020d}.index")) == OFFSET_ENTRY.size * 202
+
+
+def test_the_logs_that_wait_longest_for_their_indexes_are_first() -> None:
+    box = Box()
+    logs = [box.log(topic=f"t{n}", index_interval_bytes="0") for n in range(LOGS_PER_FLUSH + 1)]
+    for log in logs:
+        as_leader(log)
+        as_leader(log)
+
+    def written() -> list[bool]:
+        return [len(box.files.read(f"{log.path}/{0:020d}.index")) > 0 for log in logs]
+
+    box.manager.look_after_files()
+    assert written() == [True] * LOGS_PER_FLUSH + [False]
+    as_leader(logs[0])
+    box.manager.look_after_files()
+    assert all(written())
+
+
+def test_an_index_that_cannot_be_written_at_a_tick_takes_the_folder_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box()
+    log = box.log(index_interval_bytes="0")
+    refuse_indexes(monkeypatch, errno.EIO)
+    as_leader(log)
+    as_leader(log)
+    box.manager.look_after_files()
+    assert box.manager.offline_directories == ["/d"]
+
+
+def test_a_deleted_log_leaves_no_index_behind() -> None:
+    box = Box()
+    log = box.log(index_interval_bytes="0")
+    as_leader(log)
+    as_leader(log)
+    box.manager.delete(log)
+    box.manager.look_after_files()
+    assert f"{log.topic}-{log.partition}" not in box.files.names("/d")
 
 
 @pytest.mark.parametrize("append", [as_leader, as_follower])

@@ -164,9 +164,12 @@ def test_folders_know_their_broker_and_are_locked() -> None:
     with pytest.raises(UsageError, match="in use"):
         box.open_manager()
     box.files.crash()
-    box.files.write_atomic("/d/meta.properties", b"version=1\nbroker.id=2\ncluster.id=c\n")
-    with pytest.raises(UsageError, match=r"broker\.id 2"):
-        box.open_manager()
+    for key in ("node.id", "broker.id"):
+        content = f"version=1\n{key}=2\ncluster.id=c\n".encode()
+        box.files.write_atomic("/d/meta.properties", content)
+        with pytest.raises(UsageError, match=rf"{key} 2"):
+            box.open_manager()
+        box.files.crash()
 
 
 def test_flush_messages_and_flush_ms_move_the_recovery_point() -> None:
@@ -238,6 +241,20 @@ def test_silent_producers_are_forgotten_by_a_tick_of_their_own() -> None:
     box.clock.advance(1)
     box.manager.retain_all()
     assert 7 in log.producers.entries
+    box.manager.expire_producers()
+    assert not log.producers.entries
+
+
+def test_when_producers_expire_may_change_while_the_broker_runs() -> None:
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    log.append_as_leader(batch(producer_id=7, epoch=0, sequence=0, timestamp=now_ms), 0, now_ms)
+    box.clock.advance(1000)
+    box.manager.set_broker_properties({"producer.id.expiration.ms": "1001"})
+    box.manager.expire_producers()
+    assert 7 in log.producers.entries
+    box.manager.set_broker_properties({"producer.id.expiration.ms": "1000"})
     box.manager.expire_producers()
     assert not log.producers.entries
 

@@ -12,7 +12,13 @@ from headwater.ports.authorizer import Operation
 from headwater.topic_names import is_legal_name
 from headwater.wire.apis import k33_alter_configs as k33
 from headwater.wire.apis import k44_incremental_alter_configs as k44
-from headwater_broker.api.admin.config_authorization import TOPIC_RESOURCE, Refusal, refusal
+from headwater_broker.api.admin.broker_loggers import alter_loggers
+from headwater_broker.api.admin.config_authorization import (
+    BROKER_LOGGER_RESOURCE,
+    TOPIC_RESOURCE,
+    Refusal,
+    refusal,
+)
 from headwater_broker.api.admin.forwarding import FORWARD_TIMEOUT_MIN_MS, forward
 from headwater_broker.api.context import RequestContext
 
@@ -34,10 +40,13 @@ async def alter(
         key = (asked.resource_type, asked.resource_name)
         refused = refusal(ctx, *key, Operation.ALTER_CONFIGS)
         refused = refused or _no_topic(ctx, *key) or _twice(asked, times[key])
-        if refused is None:
+        if refused is None and asked.resource_type == BROKER_LOGGER_RESOURCE:
+            refused = _alter_loggers(ctx, request, asked)
+            found[key] = _answer(row, asked, *(refused or (ErrorCode.NONE, None)))
+        elif refused is None:
             allowed.append(asked)
         else:
-            found[key] = _failed(row, asked, *refused)
+            found[key] = _answer(row, asked, *refused)
     if allowed:
         try:
             part = replace(request, resources=tuple(allowed))
@@ -46,8 +55,15 @@ async def alter(
         except KafkaError as e:
             for asked in allowed:
                 key = (asked.resource_type, asked.resource_name)
-                found[key] = _failed(row, asked, e.code, e.detail)
+                found[key] = _answer(row, asked, e.code, e.detail)
     return tuple(found[r.resource_type, r.resource_name] for r in request.resources)
+
+
+def _alter_loggers(ctx: RequestContext, request: Any, asked: Any) -> Refusal | None:
+    if not isinstance(request, k44.IncrementalAlterConfigsRequest):
+        text = "levels of loggers are changed one by one, by IncrementalAlterConfigs"
+        return ErrorCode.INVALID_REQUEST, text
+    return alter_loggers(ctx, asked, validate_only=request.validate_only)
 
 
 def _no_topic(ctx: RequestContext, kind: int, name: str) -> Refusal | None:
@@ -70,7 +86,7 @@ def _twice(asked: Any, times: int) -> Refusal | None:
     return None
 
 
-def _failed(row: Callable[..., Row], asked: Any, code: int, text: str) -> Row:
+def _answer(row: Callable[..., Row], asked: Any, code: int, text: str | None) -> Row:
     return row(
         error_code=code,
         error_message=text,

@@ -9,6 +9,7 @@ from headwater_broker.api.context import RequestContext
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+BROKER_LOGGER_RESOURCE = 8
 
 Refusal = tuple[ErrorCode, str]
 
@@ -19,7 +20,7 @@ def refusal(ctx: RequestContext, kind: int, name: str, operation: Operation) -> 
         if may_on_topic(ctx, operation, name):
             return None
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no {operation.name} on topic {name}"
-    if kind == BROKER_RESOURCE:
+    if kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
         if may_on_cluster(ctx, operation):
             return None
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"no {operation.name} on the cluster"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import groupby
 from uuid import UUID
 
@@ -42,7 +43,6 @@ class Row:
         "base_offset",
         "code",
         "field",
-        "gauge",
         "index",
         "key",
         "last_offset",
@@ -51,6 +51,7 @@ class Row:
         "message",
         "name",
         "partition",
+        "watched",
     )
 
     def __init__(self, field: bytes, key: str | bytes, name: str, index: int) -> None:
@@ -66,7 +67,7 @@ class Row:
         self.log_start_offset = -1
         self.leader_epoch = -1
         self.partition: Partition | None = None
-        self.gauge: WatchedOffset | None = None
+        self.watched: WatchedOffset | None = None
 
     def take(self, partition: Partition, result: AppendResult) -> None:
         """The partition took the batch."""
@@ -109,7 +110,7 @@ def encode_single(
 
 
 def encode_rows(
-    services: Services, listener: str, version: int, correlation_id: int, rows: list[Row]
+    services: Services, listener: str, version: int, correlation_id: int, rows: Sequence[Row]
 ) -> bytes:
     """The framed reply of any request, errors with their message and the current leader."""
     topics = []

@@ -310,6 +310,11 @@ class SoloBroker:
         results = []
         for topic in request.topics:
             configs = {c.name: c.value or "" for c in topic.configs}
-            topic_id = self.create_topic(topic.name, max(topic.num_partitions, 1), configs=configs)
-            results.append(CreatableTopicResult(name=topic.name, topic_id=topic_id, configs=()))
+            count = max(topic.num_partitions, 1)
+            topic_id = self.create_topic(topic.name, count, configs=configs)
+            results.append(
+                CreatableTopicResult(
+                    name=topic.name, topic_id=topic_id, num_partitions=count, configs=()
+                )
+            )
         return encode(CreateTopicsResponse(topics=tuple(results)), version)

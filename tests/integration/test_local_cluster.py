@@ -209,6 +209,25 @@ def test_brokers_have_a_data_folder_on_each_disk(cli: Cli, tmp_path: Path) -> No
     assert [p["leader"] for p in described["partitions"]] == [0] * 4
 
 
+def test_a_lost_zookeeper_is_not_replaced_by_an_empty_one(cli: Cli, tmp_path: Path) -> None:
+    """A healthy cluster without topics came up, and producers created them again."""
+    cli.up(2)
+    cli.run("topics", "create", "kept", "--replication-factor", "2")
+    cli.run("produce", "kept", "a record")
+    cli.run("down")
+    lost = tmp_path / "lost"
+    (cli.directory / "zookeeper").rename(lost)
+    refused = cli.run("up", code=1).stderr
+    assert f"{cli.directory}/broker-" in refused and "restore ZooKeeper's data" in refused
+    assert refused.count("\n") == 1
+    assert not (cli.directory / "zookeeper").exists(), "nothing is left behind"
+    assert processes.of_cluster(cli.directory) == []
+    lost.rename(cli.directory / "zookeeper")
+    cli.run("up")
+    read = cli.run("consume", "kept", "--from-beginning", "--exit-at-end")
+    assert read.stdout == "a record\n"
+
+
 def test_down_after_the_supervisor_was_killed_leaves_nothing(cli: Cli) -> None:
     cli.up(2)
     cluster = cluster_file.load(cli.directory)

@@ -1,4 +1,4 @@
-"""Partitions as arguments: `TOPIC`, `TOPIC:0,2`, and lists of replicas."""
+"""Partitions as arguments of commands: `TOPIC`, `TOPIC:0,2`, and lists of replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def name_of(tp: TopicPartition) -> str:
 
 
 def parse_ids(text: str, option: str) -> list[int]:
-    """`1,2,3`. Raises UsageError."""
+    """Parse `1,2,3`. Raises UsageError."""
     try:
         return [_id(part) for part in text.split(",")]
     except ValueError:
@@ -28,7 +28,7 @@ def parse_ids(text: str, option: str) -> list[int]:
 
 
 def _id(text: str) -> int:
-    """Of a broker or partition, as the wire can carry it. Raises ValueError."""
+    """The id of a broker or partition. Raises ValueError if it does not fit into 31 bits."""
     number = int(text)
     if not 0 <= number <= INT32_MAX:
         raise ValueError(number)
@@ -36,7 +36,8 @@ def _id(text: str) -> int:
 
 
 def parse_assignment(text: str, option: str) -> list[list[int]]:
-    """`1:2,2:3`: replicas with colons, partitions with commas, from partition 0 on."""
+    """Parse `1:2,2:3`, as Kafka's tool does: colons between the replicas of a partition, commas
+    between partitions. Raises UsageError."""
     try:
         return [[_id(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
@@ -47,7 +48,7 @@ def parse_assignment(text: str, option: str) -> list[list[int]]:
 
 
 def expand(admin: Admin, rows: Iterable[str], option: str) -> list[TopicPartition]:
-    """`TOPIC` means all of its partitions, `TOPIC:0,2` these two; each once. Raises UsageError."""
+    """The partitions of `TOPIC` (all of them) and `TOPIC:0,2`, each once. Raises UsageError."""
     found: list[TopicPartition] = []
     for row in rows:
         topic, colon, numbers = row.partition(":")
@@ -62,7 +63,7 @@ def expand(admin: Admin, rows: Iterable[str], option: str) -> list[TopicPartitio
 
 
 def read_text(path: str) -> str:
-    """A file that an option names. Raises UsageError."""
+    """The text of a file that an option names. Raises UsageError."""
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -8,7 +8,7 @@ from headwater.errors import UsageError
 
 
 def parse_settings(rows: Iterable[str], option: str) -> dict[str, str]:
-    """`retention.ms=1000 ...` as a dict. Raises UsageError that names the bad one."""
+    """Parse `retention.ms=1000 ...` into a dict. Raises UsageError that names the wrong one."""
     settings: dict[str, str] = {}
     for row in rows:
         key, sign, value = row.partition("=")

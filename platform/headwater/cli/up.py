@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
-import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.cli.options import dir_option, echo_json, json_option
+from headwater.cli.options import command_for, dir_option, echo_json, json_option
 from headwater.cli.settings import parse_settings
 from headwater.config.keys import broker_key
 from headwater.errors import HeadwaterError, UsageError
@@ -31,7 +29,7 @@ from headwater.local.supervisor_socket import raise_failure
 STOP_WAIT_S = 60.0
 SET_HELP = (
     "A property of every broker, kept for later starts; KEY= removes it. With log.dirs=A,B every "
-    "broker N has the data folders A/broker-N and B/broker-N. Repeatable."
+    "broker N has the data folders A/broker-N and B/broker-N. May be repeated."
 )
 OF_SLOT = frozenset(
     {
@@ -69,11 +67,11 @@ def up(
     zookeeper: str | None,
     as_json: bool,
 ) -> int:
-    """Start the cluster of a folder, and return when every broker is ready.
+    """Start the cluster of a folder.
 
-    Data and settings of an earlier start are used again. Broker N listens on port P+N, its control
-    plane on P+100+N, its status page on P+200+N; ZooKeeper listens on P+300. A start that fails
-    leaves the folder as it was.
+    It returns when every broker is ready. Data and settings of an earlier start are used again.
+    Broker N listens on port P+N, its control plane on P+100+N, its status page on P+200+N;
+    ZooKeeper listens on P+300. A start that fails leaves the folder as it was.
     """
     if zookeeper is not None:
         check_ensemble(zookeeper)
@@ -85,7 +83,7 @@ def up(
             return _foreground(options, as_json)
         daemon.prepare_directory(directory)
         servers = _start_detached(options, path, quiet=as_json)
-    _show_up(servers, path, as_json)
+    _show_up(servers, directory, as_json)
     return 0
 
 
@@ -156,23 +154,21 @@ def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) ->
 
 
 def _foreground(options: UpOptions, as_json: bool) -> int:
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="headwater: %(message)s")
-    logging.getLogger("kazoo").setLevel(logging.ERROR)
-    directory = daemon.prepare_directory(options.directory)
+    daemon.prepare_directory(options.directory)
 
     def report(event: dict[str, Any]) -> None:
         if event["event"] == "up":
-            _show_up(event["bootstrap_servers"], directory, as_json)
+            _show_up(event["bootstrap_servers"], options.directory, as_json)
         elif not as_json:
             click.echo(daemon.event_text(event), err=True)
 
     return daemon.run(options, report)
 
 
-def _show_up(bootstrap_servers: str, directory: Path, as_json: bool) -> None:
+def _show_up(bootstrap_servers: str, directory: str, as_json: bool) -> None:
     if as_json:
-        echo_json({"bootstrap_servers": bootstrap_servers, "directory": str(directory)})
+        folder = str(daemon.cluster_folder(directory))
+        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder})
         return
     click.echo(f"bootstrap servers: {bootstrap_servers}")
-    shown = os.path.relpath(directory)
-    click.echo(f"data and logs: {shown}   stop it: headwater down --dir {shown}")
+    click.echo(f"data and logs: {directory}   stop it: {command_for('down', directory)}")

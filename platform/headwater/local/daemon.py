@@ -41,6 +41,9 @@ LOOK_S = 1.0
 ADD_BROKERS = "add-brokers"
 RESTART_BROKER = "restart-broker"
 
+MakeManager = Callable[[ClusterSpec, str | None, Callable[[], None]], Manager]
+"""`manager_of`: makes the manager of a cluster, which calls the last argument on changes."""
+
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
@@ -63,7 +66,14 @@ class StopRequestedError(BaseException):
         super().__init__(signum.name)
 
 
-def run(options: UpOptions, report: Report) -> int:
+def manager_of(spec: ClusterSpec, master: str | None, changed: Callable[[], None]) -> Manager:
+    """The Supervisor of local processes, or with a Spark master the launcher for Spark jobs."""
+    if master is None:
+        return Supervisor(spec, SystemClock(), changed=changed)
+    return load_launcher("spark")(spec, master, changed)
+
+
+def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_of) -> int:
     """Run the cluster until SIGTERM (0) or SIGINT (130). Raises HeadwaterError if it fails."""
     directory = prepare_directory(options.directory)
     lock = cluster_file.DirectoryLock(directory)
@@ -79,15 +89,17 @@ def run(options: UpOptions, report: Report) -> int:
             properties=options.properties,
         )
         end_leftovers(directory)
-        return _run_locked(spec, options, report)
+        return _run_locked(spec, options, report, make_manager)
     finally:
         lock.release()
 
 
-def _run_locked(spec: ClusterSpec, options: UpOptions, report: Report) -> int:
+def _run_locked(
+    spec: ClusterSpec, options: UpOptions, report: Report, make_manager: MakeManager
+) -> int:
     kind = "spark" if options.spark_master else "local"
     record = cluster_file.ClusterRecord(spec, kind, "supervisor")
-    manager = _manager(spec, options, record.update)
+    manager = make_manager(spec, options.spark_master, record.update)
     record.manager = manager
     commands = SupervisorSocket(spec.directory, Changes(manager, record))
     try:
@@ -150,12 +162,6 @@ def _number(request: dict[str, Any], key: str, least: int, most: int) -> int:
     if not isinstance(value, int) or not least <= value <= most:
         raise UsageError(f"{key.replace('_', ' ')} {value}: give {least} to {most}")
     return value
-
-
-def _manager(spec: ClusterSpec, options: UpOptions, changed: Callable[[], None]) -> Manager:
-    if options.spark_master is None:
-        return Supervisor(spec, SystemClock(), changed=changed)
-    return load_launcher("spark")(spec, options.spark_master, changed)
 
 
 def load_launcher(name: str) -> Launcher:

@@ -1,9 +1,9 @@
-"""Runs a command that must not outlive us: `python guard.py GRACE_S COMMAND...`.
+"""Runs a command that ends with its parent: `python end_with_parent.py GRACE_S COMMAND...`.
 
-For programs that do not watch their stdin themselves (a JVM). While our stdin stays open the
-command runs; at EOF, which is how a supervisor's death looks, it has GRACE_S seconds more (brokers
-drain against ZooKeeper meanwhile) and is then ended. Killed itself, it takes the command along.
-Run by path with `-I -S`: imports the standard library only, starts in some 15 ms.
+It is for programs that do not watch their stdin, such as a JVM. End of file on stdin means that the
+supervisor has died: the command then has GRACE_S seconds, in which brokers use ZooKeeper to drain,
+and is terminated. If this process is killed, the command dies with it. It is run by its path with
+`-I -S`, imports the standard library only, and starts in about 15 ms.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TERM_WAIT_S = 5.0
 
 
 def _die_with_parent() -> None:
-    """In the child, before exec. The guard's main thread spawns, so its death is our death."""
+    """Runs in the child before exec. The main thread makes the child: its death ends the child."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> int:
-    """Run the command; its exit code is ours."""
+    """Run the command; its exit code."""
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
     before = _die_with_parent if sys.platform == "linux" else None
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=before)
@@ -53,5 +53,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Not sys.exit: the daemon thread may hold stdin at interpreter shutdown.
+    # Not sys.exit: the thread may be reading stdin at interpreter shutdown.
     os._exit(main())

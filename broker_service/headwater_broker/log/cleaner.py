@@ -29,10 +29,10 @@ from headwater_broker.log.compaction_job import (
 )
 from headwater_broker.log.log_context import Disposal
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.producer_snapshot import encode_snapshot
 from headwater_broker.log.segment import CLEANED_SUFFIX, Segment
 from headwater_broker.log.segment_swap import put_in_place, swapped_in
+from headwater_broker.log.unified_log import UnifiedLog
 
 FAILURES_MAX = 3
 """So many interrupted tries in a row, and a log counts as one that cannot be compacted."""
@@ -94,7 +94,7 @@ class _PutOff:
 class _Under:
     """A log that is being compacted, as it was when the work began."""
 
-    log: PartitionLog
+    log: UnifiedLog
     truncations: int
     segments: dict[int, Segment] = field(default_factory=dict)
 
@@ -115,11 +115,11 @@ class LogCleaner:
         self._clock = clock
         self._settings = settings
         self._tasks = OrderedSet[asyncio.Task[None]]()
-        self._busy: dict[PartitionLog, str] = {}
+        self._busy: dict[UnifiedLog, str] = {}
         """With the folder of each. Work goes on in it when the log is deleted: another log that is
         made there meanwhile has the same names, and waits."""
-        self._failures: dict[PartitionLog, int] = {}
-        self._put_off: dict[PartitionLog, _PutOff] = {}
+        self._failures: dict[UnifiedLog, int] = {}
+        self._put_off: dict[UnifiedLog, _PutOff] = {}
 
     def tick(self) -> None:
         """Look for work, unless all hands are busy."""
@@ -135,7 +135,7 @@ class LogCleaner:
 
     async def run(self) -> None:
         """Compact the dirtiest log, again and again until none is due."""
-        tried: set[PartitionLog] = set()
+        tried: set[UnifiedLog] = set()
         while (chosen := self._choose(tried)) is not None:
             log, part = chosen
             tried.add(log)
@@ -161,8 +161,8 @@ class LogCleaner:
         self.meter.uncleanable_partitions = len(marked)
         self.meter.uncleanable_bytes = sum(log.size_bytes for log in marked)
 
-    def _choose(self, tried: set[PartitionLog]) -> tuple[PartitionLog, Cleanable] | None:
-        best: tuple[PartitionLog, Cleanable] | None = None
+    def _choose(self, tried: set[UnifiedLog]) -> tuple[UnifiedLog, Cleanable] | None:
+        best: tuple[UnifiedLog, Cleanable] | None = None
         self.meter.max_dirty_ratio = 0.0
         now_ms, now = self._clock.now_ms(), self._clock.monotonic()
         for log in [log for log in self._put_off if log.is_closed]:
@@ -182,11 +182,11 @@ class LogCleaner:
                 best = log, part
         return best
 
-    def _is_moving(self, log: PartitionLog) -> bool:
+    def _is_moving(self, log: UnifiedLog) -> bool:
         """A copy is made of it: a tombstone may not go before the copy has it (as in Kafka)."""
         return (log.topic, log.partition) in self._logs.futures.logs
 
-    def _judge(self, log: PartitionLog, now_ms: int) -> Cleanable:
+    def _judge(self, log: UnifiedLog, now_ms: int) -> Cleanable:
         spans = [
             SegmentSpan(
                 segment.base_offset,
@@ -200,7 +200,7 @@ class LogCleaner:
         stable = log.last_stable_offset(self._logs.high_watermarks(log))
         return cleanable(spans, log.first_dirty_offset, stable, log.config, now_ms)
 
-    def _roll_overdue(self, log: PartitionLog, now_ms: int) -> None:
+    def _roll_overdue(self, log: UnifiedLog, now_ms: int) -> None:
         """The active segment is never compacted: one whose oldest record waits too long is closed,
         also when nothing is appended any more."""
         first = log.active.first_timestamp
@@ -212,7 +212,7 @@ class LogCleaner:
 
     # -- one log
 
-    async def _clean(self, log: PartitionLog, part: Cleanable) -> None:
+    async def _clean(self, log: UnifiedLog, part: Cleanable) -> None:
         under = _Under(log, log.truncations, {s.base_offset: s for s in log.segments})
         started = self._clock.monotonic()
         try:
@@ -241,7 +241,7 @@ class LogCleaner:
             log.path, result.end, result.bytes_read, result.bytes_written, result.records_dropped,
         )  # fmt: skip
 
-    def _job(self, log: PartitionLog, part: Cleanable) -> CleanJob:
+    def _job(self, log: UnifiedLog, part: Cleanable) -> CleanJob:
         settings = self._settings()
         bases = [base for base in log.bases if base < part.end]
         return CleanJob(
@@ -255,7 +255,7 @@ class LogCleaner:
             delete_retention_ms=log.config.delete_retention_ms,
             segment_bytes=log.config.segment_bytes,
             index_interval_bytes=log.config.index_interval_bytes,
-            index_entries_max=min(log.index_entries_max()),
+            index_entries_max=log.index_entries_max,
             map_bytes_max=settings.map_bytes_max // settings.threads,
             io_bytes_per_s=settings.io_bytes_per_s,
         )
@@ -288,7 +288,7 @@ class LogCleaner:
         meter.last_took_s = took_s
         meter.longest_s = max(meter.longest_s, took_s)
 
-    def _interrupted(self, log: PartitionLog, reason: str) -> None:
+    def _interrupted(self, log: UnifiedLog, reason: str) -> None:
         if log.is_closed:
             self._failures.pop(log, None)
             return
@@ -298,7 +298,7 @@ class LogCleaner:
         if count >= FAILURES_MAX:
             self._give_up(log, reason)
 
-    def _disk_failed(self, log: PartitionLog, error: OSError | KafkaError) -> None:
+    def _disk_failed(self, log: UnifiedLog, error: OSError | KafkaError) -> None:
         if log.is_closed:
             return
         self.meter.failures += 1
@@ -307,7 +307,7 @@ class LogCleaner:
         self._put_off[log] = _PutOff(pause_s, self._clock.monotonic() + pause_s)
         logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
 
-    def _give_up(self, log: PartitionLog, reason: str) -> None:
+    def _give_up(self, log: UnifiedLog, reason: str) -> None:
         self._failures.pop(log, None)
         if log.is_closed:
             return
@@ -317,7 +317,7 @@ class LogCleaner:
         logger.error("%s: will not be compacted any more: %s", log.path, reason)
 
 
-def _is_compactable(log: PartitionLog) -> bool:
+def _is_compactable(log: UnifiedLog) -> bool:
     """Tiered history is the table's to compact (Kafka allows no compaction with tiering at all)."""
     config = log.config
     return config.is_compacted and not config.remote_storage and not log.uncleanable_reason
@@ -345,7 +345,7 @@ def _clear(files: Files, folder: str) -> None:
         logger.warning("%s: leftovers of a compaction stay: %s", folder, e)
 
 
-def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
+def replace(log: UnifiedLog, new: CleanedSegment, now_ms: int) -> None:
     """A compacted segment takes the place of those it was made of. Raises KAFKA_STORAGE_ERROR."""
     log.allow_gaps()
     at = log.bases.index(new.base_offset)

@@ -27,7 +27,7 @@ from headwater_broker.log.log_context import Disposal
 from headwater_broker.log.log_creation import Creation, Key
 from headwater_broker.log.log_dir import DataDirectory, parse_folder_name, topic_id_in
 from headwater_broker.log.log_loader import LoadRequest
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 FUTURE_SUFFIX = "-future"
 DELETE_SUFFIX = "-delete"
@@ -163,10 +163,10 @@ class FutureParts:
     files: Files
     entropy: Entropy
     directories: list[DataDirectory]
-    current: dict[Key, PartitionLog]
+    current: dict[Key, UnifiedLog]
     request: Callable[[DataDirectory, Key, str], LoadRequest]
     """(data folder, key, folder of the log) -> how to open it, with the current log's config."""
-    adopt: Callable[[Creation], PartitionLog]
+    adopt: Callable[[Creation], UnifiedLog]
     dispose: Callable[[Disposal], None]
     failed: Callable[[str, OSError], None]
 
@@ -175,7 +175,7 @@ class FutureLogs:
     """The copies under way, at most one of each log, and where logs to come shall be made."""
 
     def __init__(self, parts: FutureParts) -> None:
-        self.logs: dict[Key, PartitionLog] = {}
+        self.logs: dict[Key, UnifiedLog] = {}
         """Never change it from outside."""
         self.told: dict[Key, UUID] = {}
         """Data folders that the controller is told of before the copies there are in place."""
@@ -193,7 +193,7 @@ class FutureLogs:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"data folder {path} is offline")
         return directory
 
-    def folder_of(self, log: PartitionLog) -> UUID:
+    def folder_of(self, log: UnifiedLog) -> UUID:
         """Where the controller shall believe a log to be: it may be told so of a copy that is about
         to be in place, and would take the log's own folder for the latest news of it."""
         key = (log.topic, log.partition)
@@ -234,7 +234,7 @@ class FutureLogs:
         metadata = encode_partition_metadata(topic_id)
         return Creation(parts.files, directory, key, topic_id, metadata, request)
 
-    def add(self, creation: Creation) -> PartitionLog | None:
+    def add(self, creation: Creation) -> UnifiedLog | None:
         """The future log whose files `creation` has made; None when its log is gone meanwhile.
         Raises KAFKA_STORAGE_ERROR."""
         future = self._parts.adopt(creation)
@@ -245,7 +245,7 @@ class FutureLogs:
         self.logs[creation.key] = future
         return future
 
-    def take_up(self, key: Key, future: PartitionLog) -> None:
+    def take_up(self, key: Key, future: UnifiedLog) -> None:
         """A future log found at start: it is gone on with, if it is of this log."""
         log = self._parts.current.get(key)
         if log is None or log.topic_id != future.topic_id or key in self.logs:
@@ -259,13 +259,13 @@ class FutureLogs:
         if future is not None:
             self._discard(future)
 
-    def drop_of(self, log: PartitionLog) -> None:
+    def drop_of(self, log: UnifiedLog) -> None:
         """Give up the copy of this log, if one is under way."""
         future = self.logs.get((log.topic, log.partition))
         if future is not None and future.topic_id == log.topic_id:
             self.drop((log.topic, log.partition))
 
-    def put_in_place(self, key: Key) -> PartitionLog:
+    def put_in_place(self, key: Key) -> UnifiedLog:
         """The future log becomes the current one; the caller has seen that it holds the same, and
         that nothing of it waits to be written elsewhere. Raises KAFKA_STORAGE_ERROR.
         """
@@ -302,7 +302,7 @@ class FutureLogs:
             if future is not None:
                 future.delete()
 
-    def _discard(self, future: PartitionLog) -> None:
+    def _discard(self, future: UnifiedLog) -> None:
         future.delete()
         target = future.path.removesuffix(FUTURE_SUFFIX) + DELETE_SUFFIX
         try:
@@ -313,6 +313,6 @@ class FutureLogs:
         self._parts.dispose(_disposal(future, target))
 
 
-def _disposal(log: PartitionLog, path: str) -> Disposal:
+def _disposal(log: UnifiedLog, path: str) -> Disposal:
     files = tuple(segment.file for segment in log.segments)
     return Disposal((path,), files, log.config.file_delete_delay_ms)

@@ -30,7 +30,7 @@ class Disposal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Handed to every `PartitionLog`."""
+    """Handed to every `UnifiedLog`."""
 
     files: Files
     clock: Clock

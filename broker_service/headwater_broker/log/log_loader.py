@@ -31,7 +31,11 @@ from headwater_broker.log.checkpoint_files import (
 from headwater_broker.log.leader_epochs import LeaderEpochs
 from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.producer_state import Producers
-from headwater_broker.log.producer_state_manager import SnapshotFiles, apply_header, leftover_names
+from headwater_broker.log.producer_state_manager import (
+    SnapshotFiles,
+    leftover_names,
+    replay_segment,
+)
 from headwater_broker.log.recovery_tables import (
     BatchCase,
     BatchFacts,
@@ -58,7 +62,6 @@ SCAN_CHUNK_BYTES = 1 << 20
 _GOOD = struct.Struct(">qiibI2xi8xqq")
 """base_offset, batch_length, leader_epoch, magic, crc, last_offset_delta, max_timestamp,
 producer_id."""
-_NOTHING = memoryview(b"")
 
 
 @dataclass(slots=True)
@@ -392,23 +395,6 @@ class Loader:
                     replay_segment(segment, producers, start, index=is_rebuilt)
                 if is_rebuilt:
                     segment.close_indexes()
-
-
-def replay_segment(
-    segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
-) -> None:
-    """Feed the batches of [start, end) to `producers`; `index`: fill the transaction index too.
-    Raises DamagedLogError; what lies before the damage has counted.
-    """
-    for position, header in segment.headers(segment.offset_index.floor(start)):
-        if header.base_offset >= end:
-            return
-        if header.base_offset < start or header.producer_id < 0:
-            continue
-        view = segment.batch(position, header.size_bytes) if header.is_control else _NOTHING
-        aborted = apply_header(producers, header, view)
-        if aborted is not None and index:
-            segment.txn_index.add(aborted)
 
 
 def _judged(

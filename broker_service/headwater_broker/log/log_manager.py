@@ -50,9 +50,8 @@ from headwater_broker.log.log_dir import (
     starting,
 )
 from headwater_broker.log.log_loader import LoadedLog, Loader, LoadRequest
-from headwater_broker.log.log_maintenance import forget_untiered
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.stray_logs import Strays
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.runtime.histogram import Histogram
 
 logger = logging.getLogger(__name__)
@@ -72,8 +71,8 @@ class LogManager:
         entropy: Entropy,
         broker_properties: Mapping[str, str],
         offload: Offload,
-        high_watermarks: Callable[[PartitionLog], int] | None = None,
-        on_offline: Callable[[str, list[PartitionLog]], None] | None = None,
+        high_watermarks: Callable[[UnifiedLog], int] | None = None,
+        on_offline: Callable[[str, list[UnifiedLog]], None] | None = None,
     ) -> None:
         """`high_watermarks` gives a log's HW (default: its end); `on_offline(folder, logs)` is
         called when a disk failed, perhaps from inside an append."""
@@ -84,7 +83,7 @@ class LogManager:
         self.set_broker_properties(broker_properties)
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
         self.on_offline = on_offline or (lambda folder, logs: None)
-        self.logs: dict[Key, PartitionLog] = {}
+        self.logs: dict[Key, UnifiedLog] = {}
         self._twins = Twins(self.logs)
         self._disposals = Disposals(files, clock, offload)
         self._failures: deque[tuple[str, OSError]] = deque()
@@ -138,9 +137,9 @@ class LogManager:
         """A topic's settings over this broker's defaults."""
         return self._configs.of(overrides)
 
-    def by_folder(self) -> list[tuple[str, bool, list[PartitionLog]]]:
+    def by_folder(self) -> list[tuple[str, bool, list[UnifiedLog]]]:
         """(folder, is it online, its logs and future logs) of every data folder, as configured."""
-        rows: dict[str, list[PartitionLog]] = {d.path: [] for d in self._directories}
+        rows: dict[str, list[UnifiedLog]] = {d.path: [] for d in self._directories}
         for log in (*self.logs.values(), *self.futures.logs.values()):
             rows[self._directory_of(log).path].append(log)
         return [(d.path, d.is_online, rows[d.path]) for d in self._directories]
@@ -156,7 +155,7 @@ class LogManager:
 
     def load_all(
         self, topic_config: Callable[[str], Mapping[str, str]] | None = None
-    ) -> list[PartitionLog]:
+    ) -> list[UnifiedLog]:
         """Open every log on disk, recovering what an unclean stop left. Call once, at start.
 
         Topics are opened with `topic_config(topic)` until the controller announces a config.
@@ -232,7 +231,7 @@ class LogManager:
 
     def _open(
         self, directory: DataDirectory, key: Key, topic_id: UUID, config: LogConfig
-    ) -> PartitionLog:
+    ) -> UnifiedLog:
         folder = f"{directory.path}/{key[0]}-{key[1]}"
         request = self._request(directory, key, config, folder)
         loaded = Loader(self._files, request).load()
@@ -262,15 +261,15 @@ class LogManager:
         topic_id: UUID,
         request: LoadRequest,
         loaded: LoadedLog,
-    ) -> PartitionLog:
-        log = PartitionLog(
+    ) -> UnifiedLog:
+        log = UnifiedLog(
             self._context, key[0], topic_id, key[1], request.folder, directory.directory_id,
             request.config, loaded,
         )  # fmt: skip
         log.first_dirty_offset = min(directory.first_dirty.get(key, 0), log.log_end_offset)
         return log
 
-    def _set_log_aside(self, log: PartitionLog, reason: str) -> None:
+    def _set_log_aside(self, log: UnifiedLog, reason: str) -> None:
         log.delete()
         directory = self._directory_of(log)
         directory.forget((log.topic, log.partition))
@@ -281,17 +280,17 @@ class LogManager:
 
     # -- one log
 
-    def get(self, topic: str, partition: int) -> PartitionLog | None:
+    def get(self, topic: str, partition: int) -> UnifiedLog | None:
         """The log, or None."""
         return self.logs.get((topic, partition))
 
-    def find(self, topic: str, topic_id: UUID, partition: int) -> PartitionLog | None:
+    def find(self, topic: str, topic_id: UUID, partition: int) -> UnifiedLog | None:
         """The log of this topic id, also while another topic's log has its name; or None."""
         return self._twins.find((topic, partition), topic_id)
 
     def get_or_create(
         self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
-    ) -> PartitionLog:
+    ) -> UnifiedLog:
         """`find_or_plan`, and the creation at once."""
         found = self.find_or_plan(topic, topic_id, partition, config, is_new=is_new)
         if isinstance(found, Creation):
@@ -301,7 +300,7 @@ class LogManager:
 
     def find_or_plan(
         self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
-    ) -> PartitionLog | Creation:
+    ) -> UnifiedLog | Creation:
         """The replica's log, or how to make it: `run` that anywhere, then `adopt` it.
 
         The name is this topic's: a log of another topic id is set aside, never reused.
@@ -316,7 +315,7 @@ class LogManager:
         log = self.logs.get(key)
         if log is not None:
             log.update_config(config)
-            forget_untiered(log)
+            log.forget_untiered()
             return log
         if not is_new and self.offline_directories:
             raise KafkaError(
@@ -333,12 +332,12 @@ class LogManager:
         request = self._request(directory, key, config, f"{directory.path}/{topic}-{partition}")
         return Creation(self._files, directory, key, topic_id, metadata, request)
 
-    def adopt(self, creation: Creation) -> PartitionLog:
+    def adopt(self, creation: Creation) -> UnifiedLog:
         """The log whose files `creation` has made. Raises KAFKA_STORAGE_ERROR when it could not."""
         log = self.logs[creation.key] = self._adopted(creation)
         return log
 
-    def _adopted(self, creation: Creation) -> PartitionLog:
+    def _adopted(self, creation: Creation) -> UnifiedLog:
         if creation.loaded is None or not creation.directory.is_online:  # perhaps only just now
             error = creation.error or OSError("its data folder went offline")
             path = creation.request.folder
@@ -347,10 +346,10 @@ class LogManager:
         return self._made(creation.directory, creation.key, creation.topic_id, creation.request,
                           creation.loaded)  # fmt: skip
 
-    def _directory_of(self, log: PartitionLog) -> DataDirectory:
+    def _directory_of(self, log: UnifiedLog) -> DataDirectory:
         return next(d for d in self._directories if log.path.startswith(d.path + "/"))
 
-    def delete(self, log: PartitionLog) -> None:
+    def delete(self, log: UnifiedLog) -> None:
         """Rename the folder to `-delete` at once, or raise OSError; the files go off the loop."""
         self.futures.drop_of(log)
         self._twins.remove(log)
@@ -376,13 +375,13 @@ class LogManager:
         if offline := self.offline_directories:
             raise OSError(f"there may be more of it: {offline} are offline")
 
-    def high_watermark_checkpoint(self, log: PartitionLog) -> int:
+    def high_watermark_checkpoint(self, log: UnifiedLog) -> int:
         """The high watermark as last written in the log's folder; 0 when unknown."""
         return self._directory_of(log).high_watermarks.get((log.topic, log.partition), 0)
 
     # -- ticks
 
-    def retain_all(self, tiered_end: Callable[[PartitionLog], int | None] | None = None) -> int:
+    def retain_all(self, tiered_end: Callable[[UnifiedLog], int | None] | None = None) -> int:
         """Retention of every log; one that fails does not stop the others."""
         now_ms, count = self._clock.now_ms(), 0
         for log in list(self.logs.values()):
@@ -465,7 +464,7 @@ class LogManager:
         """Write cleaner-offset-checkpoint: how far each compacted log is clean."""
         self._checkpoint(CLEANER_OFFSETS, lambda log: log.first_dirty_offset or None)
 
-    def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+    def _checkpoint(self, name: str, value: Callable[[UnifiedLog], int | None]) -> None:
         for directory in self._online():
             offsets: Offsets = {}
             for log in (*self._twins, *self.futures.logs.values()):

@@ -16,9 +16,13 @@ from headwater_broker.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     SNAPSHOT_SUFFIX,
+    DamagedLogError,
+    Segment,
     file_name,
 )
 from headwater_broker.log.transaction_index import AbortedTransaction
+
+NO_BYTES = memoryview(b"")
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +80,24 @@ def apply_header(
     return producers.aborted_entry(completed)
 
 
+def replay_segment(
+    segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
+) -> None:
+    """Apply the batches of [start, end) to `producers`; `index`: fill the transaction index too.
+
+    Raises DamagedLogError; the batches before the damage are applied.
+    """
+    for position, header in segment.headers(segment.offset_index.floor(start)):
+        if header.base_offset >= end:
+            return
+        if header.base_offset < start or header.producer_id < 0:
+            continue
+        view = segment.batch(position, header.size_bytes) if header.is_control else NO_BYTES
+        aborted = apply_header(producers, header, view)
+        if aborted is not None and index:
+            segment.txn_index.add(aborted)
+
+
 class SnapshotFiles:
     """The `.snapshot` files of one log folder: offsets known, newest chosen, old ones removed."""
 
@@ -127,6 +149,27 @@ class SnapshotFiles:
             return offset
         producers.replace(())
         return low
+
+    def producers_at(
+        self, offset: int, spans: Iterable[tuple[Segment, int]], *, passes_damage: bool = False
+    ) -> Producers:
+        """The producer state of everything below `offset`: newest snapshot, then a replay.
+
+        `spans`: the log's segments with their end offsets. `passes_damage`: the state behind damage
+        in a segment is missing; else CORRUPT_MESSAGE.
+        """
+        producers = Producers()
+        found = list(spans)
+        start = self.load_newest(producers, found[0][0].base_offset, offset)
+        for segment, end in found:
+            if end > start and segment.base_offset < offset:
+                try:
+                    replay_segment(segment, producers, start, index=False, end=offset)
+                except DamagedLogError as e:
+                    if not passes_damage:
+                        raise
+                    logger.error("producers behind it are not known: %s", e.detail)
+        return producers
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Those files are renamed or removed by someone else."""

@@ -93,7 +93,9 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
+        "roll_at_bytes",
         "roll_at_ms",
+        "roll_at_offset",
         "time_index",
         "txn_index",
     )
@@ -124,7 +126,10 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.created_ms = now_ms
         self.last_write_ms = now_ms
+        self.roll_at_bytes = 0
         self.roll_at_ms = 0
+        self.roll_at_offset = 0
+        """Bounds of this segment, see `roll_policy`."""
         self.hint_offset = -1
         self.hint_position = 0
         self.is_damage_told = False

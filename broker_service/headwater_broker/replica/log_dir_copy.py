@@ -11,8 +11,8 @@ from bisect import bisect_right
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import HEADER_BYTES, read_header
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.segment import Segment
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.replica.fetcher import BATCHES_PER_TURN
 from headwater_broker.replica.truncation import EpochEnd, divergence, truncation
 
@@ -43,7 +43,7 @@ class Slice:
 class DirectoryCopy:
     """`align`, then one of: a slice (`next_slice`, `take`), or the end (`catch_up`, `flush`)."""
 
-    def __init__(self, log: PartitionLog, future: PartitionLog) -> None:
+    def __init__(self, log: UnifiedLog, future: UnifiedLog) -> None:
         self.log = log
         self.future = future
         self.is_near = False
@@ -230,7 +230,7 @@ class DirectoryCopy:
             raise future.storage_error(error)
         future.snapshots.added(end)
         if future.log_end_offset >= end:
-            future.recovery_point = max(future.recovery_point, end)
+            future.flusher.recovery_point = max(future.recovery_point, end)
             self._flushed = segments[-1]
 
     def take_epochs(self) -> None:

@@ -21,8 +21,8 @@ from uuid import UUID
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.control import AlterPartitionItem, AlterPartitionResult, PartitionState
-from headwater_broker.log.partition_log import ALL_BATCHES, PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
+from headwater_broker.log.unified_log import ALL_BATCHES, UnifiedLog
 from headwater_broker.replica import isr as rules
 from headwater_broker.replica import replica_errors as errors
 from headwater_broker.replica.caught_up_followers import IdleRows
@@ -59,7 +59,7 @@ class Partition:
 
     def __init__(
         self,
-        log: PartitionLog,
+        log: UnifiedLog,
         broker_id: int,
         clock: Clock,
         limits: ReplicationLimits,
@@ -463,7 +463,7 @@ class Partition:
             self._move_mark(mark)
         return taken
 
-    def use_log(self, log: PartitionLog) -> None:
+    def use_log(self, log: UnifiedLog) -> None:
         """`log` holds this replica's records from now on."""
         self.log = log
         log.on_start = self.idle.marks_moved

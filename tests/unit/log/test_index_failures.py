@@ -12,21 +12,21 @@ from headwater.records.batch import iter_headers
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
 from headwater_broker.log.index_flusher import LOGS_PER_FLUSH
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
-Append = Callable[[PartitionLog], object]
+Append = Callable[[UnifiedLog], object]
 
 
-def as_leader(log: PartitionLog) -> object:
+def as_leader(log: UnifiedLog) -> object:
     return log.append_as_leader(batch(), 0, 2000)
 
 
-def as_follower(log: PartitionLog) -> object:
+def as_follower(log: UnifiedLog) -> object:
     return log.append_as_follower(batch(base_offset=log.log_end_offset, leader_epoch=0))
 
 
-def offsets(log: PartitionLog) -> list[int]:
+def offsets(log: UnifiedLog) -> list[int]:
     data = b"".join(s.file.read_at(0, s.file.size_bytes) for s in log.segments)
     return [header.base_offset for _, header in iter_headers(data)]
 
@@ -42,7 +42,7 @@ def refuse_indexes(patch: pytest.MonkeyPatch, number: int) -> None:
     patch.setattr(MemoryFile, "append", refuse)
 
 
-def until_refused(log: PartitionLog, append: Append) -> KafkaError:
+def until_refused(log: UnifiedLog, append: Append) -> KafkaError:
     with pytest.raises(KafkaError) as raised:
         for _ in range(1000):
             append(log)

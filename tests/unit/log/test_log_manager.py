@@ -14,14 +14,14 @@ from headwater.records.batch import iter_headers
 from headwater.system_files import SystemFiles
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.checkpoint_files import CLEAN_SHUTDOWN
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.producer_state import Producers
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import TOPIC_ID, Box, batch
 
 HUGE = 1 << 30
 
 
-def everything(log: PartitionLog) -> list[int]:
+def everything(log: UnifiedLog) -> list[int]:
     found, at = [], log.local_log_start_offset
     while at < log.log_end_offset:
         part = log.read(at, HUGE, HUGE)
@@ -84,7 +84,7 @@ def test_damage_in_the_middle_cuts_there_and_says_so() -> None:
     assert log.append_as_leader(batch(), 1, 2000).base_offset == log.log_end_offset - 1
 
 
-def nine_checkpointed() -> tuple[Box, PartitionLog]:
+def nine_checkpointed() -> tuple[Box, UnifiedLog]:
     """A log of nine records, durable, and its recovery point on disk says so."""
     box = Box()
     log = box.log()

@@ -17,7 +17,7 @@ from headwater_broker.controller.decisions import elections
 from headwater_broker.controller.state import ControllerState
 from headwater_broker.controller.zk import reader
 from headwater_broker.log import retention, unified_log
-from headwater_broker.log.retention import Reach, SegmentAge
+from headwater_broker.log.retention import DeletionScope, SegmentAge
 from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata import znodes
 from headwater_broker.replica import manager
@@ -134,7 +134,7 @@ def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:
     """Retention takes one more segment than retention.bytes lets go."""
     plan = retention.plan
 
-    def one_more(segments: Sequence[SegmentAge], *rest: Any) -> tuple[int, Reach]:
+    def one_more(segments: Sequence[SegmentAge], *rest: Any) -> tuple[int, DeletionScope]:
         count, reach = plan(segments, *rest)
         return (min(count + 1, len(segments) - 1) if count else 0), reach
 

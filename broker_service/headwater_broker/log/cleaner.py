@@ -27,10 +27,10 @@ from headwater_broker.log.compaction_job import (
     CleanResult,
     cleaned_names,
 )
-from headwater_broker.log.log_context import Disposal
+from headwater_broker.log.log_context import RenamedFiles
 from headwater_broker.log.log_manager import LogManager
+from headwater_broker.log.log_segment import CLEANED_SUFFIX, LogSegment
 from headwater_broker.log.producer_snapshot import encode_snapshot
-from headwater_broker.log.segment import CLEANED_SUFFIX, Segment
 from headwater_broker.log.segment_swap import put_in_place, swapped_in
 from headwater_broker.log.unified_log import UnifiedLog
 
@@ -82,7 +82,7 @@ class CleanerSettings:
 
 
 @dataclass(slots=True)
-class _PutOff:
+class _DiskBackoff:
     """A log that the disk failed."""
 
     pause_s: float
@@ -91,12 +91,12 @@ class _PutOff:
 
 
 @dataclass(slots=True)
-class _Under:
+class _Compaction:
     """A log that is being compacted, as it was when the work began."""
 
     log: UnifiedLog
     truncations: int
-    segments: dict[int, Segment] = field(default_factory=dict)
+    segments: dict[int, LogSegment] = field(default_factory=dict)
 
 
 class LogCleaner:
@@ -119,7 +119,7 @@ class LogCleaner:
         """With the folder of each. Work goes on in it when the log is deleted: another log that is
         made there meanwhile has the same names, and waits."""
         self._failures: dict[UnifiedLog, int] = {}
-        self._put_off: dict[UnifiedLog, _PutOff] = {}
+        self._disk_backoff: dict[UnifiedLog, _DiskBackoff] = {}
 
     def tick(self) -> None:
         """Look for work, unless all hands are busy."""
@@ -165,13 +165,13 @@ class LogCleaner:
         best: tuple[UnifiedLog, Cleanable] | None = None
         self.meter.max_dirty_ratio = 0.0
         now_ms, now = self._clock.now_ms(), self._clock.monotonic()
-        for log in [log for log in self._put_off if log.is_closed]:
-            del self._put_off[log]
+        for log in [log for log in self._disk_backoff if log.is_closed]:
+            del self._disk_backoff[log]
         folders = set(self._busy.values())
         for log in self._logs.logs.values():
             if not _is_compactable(log) or self._is_moving(log) or log.path in folders:
                 continue
-            if log in self._put_off and now < self._put_off[log].until:
+            if log in self._disk_backoff and now < self._disk_backoff[log].until:
                 continue
             part = self._judge(log, now_ms)
             ratio = part.dirty_ratio
@@ -213,7 +213,7 @@ class LogCleaner:
     # -- one log
 
     async def _clean(self, log: UnifiedLog, part: Cleanable) -> None:
-        under = _Under(log, log.truncations, {s.base_offset: s for s in log.segments})
+        under = _Compaction(log, log.truncations, {s.base_offset: s for s in log.segments})
         started = self._clock.monotonic()
         try:
             result = await self._work(self._job(log, part))
@@ -231,7 +231,7 @@ class LogCleaner:
                 self._give_up(log, str(e))
             return
         self._failures.pop(log, None)
-        self._put_off.pop(log, None)
+        self._disk_backoff.pop(log, None)
         self._count(result, self._clock.monotonic() - started)
         if is_whole and not log.is_closed and log.truncations == under.truncations:
             log.first_dirty_offset = result.end
@@ -260,7 +260,7 @@ class LogCleaner:
             io_bytes_per_s=settings.io_bytes_per_s,
         )
 
-    async def _swap(self, under: _Under, segments: list[CleanedSegment]) -> bool:
+    async def _swap(self, under: _Compaction, segments: list[CleanedSegment]) -> bool:
         """Put the new segments in place, one per turn of the loop; False when one was not wanted
         any more."""
         is_whole = True
@@ -302,9 +302,9 @@ class LogCleaner:
         if log.is_closed:
             return
         self.meter.failures += 1
-        before = self._put_off.get(log)
+        before = self._disk_backoff.get(log)
         pause_s = DISK_PAUSE_S if before is None else min(2 * before.pause_s, DISK_PAUSE_MAX_S)
-        self._put_off[log] = _PutOff(pause_s, self._clock.monotonic() + pause_s)
+        self._disk_backoff[log] = _DiskBackoff(pause_s, self._clock.monotonic() + pause_s)
         logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
 
     def _give_up(self, log: UnifiedLog, reason: str) -> None:
@@ -323,7 +323,7 @@ def _is_compactable(log: UnifiedLog) -> bool:
     return config.is_compacted and not config.remote_storage and not log.uncleanable_reason
 
 
-def _is_as_it_was(under: _Under, new: CleanedSegment) -> bool:
+def _is_as_it_was(under: _Compaction, new: CleanedSegment) -> bool:
     """The old segments are still there, next to each other and untouched."""
     log = under.log
     if log.is_closed or log.truncations != under.truncations or new.base_offset not in log.bases:
@@ -361,4 +361,6 @@ def replace(log: UnifiedLog, new: CleanedSegment, now_ms: int) -> None:
     segment.relocate(log.path)
     log.snapshots.forget(new.replaces[1:])
     log.replace_segments([*log.segments[:at], segment, *log.segments[at + len(old) :]])
-    log.context.dispose(Disposal(tuple(renamed), tuple(opened), log.config.file_delete_delay_ms))
+    log.context.delete_later(
+        RenamedFiles(tuple(renamed), tuple(opened), log.config.file_delete_delay_ms)
+    )

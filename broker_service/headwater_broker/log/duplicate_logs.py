@@ -18,7 +18,7 @@ from headwater_broker.log.log_creation import Key
 from headwater_broker.log.unified_log import UnifiedLog
 
 
-class Twins:
+class DuplicateLogs:
     """The logs of a broker: those that have their name, and others of the same name."""
 
     def __init__(self, logs: dict[Key, UnifiedLog]) -> None:
@@ -42,7 +42,7 @@ class Twins:
         any more: this one, or the one from before."""
         key = log.topic, log.partition
         twin = self.find(key, log.topic_id)
-        if twin is not None and not knows_more(log, twin):
+        if twin is not None and not is_more_complete(log, twin):
             return log
         if twin is not None:
             self.remove(twin)
@@ -75,7 +75,7 @@ class Twins:
         return [log for log in self._others if (log.topic, log.partition) == key]
 
 
-def knows_more(one: UnifiedLog, other: UnifiedLog) -> bool:
+def is_more_complete(one: UnifiedLog, other: UnifiedLog) -> bool:
     """True when `one` is to be kept."""
     if _is_empty(one) or _is_empty(other):
         # No record tells of an epoch, as all may have been deleted: what lies below a log's start

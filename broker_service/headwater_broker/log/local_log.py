@@ -17,15 +17,15 @@ from headwater_broker.log.checkpoint_files import HAS_GAPS
 from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_context import LogContext
 from headwater_broker.log.log_flusher import LogFlusher
-from headwater_broker.log.results import EMPTY, LogSlice, TimestampAndOffset
-from headwater_broker.log.roll_policy import RollPolicy
-from headwater_broker.log.segment import (
+from headwater_broker.log.log_segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
-    Segment,
+    LogSegment,
     file_name,
 )
+from headwater_broker.log.results import EMPTY, LogSlice, TimestampAndOffset
+from headwater_broker.log.roll_policy import RollPolicy
 from headwater_broker.log.segment_deletion import Released, SegmentDeletion, release
 
 NEW_SEGMENT_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
@@ -39,14 +39,14 @@ class Cut(NamedTuple):
     offset: int
     end_offset: int
     """The log end afterwards: the base of the batch that holds `offset`."""
-    kept: list[Segment]
+    kept: list[LogSegment]
     released: Released
 
 
 class NewBeginning(NamedTuple):
     """An empty segment that is to replace all others, under temporary names."""
 
-    segment: Segment
+    segment: LogSegment
     released: Released
 
 
@@ -69,10 +69,10 @@ class LocalLog:
         self.path = path
         self.directory_id = directory_id
         self.config: LogConfig
-        self.segments: list[Segment] = []
+        self.segments: list[LogSegment] = []
         self.bases: list[int] = []
         """Base offset of each segment."""
-        self.active: Segment
+        self.active: LogSegment
         """The last segment, the only one that is appended to."""
         self.log_end_offset = 0
         self.local_log_start_offset = 0
@@ -109,16 +109,16 @@ class LocalLog:
         """The end offset of segment number `index`."""
         return self.bases[index + 1] if index + 1 < len(self.bases) else self.log_end_offset
 
-    def spans(self) -> Iterator[tuple[Segment, int]]:
+    def spans(self) -> Iterator[tuple[LogSegment, int]]:
         """Every segment with its end offset."""
         return zip(self.segments, [*self.bases[1:], self.log_end_offset], strict=True)
 
-    def replace_segments(self, segments: list[Segment]) -> None:
+    def replace_segments(self, segments: list[LogSegment]) -> None:
         """Set the list of segments; the last one is active."""
         self._set_segments(segments)
         self._roll_policy.arm(self.active)
 
-    def _set_segments(self, segments: list[Segment]) -> None:
+    def _set_segments(self, segments: list[LogSegment]) -> None:
         self.segments = segments
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
@@ -197,7 +197,7 @@ class LocalLog:
         if self.active.file.size_bytes:
             self._roll(now_ms)
 
-    def _roll(self, now_ms: int) -> Segment:
+    def _roll(self, now_ms: int) -> LogSegment:
         """Seal the active segment and start one at the log end.
 
         The flush of the sealed one runs off the loop; the recovery point follows.
@@ -219,11 +219,13 @@ class LocalLog:
         """Path and bytes of what is written beside a segment that begins at `end_offset`."""
         return None
 
-    def _new_segment(self, offset: int, now_ms: int, mark: str = "") -> Segment:
+    def _new_segment(self, offset: int, now_ms: int, mark: str = "") -> LogSegment:
         """An empty segment. After an OSError no file of it is left: a later start would find a
         segment inside of another."""
         files = self.context.files
-        segment = Segment(files, self.path, offset, has_txn_index=False, now_ms=now_ms, mark=mark)
+        segment = LogSegment(
+            files, self.path, offset, has_txn_index=False, now_ms=now_ms, mark=mark
+        )
         try:
             segment.create_indexes()
         except OSError:
@@ -305,7 +307,7 @@ class LocalLog:
         """Flush off the loop when flush.ms is due."""
         self.flusher.flush_if_due(self.active, self.log_end_offset, now_ms, self.config.flush_ms)
 
-    def take_finished_flushes(self) -> None:
+    def apply_finished_flushes(self) -> None:
         """Move the recovery point to what flushes off the loop have reached."""
         self.flusher.apply_finished()
 
@@ -336,7 +338,7 @@ class LocalLog:
         kept = [s for s in self.segments if s.base_offset <= offset]
         place = kept[-1].find(offset)
         end = offset if place is None else min(place.base_offset, offset)
-        kept[-1].hold_indexes()
+        kept[-1].open_indexes()
         return Cut(offset, end, kept, release(self.segments[len(kept) :]))
 
     def _apply_cut(self, cut: Cut) -> None:

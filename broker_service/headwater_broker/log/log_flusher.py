@@ -12,7 +12,7 @@ from typing import Protocol
 
 from headwater.ports.files import File
 from headwater_broker.log.log_context import LogContext
-from headwater_broker.log.segment import Segment
+from headwater_broker.log.log_segment import LogSegment
 
 
 class FlushedLog(Protocol):
@@ -36,7 +36,7 @@ class LogFlusher:
         self._finished: deque[tuple[int, int]] = deque()
         """(truncations before, end offset) of flushes done off the loop."""
 
-    def flush(self, segments: Iterable[Segment], end_offset: int) -> None:
+    def flush(self, segments: Iterable[LogSegment], end_offset: int) -> None:
         """Make these segments durable, the last ones of the log. Waits for the disk; raises
         OSError."""
         with self._context.flush_meter.timing():
@@ -45,7 +45,7 @@ class LogFlusher:
         self.recovery_point = max(self.recovery_point, end_offset)
         self.unflushed_since_ms = -1
 
-    def flush_if_due(self, active: Segment, end_offset: int, now_ms: int, flush_ms: int) -> None:
+    def flush_if_due(self, active: LogSegment, end_offset: int, now_ms: int, flush_ms: int) -> None:
         """Flush the active segment off the loop when its oldest unflushed append is `flush_ms` old
         (flush.ms). Older segments were flushed when they were rolled."""
         since = self.unflushed_since_ms
@@ -63,7 +63,7 @@ class LogFlusher:
 
     def flush_sealed(
         self,
-        segment: Segment,
+        segment: LogSegment,
         index_files: list[File],
         end_offset: int,
         snapshot: tuple[str, bytes] | None,

@@ -7,15 +7,15 @@ from typing import Protocol
 
 from headwater.records.batch import BatchHeader
 from headwater.records.record import decode_batch
+from headwater_broker.log.log_segment import LogSegment
 from headwater_broker.log.results import TimestampAndOffset
-from headwater_broker.log.segment import Segment
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 
 class SegmentedLog(Protocol):
     """The segments of a log and its bounds."""
 
-    segments: list[Segment]
+    segments: list[LogSegment]
     bases: list[int]
     log_end_offset: int
     local_log_start_offset: int
@@ -39,7 +39,7 @@ def offset_for_timestamp(
 
 
 def _in_segment(
-    segment: Segment, timestamp: int, start_offset: int, upper_offset: int
+    segment: LogSegment, timestamp: int, start_offset: int, upper_offset: int
 ) -> TimestampAndOffset | None:
     from_offset = max(segment.time_index.floor(timestamp), start_offset)
     for position, header in segment.headers(segment.offset_index.floor(from_offset)):
@@ -54,7 +54,7 @@ def _in_segment(
 
 
 def _in_batch(
-    segment: Segment,
+    segment: LogSegment,
     position: int,
     header: BatchHeader,
     timestamp: int,

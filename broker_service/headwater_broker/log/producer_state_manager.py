@@ -10,16 +10,16 @@ from headwater.ports.files import Files
 from headwater.records.batch import NO_PRODUCER_ID, BatchHeader
 from headwater.records.control import ControlType, parse_marker
 from headwater.records.record import decode_batch
-from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
-from headwater_broker.log.producer_state import Marker, Producers
-from headwater_broker.log.segment import (
+from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     SNAPSHOT_SUFFIX,
     DamagedLogError,
-    Segment,
+    LogSegment,
     file_name,
 )
+from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
+from headwater_broker.log.producer_state import Marker, Producers
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 NO_BYTES = memoryview(b"")
@@ -81,7 +81,7 @@ def apply_header(
 
 
 def replay_segment(
-    segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
+    segment: LogSegment, producers: Producers, start: int, *, index: bool, end: int = 2**63
 ) -> None:
     """Apply the batches of [start, end) to `producers`; `index`: fill the transaction index too.
 
@@ -98,7 +98,7 @@ def replay_segment(
             segment.txn_index.add(aborted)
 
 
-class SnapshotFiles:
+class ProducerSnapshots:
     """The `.snapshot` files of one log folder: offsets known, newest chosen, old ones removed."""
 
     def __init__(self, files: Files, folder: str, names: Iterable[str]) -> None:
@@ -151,11 +151,11 @@ class SnapshotFiles:
         return low
 
     def producers_at(
-        self, offset: int, spans: Iterable[tuple[Segment, int]], *, passes_damage: bool = False
+        self, offset: int, spans: Iterable[tuple[LogSegment, int]], *, skips_damage: bool = False
     ) -> Producers:
         """The producer state of everything below `offset`: newest snapshot, then a replay.
 
-        `spans`: the log's segments with their end offsets. `passes_damage`: the state behind damage
+        `spans`: the log's segments with their end offsets. `skips_damage`: the state behind damage
         in a segment is missing; else CORRUPT_MESSAGE.
         """
         producers = Producers()
@@ -166,7 +166,7 @@ class SnapshotFiles:
                 try:
                     replay_segment(segment, producers, start, index=False, end=offset)
                 except DamagedLogError as e:
-                    if not passes_damage:
+                    if not skips_damage:
                         raise
                     logger.error("producers behind it are not known: %s", e.detail)
         return producers

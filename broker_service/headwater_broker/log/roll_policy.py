@@ -8,7 +8,7 @@ from __future__ import annotations
 from headwater.entropy import Entropy
 from headwater_broker.log.index import OFFSET_ENTRY, RELATIVE_OFFSET_MAX, TIME_ENTRY
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.segment import Segment
+from headwater_broker.log.log_segment import LogSegment
 
 
 class RollPolicy:
@@ -26,7 +26,7 @@ class RollPolicy:
         """How many entries both indexes of a segment may hold (segment.index.bytes)."""
         return min(self._offset_entries_max, self._time_entries_max)
 
-    def arm(self, segment: Segment) -> None:
+    def arm(self, segment: LogSegment) -> None:
         """Compute the bytes, the offset and the time beyond which `is_due` must be asked.
 
         The bytes are those at which an index could be full at the earliest.
@@ -45,7 +45,7 @@ class RollPolicy:
         segment.roll_at_ms = since + config.effective_segment_ms - int(jitter)
 
     def is_due(
-        self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int
+        self, segment: LogSegment, size: int, last_offset: int, timestamp: int, now_ms: int
     ) -> bool:
         """Whether a batch of `size` bytes needs a new segment. An empty segment is never full."""
         position = segment.file.size_bytes

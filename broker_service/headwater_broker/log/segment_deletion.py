@@ -13,15 +13,15 @@ from typing import Protocol
 
 from headwater.ports.files import File
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_context import Disposal, LogContext
+from headwater_broker.log.log_context import LogContext, RenamedFiles
 from headwater_broker.log.log_dir import is_disk_fault
-from headwater_broker.log.segment import DELETED_SUFFIX, Segment
+from headwater_broker.log.log_segment import DELETED_SUFFIX, LogSegment
 
-Released = list[tuple[Segment, list[File]]]
+Released = list[tuple[LogSegment, list[File]]]
 """Segments with the index files that are still to be closed."""
 
 
-def release(segments: Sequence[Segment]) -> Released:
+def release(segments: Sequence[LogSegment]) -> Released:
     """Take the open index files from segments that are to go. Raises OSError, and then nothing has
     happened to them."""
     return [(segment, segment.release()) for segment in segments]
@@ -45,7 +45,7 @@ class SegmentDeletion:
         self._context = context
         self._log = log
         self._folder_unsynced = folder_unsynced
-        self._discarded: dict[int, Segment] = {}
+        self._discarded: dict[int, LogSegment] = {}
         """By base offset: discarded, and not renamed yet."""
         self._lock = Lock()
         """Held while a discarded segment is renamed, on the loop or off it."""
@@ -109,9 +109,9 @@ class SegmentDeletion:
 
     def _remove_later(self, paths: list[str], open_files: list[File]) -> None:
         delay_ms = self._log.config.file_delete_delay_ms
-        self._context.dispose(Disposal(tuple(paths), tuple(open_files), delay_ms))
+        self._context.delete_later(RenamedFiles(tuple(paths), tuple(open_files), delay_ms))
 
-    def _rename_away(self, segment: Segment) -> list[str]:
+    def _rename_away(self, segment: LogSegment) -> list[str]:
         """The `.deleted` paths of a discarded segment; none when another thread renamed it."""
         renamed = []
         with self._lock:

@@ -32,7 +32,7 @@ from headwater_broker.log import log_validator as validator
 from headwater_broker.log.checkpoint_files import LEADER_EPOCHS, encode_epochs
 from headwater_broker.log.local_log import LocalLog
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_context import Disposal, LogContext
+from headwater_broker.log.log_context import LogContext, RenamedFiles
 from headwater_broker.log.log_loader import LoadedLog
 from headwater_broker.log.producer_snapshot import decode_snapshot, encode_snapshot
 from headwater_broker.log.producer_state import Producers
@@ -40,9 +40,9 @@ from headwater_broker.log.producer_state_manager import apply_header
 from headwater_broker.log.record_validation import (
     check_magic,
     check_timestamps,
+    correct_max_timestamp,
     corrupt,
     invalid,
-    mend_max_timestamp,
     too_large,
 )
 from headwater_broker.log.results import (
@@ -50,7 +50,7 @@ from headwater_broker.log.results import (
     AppendResult,
     TimestampAndOffset,
 )
-from headwater_broker.log.retention import Reach, plan
+from headwater_broker.log.retention import DeletionScope, plan
 
 _unpack_header = HEADER.unpack_from
 _place = struct.Struct(">qii").pack_into
@@ -59,7 +59,7 @@ _CLIENT = AppendOrigin.CLIENT
 _make = tuple.__new__
 """Makes a named tuple of a tuple: the type's own way is a call of Python's."""
 ALL_BATCHES = 2**31
-_CLOSER_LOOK_MASK = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK | COMPRESSION_MASK
+_SPECIAL_FLAGS_MASK = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK | COMPRESSION_MASK
 _LAST_CODEC = int(Compression.ZSTD)
 """Above it are the codecs that there are not, and the other bits of that mask."""
 
@@ -97,8 +97,8 @@ class UnifiedLog(LocalLog):
         """Why this log is not compacted any more; empty: it is."""
         if loaded.set_aside:
             delay_ms = config.file_delete_delay_ms
-            context.dispose(Disposal(tuple(loaded.set_aside), (), delay_ms))
-        self.on_start: Callable[[], None] | None = None
+            context.delete_later(RenamedFiles(tuple(loaded.set_aside), (), delay_ms))
+        self.on_log_start_moved: Callable[[], None] | None = None
         """Called when the log start has moved: its replica, while that is hosted."""
         self.update_config(config)
         if self.epochs.changed:
@@ -116,7 +116,7 @@ class UnifiedLog(LocalLog):
         self._flush_messages = config.flush_messages
         self._batch_bytes_max = config.batch_bytes_max
         self._after_max_ms = config.timestamp_after_max_ms
-        self._looks_closer = (
+        self._needs_checks = (
             config.is_log_append_time
             or config.is_compacted
             or config.compression_type != "producer"
@@ -161,16 +161,18 @@ class UnifiedLog(LocalLog):
                 delta + 1 != count
                 or base != 0
                 or count <= 0
-                or flags & _CLOSER_LOOK_MASK > _LAST_CODEC
+                or flags & _SPECIAL_FLAGS_MASK > _LAST_CODEC
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            validator.refuse_header(BatchHeader._make(header), self.config, now_ms, self._where())
+            validator.raise_for_header(
+                BatchHeader._make(header), self.config, now_ms, self._where()
+            )
         if timestamp < first and origin is _CLIENT:
-            header, timestamp = mend_max_timestamp(view, BatchHeader._make(header))
+            header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
-        if self._looks_closer:
-            view, append_time = validator.look_closer(
+        if self._needs_checks:
+            view, append_time = validator.check_by_config(
                 self.config, view, BatchHeader._make(header), now_ms, origin, self._where()
             )
             size = len(view)
@@ -372,8 +374,8 @@ class UnifiedLog(LocalLog):
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self.epochs.truncate_from_start(offset)
         self.producers.truncate_head(offset)
-        if self.on_start is not None:
-            self.on_start()
+        if self.on_log_start_moved is not None:
+            self.on_log_start_moved()
         if self.epochs.changed:
             self.save_epochs()
 
@@ -398,7 +400,7 @@ class UnifiedLog(LocalLog):
             return 0
         released = self._remove_oldest(count, now_ms)
         start = self.bases[0]
-        if reach is Reach.HISTORY:
+        if reach is DeletionScope.HISTORY:
             self._move_log_start(max(self.log_start_offset, start))
         logger.info(
             "%s: %d segments below offset %d deleted (%s)",
@@ -431,7 +433,7 @@ class UnifiedLog(LocalLog):
             cut = self._prepare_cut(offset)
             end, producers = cut.end_offset, self.producers
             if not producers.truncate_end(end):
-                producers = self.snapshots.producers_at(end, self.spans(), passes_damage=True)
+                producers = self.snapshots.producers_at(end, self.spans(), skips_damage=True)
         self.snapshots.forget(segment.base_offset for segment, _ in cut.released)
         self._apply_cut(cut)
         self.first_dirty_offset = min(self.first_dirty_offset, end)

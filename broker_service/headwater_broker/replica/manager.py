@@ -25,7 +25,7 @@ from headwater.wire.control import (
 )
 from headwater.wire.control_order import ControllerOrder
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_creation import Creation
+from headwater_broker.log.log_creation import LogCreation
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.replica.alter_partition import IsrChanges
@@ -375,7 +375,7 @@ class ReplicaManager:
         log = self._logs.find_or_plan(
             state.topic, state.topic_id, state.partition, config, is_new=state.is_new
         )
-        if isinstance(log, Creation):
+        if isinstance(log, LogCreation):
             yield log.run
             log = self._logs.adopt(log)
             log.update_config(self._config_of(state.topic_id))

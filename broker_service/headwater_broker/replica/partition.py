@@ -466,7 +466,7 @@ class Partition:
     def use_log(self, log: UnifiedLog) -> None:
         """`log` holds this replica's records from now on."""
         self.log = log
-        log.on_start = self.idle.marks_moved
+        log.on_log_start_moved = self.idle.marks_moved
         self.idle.stir()
 
     def truncate_to(self, offset: int) -> None:

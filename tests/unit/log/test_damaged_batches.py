@@ -11,8 +11,8 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import AT_BATCH_LENGTH, AT_LAST_OFFSET_DELTA, AT_MAGIC
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.compaction_job import CleanError, CleanJob, clean
+from headwater_broker.log.log_segment import LogSegment
 from headwater_broker.log.producer_snapshot import encode_snapshot
-from headwater_broker.log.segment import Segment
 from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
@@ -187,7 +187,7 @@ def test_times_behind_damage_are_not_made_up() -> None:
     box = Box()
     log = filled(box, "no length", damaged=13)
     old = log.segments[1]
-    again = Segment(box.files, log.path, 10, has_txn_index=False, now_ms=0)
+    again = LogSegment(box.files, log.path, 10, has_txn_index=False, now_ms=0)
     again.time_index.truncate(10)
     with pytest.raises(KafkaError):
         again.load_times()

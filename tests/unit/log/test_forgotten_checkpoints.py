@@ -43,7 +43,7 @@ def gone(box: Box, log: UnifiedLog) -> None:
 
 def gone_and_a_second_later(box: Box, log: UnifiedLog) -> None:
     box.manager.delete(log)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
 
 
 def found_as_another_topics(box: Box, log: UnifiedLog) -> None:

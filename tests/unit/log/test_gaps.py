@@ -106,7 +106,7 @@ def test_what_a_start_cut_off_goes_after_its_delay() -> None:
     box.open_manager({"file.delete.delay.ms": "5000"})
 
     def left() -> int:
-        box.manager.look_after_files()
+        box.manager.maintain_files()
         return len([name for name in box.files.names("/d/t-0") if name.endswith(".deleted")])
 
     assert left() > 3

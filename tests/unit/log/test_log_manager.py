@@ -198,7 +198,7 @@ def test_an_error_met_off_the_loop_waits_for_the_next_tick() -> None:
     box.files.failing_prefix = logs[0].path
     box.manager.flush_due()
     assert ("t", 0) in box.manager.logs  # the offloaded job only noted it
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert list(box.manager.logs) == [("u", 0)]
 
 
@@ -223,7 +223,7 @@ def test_a_failed_fsync_of_a_rolled_segment_and_a_cut_need_no_flush_tick(
     monkeypatch.setattr(MemoryFile, "fsync", refuse)
     logs[0].roll(2000)
     assert box.manager.offline_directories == []
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.manager.offline_directories == [logs[0].path[:2]]
     points = box.files.read(f"{logs[1].path[:2]}/recovery-point-offset-checkpoint")
     assert points.endswith(b"u 0 1\n")
@@ -343,10 +343,10 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     path = "/d/recovery-point-offset-checkpoint"
     assert box.files.read(path).endswith(b"t 0 9\n")
     log.truncate_to(4)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.files.read(path).endswith(b"t 0 4\n")
     log.truncate_fully_and_start_at(2)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.files.read(path).endswith(b"t 0 2\n")
 
 

@@ -81,7 +81,7 @@ def test_a_rename_that_fails_off_the_loop_is_the_disk_s() -> None:
     box.files.failing_prefix = log.path
     for job in jobs:
         job()
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.manager.offline_directories == ["/d"]
 
 

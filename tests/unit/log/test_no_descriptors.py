@@ -53,9 +53,9 @@ class RealBox:
 
     def minutes_pass(self) -> None:
         for _ in range(2):
-            self.manager.look_after_files()
+            self.manager.maintain_files()
             self.clock.advance(61_000)
-        self.manager.look_after_files()
+        self.manager.maintain_files()
 
 
 @contextmanager

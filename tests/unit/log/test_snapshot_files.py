@@ -8,7 +8,7 @@ import pytest
 
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.segment import SNAPSHOT_SUFFIX
+from headwater_broker.log.log_segment import SNAPSHOT_SUFFIX
 from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, Job, batch
 

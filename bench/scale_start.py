@@ -54,7 +54,7 @@ def restart_s(single: LocalCluster, broker_id: int = 0, *, kill: bool = False) -
         single.kill_broker(broker_id)
     else:
         single.stop_broker(broker_id)
-    keeper = single.keeper(broker_id)
+    keeper = single.supervised(broker_id)
     url = f"http://127.0.0.1:{single.spec.slot(broker_id).status_port}/health"
     started = time.monotonic()
     keeper.release()

@@ -21,6 +21,7 @@ from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.runtime.histogram import Histogram
@@ -57,6 +58,7 @@ def api_versions() -> str:
         for key, row in load_handlers().items():
             served = f"{row.low} - {row.high}"
             told = "" if row.advertised_low == row.low else f"advertised from {row.advertised_low}"
+            told = "refused: UNSUPPORTED_VERSION" if key in ADVERTISED_REFUSALS else told
             yield str(key), names[key], served, told
 
     return table(("key", "API", "versions served", ""), rows())

@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.errors import UsageError
+from headwater_spark import kafka_options
 
 EARLIEST = -2
 """Kafka's number for the log start, in `startingOffsets` JSON and in ListOffsets."""
@@ -94,6 +95,8 @@ class SourceOptions:
     storage_options: tuple[tuple[str, str], ...] = ()
     use_table: bool = True
     timeouts: Timeouts = Timeouts()
+    client_id: str | None = None
+    """Of every connection; client quotas are per id."""
 
     @property
     def limited(self) -> bool:
@@ -112,10 +115,12 @@ class SinkOptions:
     batch_bytes: int = 1 << 20
     delivery_timeout_ms: int = 120_000
     timeouts: Timeouts = Timeouts()
+    client_id: str | None = None
 
 
 _RETRY_TIMEOUT = ("headwater.retry.timeout.ms", "kafka.default.api.timeout.ms")
 _REQUEST_TIMEOUT = "kafka.request.timeout.ms"
+_CLIENT_ID = "kafka.client.id"
 _SERVERS = ("kafka.bootstrap.servers", "bootstrap.servers", "bootstrap_servers")
 _SOURCE_NAMES = (
     *_SERVERS,
@@ -141,6 +146,7 @@ _SOURCE_NAMES = (
     "headwater.use.table",
     *_RETRY_TIMEOUT,
     _REQUEST_TIMEOUT,
+    _CLIENT_ID,
 )
 _SINK_NAMES = (
     *_SERVERS,
@@ -152,6 +158,7 @@ _SINK_NAMES = (
     "kafka.enable.idempotence",
     *_RETRY_TIMEOUT,
     _REQUEST_TIMEOUT,
+    _CLIENT_ID,
 )
 _STORAGE_PREFIX = "headwater.storage."
 # Spark itself puts these beside a user's options.
@@ -159,24 +166,47 @@ _OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class _Reader:
-    """Takes options by name, checks their form, and at the end names what nobody took."""
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The names that a source or a sink knows."""
 
-    def __init__(self, given: Mapping[str, str], known: Iterable[str], side: str) -> None:
+    name: str
+    read: tuple[str, ...]
+    without_effect: tuple[str, ...]
+    refused: Mapping[str, str]
+    """Name -> reason and remedy."""
+
+
+_SOURCE = _Side(
+    "source", _SOURCE_NAMES, kafka_options.SOURCE_WITHOUT_EFFECT, kafka_options.SOURCE_REFUSED
+)
+_SINK = _Side("sink", _SINK_NAMES, kafka_options.SINK_WITHOUT_EFFECT, kafka_options.SINK_REFUSED)
+
+
+class _Reader:
+    """Reads options by name and checks their form; refuses names that the side does not know."""
+
+    def __init__(self, given: Mapping[str, str], side: _Side) -> None:
         self.given = {name.lower(): str(value) for name, value in given.items()}
-        for name in given:
-            self._check_known(name, tuple(known), side)
+        for name, value in given.items():
+            self._check_name(name, str(value), side)
 
     @staticmethod
-    def _check_known(name: str, known: tuple[str, ...], side: str) -> None:
+    def _check_name(name: str, value: str, side: _Side) -> None:
         lower = name.lower()
         if lower in _OF_SPARK or lower.startswith(_STORAGE_PREFIX):
             return
+        if kafka_options.check_security(name, value):
+            return
+        reason = next((why for known, why in side.refused.items() if known.lower() == lower), None)
+        if reason is not None:
+            raise UsageError(f"option {name!r} is not for a headwater {side.name}: {reason}")
+        known = (*side.read, *side.without_effect)
         if lower in {k.lower() for k in known}:
             return
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
-        raise UsageError(f"unknown option {name!r} for a headwater {side}{hint}")
+        hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(side.read)}"
+        raise UsageError(f"unknown option {name!r} for a headwater {side.name}{hint}")
 
     def text(self, *names: str) -> str | None:
         """The first given of these names."""
@@ -224,7 +254,7 @@ class _Reader:
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Parse and check a reader's options. Raises UsageError that names the option and a remedy."""
-    options = _Reader(given, _SOURCE_NAMES, "source")
+    options = _Reader(given, _SOURCE)
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if options.text(name) is not None:
@@ -251,12 +281,13 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         storage_options=options.storage_options(),
         use_table=options.flag("headwater.use.table", True),
         timeouts=_timeouts(options),
+        client_id=options.text(_CLIENT_ID),
     )
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Parse and check a writer's options. Raises UsageError that names the option and a remedy."""
-    options = _Reader(given, _SINK_NAMES, "sink")
+    options = _Reader(given, _SINK)
     acks = options.text("kafka.acks")
     if acks is not None and acks not in ("all", "-1"):
         raise UsageError(f"option 'kafka.acks' must be all for a Spark sink, not {acks!r}")
@@ -269,6 +300,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         batch_bytes=options.positive("kafka.batch.size") or 1 << 20,
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms") or 120_000,
         timeouts=_timeouts(options),
+        client_id=options.text(_CLIENT_ID),
     )
 
 

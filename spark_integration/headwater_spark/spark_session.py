@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,33 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.errors import HeadwaterError
-from headwater_spark.jars import delta_jars
+from headwater_spark.jars import cache_folder, delta_jars
+from headwater_spark.masters import local_master
+from headwater_spark.running_jvm import RunningJvm, running_jvm
 
+MASTER_DEFAULT = "local[*]"
+JARS_KEY = "spark.jars"
+EXTENSIONS_KEY = "spark.sql.extensions"
+CATALOG_KEY = "spark.sql.catalog.spark_catalog"
+SHUFFLE_KEY = "spark.sql.shuffle.partitions"
+ADAPTIVE_KEY = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+SPARKS_SHUFFLE_PARTITIONS = "200"
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 FEW_CORES = {"spark.databricks.delta.snapshotPartitions": "2"}
 """For masters of one machine. Delta's own 50 tasks per look at a table's log were more than half of
 all CPU time of streaming queries that write small batches."""
+ARROW_BATCH_ROWS = 65_536
+"""Rows per Arrow batch into the sink: Spark's 10,000 would cost more per row."""
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+}
 STDERR = 2
 STACK_LINE = re.compile(r"\s+(at |\.\.\. \d+ )")
 FROM_WORKER = "An exception was thrown from the Python worker:"
-ARROW_BATCH_ROWS = 65_536
-"""Rows per Arrow batch into the sink: Spark's 10,000 would cost more per row."""
 
 
 class SparkStartError(HeadwaterError):
@@ -47,34 +62,65 @@ class SparkGoneError(HeadwaterError):
 
 
 def configure(
-    builder: Any, *, delta: bool = True, ivy_cache: str | None = None, app_name: str = "headwater"
+    builder: Any, *, delta: bool = True, ivy_cache: str | None = None, app_name: str | None = None
 ) -> Any:
-    """The builder with everything set that is not set by the caller afterwards.
+    """The builder with everything set that the caller does not set afterwards.
 
-    `delta=False` leaves Delta's jars out, for sources and sinks without tables. `ivy_cache` is
-    where the jars are kept; default `$HEADWATER_JARS` or ~/.cache/headwater/jars.
+    Under spark-submit its own settings win over these, and Delta joins the class path of the JVM
+    that runs already. `delta=False` leaves Delta's jars out, for sources and sinks without tables.
+    `ivy_cache` is the folder for the jars; default `$HEADWATER_JARS` or ~/.cache/headwater/jars.
     """
     # Spark asks this Python for data sources, once per JVM; without it the system's python is used.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = (
-        builder.appName(app_name)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.speculation", "false")
-    )
+    jvm = running_jvm()
+    submitted = jvm.settings() if jvm is not None else {}
+    settings = {key: value for key, value in SETTINGS.items() if key not in submitted}
     if delta:
-        builder = (
-            builder.config("spark.jars", ",".join(str(path) for path in delta_jars(ivy_cache)))
-            .config("spark.sql.extensions", DELTA_EXTENSION)
-            .config("spark.sql.catalog.spark_catalog", DELTA_CATALOG)
-        )
+        settings |= delta_settings(jvm, submitted, ivy_cache)
+    if app_name is not None:
+        builder = builder.appName(app_name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     return builder
 
 
+def delta_settings(
+    jvm: RunningJvm | None, submitted: Mapping[str, str], ivy_cache: str | None
+) -> dict[str, str]:
+    """Delta's settings, merged with the submitted ones; puts Delta on a running JVM's class path.
+
+    A Delta that the JVM has from elsewhere (`--packages`, `--jars`, the distribution) stays.
+    """
+    extensions = _listed(submitted, EXTENSIONS_KEY)
+    if DELTA_EXTENSION not in extensions:
+        extensions.append(DELTA_EXTENSION)
+    settings = {EXTENSIONS_KEY: ",".join(extensions)}
+    if CATALOG_KEY not in submitted:
+        settings[CATALOG_KEY] = DELTA_CATALOG
+    present = jvm.jar_of(DELTA_EXTENSION) if jvm is not None else None
+    if present is not None and not _is_in(cache_folder(ivy_cache), present):
+        return settings
+    jars = delta_jars(ivy_cache)
+    if jvm is not None and present is None:
+        jvm.add_jars(jars)
+    others = _listed(submitted, JARS_KEY)
+    names = {other.rpartition("/")[2] for other in others}
+    ours = [str(jar) for jar in jars if jar.name not in names]
+    settings[JARS_KEY] = ",".join([*others, *ours])
+    return settings
+
+
+def _listed(settings: Mapping[str, str], key: str) -> list[str]:
+    return [part for part in settings.get(key, "").split(",") if part]
+
+
+def _is_in(folder: Path, jar: Path) -> bool:
+    return jar.parent.resolve().is_relative_to(folder.resolve())
+
+
 def session(
-    master: str = "local[*]",
+    master: str | None = None,
     *,
     delta: bool = True,
     ivy_cache: str | None = None,
@@ -84,9 +130,12 @@ def session(
 ) -> SparkSession:
     """A running session. `conf` wins over what `configure` sets.
 
+    `master`: by default the one that spark-submit was given, else `local[*]`. On one machine there
+    are as many shuffle partitions as cores, unless any configuration chose another number.
     `log`: a file for what Spark's JVM, if this starts it, writes on stderr for as long as it lives.
     Raises SparkStartError, with the JVM's last words, when that was given and Spark does not start.
     """
+    master = master or submitted_master() or MASTER_DEFAULT
     builder = configure(
         SparkSession.builder.master(master), delta=delta, ivy_cache=ivy_cache, app_name=app_name
     )
@@ -105,6 +154,12 @@ def session(
         raise SparkStartError(text) from error
 
 
+def submitted_master() -> str | None:
+    """The master that spark-submit was given; None outside spark-submit."""
+    jvm = running_jvm()
+    return None if jvm is None else jvm.settings().get("spark.master")
+
+
 def last_words(said: str) -> str:
     """The last line of a JVM's output that is not of a stack trace; "none" when it is silent."""
     lines = [line for line in said.splitlines() if line.strip() and not STACK_LINE.match(line)]
@@ -113,7 +168,24 @@ def last_words(said: str) -> str:
 
 def _get_or_create(builder: Any) -> SparkSession:
     spark: SparkSession = builder.getOrCreate()
+    choose_shuffle_partitions(spark, os.cpu_count() or 1)
     return spark
+
+
+def choose_shuffle_partitions(spark: SparkSession, cores_here: int) -> None:
+    """On one machine: one shuffle partition per core, unless some configuration says otherwise.
+
+    A streaming query runs a task per shuffle partition in each trigger, however little there is to
+    do: Spark's 200 take a small machine many seconds. Adaptive execution merges the small
+    partitions of batch queries by itself, and goes on to begin with 200.
+    """
+    local = local_master(spark.sparkContext.master, cores_here)
+    chosen = spark.conf.getAll
+    if local is None or SHUFFLE_KEY in chosen:
+        return
+    spark.conf.set(SHUFFLE_KEY, str(local.slots))
+    if ADAPTIVE_KEY not in chosen:
+        spark.conf.set(ADAPTIVE_KEY, SPARKS_SHUFFLE_PARTITIONS)
 
 
 @contextmanager

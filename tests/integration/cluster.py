@@ -25,10 +25,12 @@ from headwater.client.admin.client import Admin
 from headwater.client.control import ControlClient
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local import processes
-from headwater.local.keeper import Keeper
+from headwater.local.broker_sessions import CloseSession
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import silent
-from headwater.local.slots import ClusterSpec
+from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import Supervisor, kill_and_wait
+from headwater.local.zk_session import close_session
 from headwater.system import SystemClock
 
 CLUSTER_ID = "hwTestClusterAAAAAAAAAA"
@@ -49,8 +51,10 @@ class LocalCluster:
         brokers: int = 3,
         properties: Mapping[str, str] | None = None,
         kind: type[ClusterSpec] = ClusterSpec,
+        close_session: CloseSession = close_session,
     ) -> None:
-        """`kind` decides on hosts, ports and folders."""
+        """`kind` decides on hosts, ports and folders; `close_session` closes a dead broker's."""
+        self._close_session = close_session
         self.directory = directory
         self.spec = kind(directory, CLUSTER_ID, brokers, base_port)
         self.properties = {**KEEPS, **(properties or {})}
@@ -71,7 +75,11 @@ class LocalCluster:
     def start(self) -> LocalCluster:
         """Start everything; data found in the folder is served again."""
         supervisor = Supervisor(
-            self.spec, SystemClock(), properties=self.properties, drain_grace_s=DRAIN_GRACE_S
+            self.spec,
+            SystemClock(),
+            properties=self.properties,
+            drain_grace_s=DRAIN_GRACE_S,
+            close=self._close_session,
         )
         supervisor.start(silent)
         self.supervisor = supervisor
@@ -96,14 +104,14 @@ class LocalCluster:
 
     # What can befall a broker.
 
-    def keeper(self, broker_id: int) -> Keeper:
+    def supervised(self, broker_id: int) -> SupervisedChild:
         """What keeps one broker running."""
         assert self.supervisor is not None, "not started"
         return self.supervisor.brokers[broker_id]
 
     def pid(self, broker_id: int) -> int:
         """Its process id now."""
-        pid = self.keeper(broker_id).pid
+        pid = self.supervised(broker_id).pid
         assert pid is not None, f"broker {broker_id} is down"
         return pid
 
@@ -111,34 +119,34 @@ class LocalCluster:
         self, broker_id: int, signum: signal.Signals = signal.SIGKILL, *, restart: bool = False
     ) -> None:
         """End it the hard way; returns once its registration is gone. Stays down by default."""
-        keeper = self.keeper(broker_id)
+        keeper = self.supervised(broker_id)
         if not restart:
             keeper.hold()
         kill_and_wait(keeper, signum)
 
     def stop_broker(self, broker_id: int) -> None:
         """Drain it (controlled shutdown); held down until `restart`."""
-        keeper, pid = self.keeper(broker_id), self.pid(broker_id)
+        keeper, pid = self.supervised(broker_id), self.pid(broker_id)
         keeper.drain()
         assert keeper.wait_down(pid, WAIT_S), f"broker {broker_id} does not drain"
 
     def restart(self, broker_id: int) -> None:
         """Start a broker that is held down; returns when it is ready."""
-        keeper = self.keeper(broker_id)
+        keeper = self.supervised(broker_id)
         keeper.release()
         keeper.wait_ready()
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: it hangs, its connections and session stay."""
-        self.keeper(broker_id).send(signal.SIGSTOP)
+        self.supervised(broker_id).send(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
         """SIGCONT."""
-        self.keeper(broker_id).send(signal.SIGCONT)
+        self.supervised(broker_id).send(signal.SIGCONT)
 
     def wipe_disk(self, broker_id: int) -> None:
         """Give a broker that is down an empty disk; the old one is set aside."""
-        assert self.keeper(broker_id).pid is None, "kill it first"
+        assert self.supervised(broker_id).pid is None, "kill it first"
         folder = self.spec.slot(broker_id).folder
         aside = self._aside(broker_id)
         shutil.rmtree(aside, ignore_errors=True)
@@ -146,7 +154,7 @@ class LocalCluster:
 
     def restore_disk(self, broker_id: int) -> None:
         """Bring the disk back that `wipe_disk` set aside; the broker must be down."""
-        assert self.keeper(broker_id).pid is None, "kill it first"
+        assert self.supervised(broker_id).pid is None, "kill it first"
         folder = self.spec.slot(broker_id).folder
         shutil.rmtree(folder, ignore_errors=True)
         self._aside(broker_id).rename(folder)

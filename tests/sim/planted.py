@@ -23,7 +23,7 @@ from headwater_broker.metadata import znodes
 from headwater_broker.replica import manager
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.role_transitions import Decision, Hosted, decide
+from headwater_broker.replica.role_transitions import Decision, HostedReplica, decide
 from sim.plan import Plan, administer
 from sim.upkeep import Deleting
 from sim.world import World
@@ -68,7 +68,7 @@ class Planted:
 def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
     """Old controllers and old leader epochs are obeyed like new ones."""
 
-    def obey(hosted: Hosted | None, epoch: int, version: int, **where: bool) -> Decision:
+    def obey(hosted: HostedReplica | None, epoch: int, version: int, **where: bool) -> Decision:
         if hosted is not None and epoch < hosted.leader_epoch:
             hosted = None
         return decide(hosted, epoch, version, **where)
@@ -117,7 +117,7 @@ def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
         return host(self, replace(state, is_new=True))
 
     patch.setattr(ControllerState, "has_lost_directory", lambda *_: False)
-    patch.setattr(elections, "lost_data", lambda *_: None)
+    patch.setattr(elections, "replica_lost_data", lambda *_: None)
     patch.setattr(ReplicaManager, "_host", host_anything)
 
 

@@ -81,7 +81,7 @@ def _kill(world: World, count: int) -> Injected:
 
 def _drain(world: World) -> Injected:
     victim = world.choose()
-    keeper = world.cluster.keeper(victim)
+    keeper = world.cluster.supervised(victim)
     pid = keeper.pid
     keeper.drain()
 

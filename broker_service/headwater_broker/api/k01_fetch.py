@@ -33,7 +33,7 @@ from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def fetch(
     return (kind or FetchJob)(peer, frame, version, correlation_id).start()
 
 
-class FetchJob(Waiter):
+class FetchJob(DelayedOperation):
     """One fetch from its first read to its reply, parked in between or not."""
 
     __slots__ = (
@@ -88,7 +88,7 @@ class FetchJob(Waiter):
         self._moves: SessionMoves | None = None
         """Set while this goes over what is due in its session, and over nothing else."""
         self._reply: ParkedReply | None = None
-        self._gauges: dict[Gauge, PartitionRead] = {}
+        self._gauges: dict[WatchedOffset, PartitionRead] = {}
         self._parked_reads: list[PartitionRead] = []
         """What was read when this was parked, as long as no bound has moved since."""
 
@@ -120,7 +120,7 @@ class FetchJob(Waiter):
         self._park(reads)
         return self._reply
 
-    def check(self, gauge: Gauge) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         """A bound moved: look again, answer, or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
@@ -138,7 +138,7 @@ class FetchJob(Waiter):
         elif watched is not None:
             self._watch(watched)
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         """max_wait_ms is over: answer with what there is now."""
         peer, reads = self._peer, self._parked_reads
         if reads:
@@ -155,7 +155,7 @@ class FetchJob(Waiter):
             )  # fmt: skip
         self._answer(reads)
 
-    def fail(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """The consumer learns it from its connection, and asks again."""
         self._let_go()
         self._peer.close(f"internal error: {error!r}")
@@ -267,7 +267,7 @@ class FetchJob(Waiter):
         is_follower = self._frame.replica_id >= 0
         committed = self._frame.isolation == READ_COMMITTED
         services = self._peer.services
-        gauge = services.purgatories.watches.fetch_gauge(
+        gauge = services.purgatories.watches.read_bound(
             partition, is_follower=is_follower, committed=committed
         )
         if is_follower:
@@ -276,12 +276,12 @@ class FetchJob(Waiter):
             bound = partition.last_stable_offset if committed else partition.high_watermark
         self._wait_for(gauge, bound + 1, read)
         if is_follower and services.config.selects_by_rack:
-            marks = services.purgatories.watches.fetch_gauge(
+            marks = services.purgatories.watches.read_bound(
                 partition, is_follower=False, committed=False
             )
             self._wait_for(marks, partition.high_watermark + 1, read)
 
-    def _wait_for(self, gauge: Gauge, threshold: int, read: PartitionRead) -> None:
+    def _wait_for(self, gauge: WatchedOffset, threshold: int, read: PartitionRead) -> None:
         if gauge not in self._gauges:
             self._gauges[gauge] = read
             gauge.add(threshold, self)

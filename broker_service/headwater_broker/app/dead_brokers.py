@@ -15,7 +15,7 @@ from collections.abc import Callable
 from headwater.local.zk_session import DeadSession
 from headwater.ports.metadata_store import MetadataStore, Node, StoreError
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class DeadPeers:
     def __init__(
         self,
         store: MetadataStore,
-        view: Callable[[], ClusterView],
+        view: Callable[[], MetadataCache],
         close_session: Callable[[DeadSession], bool],
     ) -> None:
         """`close_session` may block; it runs off the loop."""

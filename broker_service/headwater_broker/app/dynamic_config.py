@@ -9,7 +9,7 @@ from dataclasses import replace
 from headwater.config.keys import broker_values
 from headwater.config.layers import CLUSTER_WIDE, BrokerSettings, usable
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.metadata.cache import ClusterView, ViewChange
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 
 logger = logging.getLogger(__name__)
 
@@ -20,14 +20,14 @@ class DynamicConfigs:
     Made before whatever else listens to the view, so that these see the new settings.
     """
 
-    def __init__(self, config: NodeConfig, view: ClusterView) -> None:
+    def __init__(self, config: NodeConfig, view: MetadataCache) -> None:
         self.config = config
         self.settings = BrokerSettings(config.properties)
         self.on_change: list[Callable[[NodeConfig], None]] = []
         self._view = view
         view.on_change.append(self._look)
 
-    def _look(self, change: ViewChange) -> None:
+    def _look(self, change: MetadataDelta) -> None:
         if not change.broker_configs:
             return
         own = self._stored(str(self.config.broker_id))

@@ -1,7 +1,7 @@
 """What a broker has of its machine and of the network: one value, real or the simulator's.
 
-`Node` and `Life` meet the outside only through an `Outside` and through the running loop (timers,
-connections, executors), so that `tests/sim` runs them whole on virtual time.
+`Node` and `Life` meet the outside only through an `Environment` and through the running loop
+(timers, connections, executors), so that `tests/sim` runs them whole on virtual time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.local.zk_session import DeadSession, close_session
 from headwater.ports.control import ControlCalls, ControlHandler
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.ports.files import Files
 from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.remote_log import RemoteLog
@@ -26,7 +27,7 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
 from headwater_broker.app.config import Address, NodeConfig
 from headwater_broker.controller.control_client import GrpcControlCalls
-from headwater_broker.controller.loopback_channel import OwnCalls
+from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 from headwater_broker.metadata.store_zk import ZooKeeperStore
 from headwater_broker.network.control_grpc import ControlServer
 from headwater_broker.runtime.deferred_fsync import LateSyncFiles
@@ -83,7 +84,7 @@ ControlTable = Mapping[type[Message], ControlHandler]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Environment:
     """Everything that a broker meets, but the loop it runs on."""
 
     clock: Clock
@@ -103,9 +104,11 @@ class Outside:
     """Another one after a power loss; empty where the kernel does not tell."""
     lag: LagProbe
     process: ProcessCare
+    credentials: Credentials = NO_CREDENTIALS
+    """Shown by this broker's followers to the leaders that they fetch from."""
 
 
-async def real_outside(config: NodeConfig) -> Outside:
+async def system_environment(config: NodeConfig) -> Environment:
     """This machine's, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
     store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
@@ -114,13 +117,13 @@ async def real_outside(config: NodeConfig) -> Outside:
     for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
         pool.submit(sleep, THREAD_START_S)
 
-    calls = OwnCalls(config.control_advertised, GrpcControlCalls())
+    calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls())
 
     def serve_control(table: ControlTable, address: Address) -> ControlPort:
         port = ControlServer(table, loop, host=address.host, port=address.port)
         return calls.serve(table, port)
 
-    return Outside(
+    return Environment(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         store=store,

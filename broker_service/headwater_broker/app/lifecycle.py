@@ -13,10 +13,11 @@ from typing import Any
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.ports.metadata_store import SessionState, StoreError
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.environment import Outside, real_outside
+from headwater_broker.app.environment import Environment, system_environment
 from headwater_broker.app.scheduler import Ticks
 from headwater_broker.app.wiring import Node
-from headwater_broker.metadata.registration import ensure_cluster
+from headwater_broker.log.folder_inspection import inspect
+from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
 from headwater_broker.runtime import process
 
 ISR_TICK_MAX_S = 1.0
@@ -51,17 +52,22 @@ async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) ->
             stopping.set_result(reason)
 
     process.watch_stop(loop, stop)
-    node = await build(config, await real_outside(config), stop)
+    node = await build(config, await system_environment(config), stop)
     await live(node, announce, stopping)
 
 
-async def build(config: NodeConfig, outside: Outside, stop: Callable[[str], None]) -> Node:
+async def build(config: NodeConfig, environment: Environment, stop: Callable[[str], None]) -> Node:
     """All parts, none started. Raises UsageError, the store's session closed."""
     try:
-        cluster_id = await ensure_cluster(outside.store, outside.entropy, config.cluster_id)
-        return Node(config, cluster_id, outside, stop)
+        folders = inspect(environment.files, config.log_dirs)
+        await check_store_knows_broker(
+            environment.store, config.zookeeper, config.broker_id, folders
+        )
+        known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
+        cluster_id = await ensure_cluster_id(environment.store, environment.entropy, known)
+        return Node(config, cluster_id, environment, stop)
     except BaseException:
-        await outside.store.close()
+        await environment.store.close()
         raise
 
 
@@ -99,11 +105,11 @@ class Life:
         node.logs.load_all()
         self._is_loaded = True
         self.check_folders()
-        node.outside.process.loaded()
+        node.environment.process.loaded()
         node.control.start()
         if node.status_server is not None:
             await node.status_server.serve()
-        await node.membership.start()
+        await node.registration.start()
         await node.controller.start()
         await self._first_view(stopping)
         for listener in node.listeners:
@@ -113,7 +119,7 @@ class Life:
         node.store.on_session(self._session_changed)
         session_s = node.config.values.integer("zookeeper.session.timeout.ms") / 1000
         still_max_s = max(session_s, WATCHDOG_MIN_S)
-        node.outside.process.started(asyncio.get_running_loop(), still_max_s)
+        node.environment.process.started(asyncio.get_running_loop(), still_max_s)
         node.lag.start()
         self._tell()
 
@@ -173,13 +179,13 @@ class Life:
             node.replicas.isr_tick,
         )
         every("files", FILES_EVERY_S, node.logs.maintain_files)
-        node.services.moves.tick()
+        node.services.alter_log_dirs.tick()
         self._start_log_ticks()
-        every("garbage", COLLECT_EVERY_S, node.outside.process.tick)
+        every("garbage", COLLECT_EVERY_S, node.environment.process.tick)
         node.status.look()
         node.services.view.on_brokers.append(node.status.look)
         every("rates", RATES_EVERY_S, node.status.sample)
-        every("disk failures", DISK_FAILURES_EVERY_S, node.tell_disk_failures)
+        every("disk failures", DISK_FAILURES_EVERY_S, node.report_log_dir_failures)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()
         every("producer ids", PRODUCER_IDS_EVERY_S, self._stock_producer_ids)
@@ -242,7 +248,7 @@ class Life:
             if node.clock.monotonic() > give_up_s:
                 return
             try:
-                remaining = await node.controller_calls.controlled_shutdown(DRAIN_TIMEOUT_MS)
+                remaining = await node.controller_channel.controlled_shutdown(DRAIN_TIMEOUT_MS)
             except KafkaError as error:
                 logger.warning("controlled shutdown, try %d: %s", attempt + 1, error)
             else:
@@ -257,7 +263,7 @@ class Life:
         node.is_ready = False
         broker_epoch = node.broker_epoch()
         self._ticks.stop()
-        node.outside.process.stopping()
+        node.environment.process.stopping()
         node.lag.stop()
         if self._refreshing is not None:
             self._refreshing.cancel()
@@ -267,16 +273,16 @@ class Life:
             in_thread = partial(node.loop.run_in_executor, None, close)
             failed += [] if await self._went("logs", in_thread) else ["logs"]
         failed += [] if await self._went("store", node.store.close) else ["store"]
-        node.outside.log_disk.shutdown(wait=True)
-        node.outside.pool.shutdown(wait=True)
+        node.environment.log_disk.shutdown(wait=True)
+        node.environment.pool.shutdown(wait=True)
         logger.info("stopped %s", f"without {', '.join(failed)}" if failed else "cleanly")
 
     def _last_steps(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
         """What is stopped before the logs are closed, in order."""
         node = self._node
 
-        async def close_controller_calls() -> None:
-            node.controller_calls.close()
+        async def close_controller_channel() -> None:
+            node.controller_channel.close()
 
         async def settle_files() -> None:
             node.files.settle()
@@ -289,16 +295,16 @@ class Life:
         yield "background", node.services.background.close
         yield "tiered", node.tiered.close
         yield "remote log", node.remote_log.close
-        yield "moves", node.services.moves.close
+        yield "alter log dirs", node.services.alter_log_dirs.close
         yield "cleaner", node.cleaner.close
         yield "cleaners", node.cleaners.close
         yield "replicas", node.replicas.close
         yield "dead peers", node.dead_peers.close
         yield "controller", node.controller.stop
         yield "control port", node.control.stop_async
-        yield "controller calls", close_controller_calls
+        yield "controller calls", close_controller_channel
         yield "control calls", node.control_calls.close
-        yield "membership", node.membership.stop
+        yield "registration", node.registration.stop
         yield "files", settle_files
 
     @staticmethod

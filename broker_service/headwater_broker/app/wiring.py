@@ -15,14 +15,19 @@ from headwater.ports.control import ControlHandler
 from headwater.ports.network import PeerConnection
 from headwater.wire.control import BrokerEndpoint
 from headwater.wire.schema import Message
-from headwater_broker.api.context import Services
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
-from headwater_broker.app.data_plane import Parts, build_listener, build_services
+from headwater_broker.app.data_plane import (
+    DataPlane,
+    DataPlaneParts,
+    build_data_plane,
+    build_listener,
+)
 from headwater_broker.app.dead_brokers import DeadPeers
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.app.environment import ControlPort, Outside
+from headwater_broker.app.environment import ControlPort, Environment
 from headwater_broker.app.tiered_offsets import TieredEnds
+from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
@@ -30,15 +35,14 @@ from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.unified_log import UnifiedLog
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
-from headwater_broker.metadata.leader_lookup import Leadership
-from headwater_broker.metadata.registration import Membership
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.leader_lookup import LeaderLookup
+from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
@@ -56,48 +60,49 @@ class Node:
         self,
         config: NodeConfig,
         cluster_id: str,
-        outside: Outside,
+        environment: Environment,
         stop: Callable[[str], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.config = config
-        self.outside = outside
+        self.environment = environment
         self._stop = stop
-        self.store = store = outside.store
-        self.clock = clock = outside.clock
-        entropy = outside.entropy
+        self.store = store = environment.store
+        self.clock = clock = environment.clock
+        entropy = environment.entropy
         self.is_ready = False
-        self.files = outside.files
-        self.lag = outside.lag
-        self.control_calls = outside.control_calls
-        self.view = ClusterView(cluster_id, self.broker_epoch)
+        self.files = environment.files
+        self.lag = environment.lag
+        self.control_calls = environment.control_calls
+        self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
         self.cleaners = CleanerProcesses()
         self.cleaner = LogCleaner(self.logs, self.cleaners, clock, self._cleaner_settings)
-        self.membership = Membership(
+        self.registration = RegistrationManager(
             store,
             clock,
-            lambda: self._registration(cluster_id),
+            lambda: self._own_registration(cluster_id),
             session_timeout_ms=config.values.integer("zookeeper.session.timeout.ms"),
         )
         self.controller = self._controller(cluster_id, entropy)
-        self.controller_calls = ControllerCalls(
+        self.controller_channel = ControllerChannel(
             config.broker_id, self.broker_epoch, store, self.control_calls, self.controller, clock
         )
-        self.remote_log = outside.remote_log
+        self.remote_log = environment.remote_log
+        self.tiered_topics = TieredTopics(config, self.view)
         self.tiered = TieredEnds(
             self.remote_log,
             lambda: self.replicas,
-            lambda topic, topic_id: self.services.tiered_topic(topic, topic_id),
+            self.tiered_topics.locate,
         )
-        self.dead_peers = DeadPeers(store, lambda: self.view, outside.close_session)
-        self.replicas = self._replicas(cluster_id, entropy)
+        self.dead_peers = DeadPeers(store, lambda: self.view, environment.close_session)
+        self.data_plane = self._data_plane(cluster_id, entropy)
+        self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
         self._listen()
         self.status = StatusDocument(
             lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
         )
-        self.services = self._services(cluster_id, entropy)
         self.metrics = self._metrics()
         self.listeners = [
             build_listener(self.dynamic, self.services, address.name)
@@ -111,7 +116,6 @@ class Node:
         self.replicas.leadership_listeners.append(self.tiered.led)
         self.logs.high_watermarks = self.replicas.high_watermark_of
         self.logs.on_offline = self._folder_failed
-        self.view.on_change.append(self._take_configs)
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(
                 controller_config(now.values, self.config.values)
@@ -124,47 +128,19 @@ class Node:
         self.replicas.directory_failed(folder, logs)
         if not self.logs.directory_ids:
             self._stop("every data folder has failed")
-        self.membership.untold_disk_failures += 1
-        self.tell_disk_failures()
+        self.registration.unreported_log_dir_failures += 1
+        self.report_log_dir_failures()
 
-    def tell_disk_failures(self) -> None:
+    def report_log_dir_failures(self) -> None:
         """Tell the controller of failed data folders, if it has not heard of them."""
-        if self.membership.untold_disk_failures and self.is_ready:
-            self.services.background.once("disk failures", self.membership.tell_disk_failures)
-
-    def _take_configs(self, change: ViewChange) -> None:
-        """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
-        for topic in change.configs:
-            known = self.view.topics.get(topic)
-            if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
-                self.replicas.update_topic_configs(known.topic_id, known.configs)
+        if self.registration.unreported_log_dir_failures and self.is_ready:
+            self.services.background.once(
+                "disk failures", self.registration.report_log_dir_failures
+            )
 
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
-        return self.membership.broker_epoch
-
-    def _services(self, cluster_id: str, entropy: Entropy) -> Services:
-        return build_services(
-            self.dynamic,
-            cluster_id,
-            Parts(
-                loop=self.loop,
-                clock=self.clock,
-                entropy=entropy,
-                replicas=self.replicas,
-                logs=self.logs,
-                view=self.view,
-                controller=self.controller_calls,
-                authorizer=AllowAll(),
-                warmer=PageCache(self.loop, self.outside.pool),
-                leads=Leadership(self.store, self.config.broker_id).holds,
-                producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
-                remote_log=self.remote_log,
-                tiered_end=self.tiered.end,
-                cleaner=self.cleaner.meter,
-                off_loop=self._off_loop,
-            ),
-        )
+        return self.registration.broker_epoch
 
     def _logs(self, cluster_id: str, entropy: Entropy) -> LogManager:
         return LogManager(
@@ -187,7 +163,7 @@ class Node:
         )
 
     def _offload(self, job: Callable[[], None]) -> None:
-        self.outside.log_disk.submit(job).add_done_callback(_tell_failure)
+        self.environment.log_disk.submit(job).add_done_callback(_tell_failure)
 
     def _controller(self, cluster_id: str, entropy: Entropy) -> ControllerService:
         return ControllerService(
@@ -204,7 +180,7 @@ class Node:
             controller_config(self.config.values),
         )
 
-    def _replicas(self, cluster_id: str, entropy: Entropy) -> ReplicaManager:
+    def _data_plane(self, cluster_id: str, entropy: Entropy) -> DataPlane:
         v = self.config.values
         limits = ReplicationLimits(
             replica_lag_time_max_ms=v.integer("replica.lag.time.max.ms"),
@@ -223,7 +199,7 @@ class Node:
             entropy=entropy,
             connect=self._connect,
             control=self.control_calls,
-            alter_partition=self.controller_calls.alter_partition,
+            alter_partition=self.controller_channel.alter_partition,
             broker_epoch=self.broker_epoch,
             cluster_id=lambda: cluster_id,
             broker=lambda broker_id: self.view.brokers.get(broker_id),
@@ -233,7 +209,24 @@ class Node:
             off_loop=self._off_loop,
             durable=self.files.durable,
         )
-        return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
+        return build_data_plane(
+            DataPlaneParts(
+                loop=self.loop,
+                dynamic=self.dynamic,
+                view=self.view,
+                logs=self.logs,
+                limits=limits,
+                replication=ports,
+                controller=self.controller_channel,
+                authorizer=AllowAll(),
+                warmer=PageCache(self.loop, self.environment.pool),
+                leads=LeaderLookup(self.store, self.config.broker_id).is_leader,
+                producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
+                remote_log=self.remote_log,
+                tiered_topic=self.tiered_topics.locate,
+                cleaner=self.cleaner.meter,
+            )
+        )
 
     @property
     def _inter_broker_listener(self) -> str:
@@ -241,11 +234,17 @@ class Node:
         return name or self.config.listeners[0].name
 
     async def _off_loop(self, job: Callable[[], None]) -> None:
-        await self.loop.run_in_executor(self.outside.pool, self.files.run_late, job)
+        await self.loop.run_in_executor(self.environment.pool, self.files.run_late, job)
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"
-        return await open_connection(host, port, client_id=client_id, negotiate=False)
+        return await open_connection(
+            host,
+            port,
+            client_id=client_id,
+            negotiate=False,
+            credentials=self.environment.credentials,
+        )
 
     def _metrics(self) -> MetricsText:
         elsewhere = LeaderEndOffsets(self.view, self._connect, self._inter_broker_listener)
@@ -269,7 +268,7 @@ class Node:
         table: dict[type[Message], ControlHandler] = {
             request: handler for source in sources for request, handler in source.items()
         }
-        return self.outside.serve_control(table, self.config.control)
+        return self.environment.serve_control(table, self.config.control)
 
     def _status_server(self) -> HttpStatusServer:
         pages = StatusPages(
@@ -282,12 +281,12 @@ class Node:
                 document=self.status.text,
                 metrics=self.metrics,
                 is_ready=lambda: self.is_ready,
-                pool=self.outside.pool,
+                pool=self.environment.pool,
             )
         )
         return HttpStatusServer(pages.routes())
 
-    def _registration(self, cluster_id: str) -> BrokerRegistration:
+    def _own_registration(self, cluster_id: str) -> BrokerRegistration:
         """What `/brokers/ids/N` says of us now."""
         ports = {listener.name: listener.port for listener in self.listeners}
         return BrokerRegistration(
@@ -300,7 +299,7 @@ class Node:
             control_address=self.control_address,
             rack=self.config.values.string("broker.rack") or None,
             directory_ids=tuple(self.logs.directory_ids),
-            boot_id=self.outside.boot_id,
+            boot_id=self.environment.boot_id,
             clean_shutdown_epoch=self.logs.clean_broker_epoch,
             min_insync_replicas=self.config.values.integer("min.insync.replicas"),
             timestamp_ms=self.clock.now_ms(),

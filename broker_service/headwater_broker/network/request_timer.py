@@ -10,7 +10,7 @@ from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, ParkedReply
 from headwater_broker.api.request_meters import ApiMeter, RequestTiming
 from headwater_broker.network import request_dispatch, throttling
-from headwater_broker.network.turn_budget import Turn
+from headwater_broker.network.turn_budget import TurnBudget
 
 TIMED_FIRST = 64
 """The first requests of each kind are all timed: a rare one has its times soon."""
@@ -21,7 +21,7 @@ class RequestTimer:
 
     __slots__ = ("_now", "_put_off_s", "_turn", "muted_ms", "written")
 
-    def __init__(self, now: Callable[[], float], turn: Turn) -> None:
+    def __init__(self, now: Callable[[], float], turn: TurnBudget) -> None:
         self._now = now
         self._turn = turn
         self._put_off_s = 0.0

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from headwater_broker.api.context import Purgatories
+from headwater_broker.replica.delayed_operations import Purgatories
 
 TURN_S = 0.002
 """What else the loop owes (control calls, heartbeats, timers) waits for this long, for the request
@@ -85,7 +85,7 @@ class Woken(Protocol):
         ...
 
 
-class Turn:
+class TurnBudget:
     """Shared by the connections of a listener: whoever finds it used up goes on in the next one.
 
     Held connections are queued by `loop.call_soon`, so they come first, in their order, and before

@@ -40,7 +40,7 @@ class Slice:
             self.error = e
 
 
-class DirectoryCopy:
+class LogDirCopy:
     """`align`, then one of: a slice (`next_slice`, `take`), or the end (`catch_up`, `flush`)."""
 
     def __init__(self, log: UnifiedLog, future: UnifiedLog) -> None:

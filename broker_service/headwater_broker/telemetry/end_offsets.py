@@ -20,7 +20,7 @@ from headwater.wire.apis.k02_list_offsets import (
 )
 from headwater.wire.control import LiveBroker
 from headwater.wire.framing import decode_response, encode_request
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 
 TopicPartition = tuple[str, int]
 
@@ -42,7 +42,7 @@ class LeaderEndOffsets:
 
     def __init__(
         self,
-        view: ClusterView,
+        view: MetadataCache,
         connect: Connect,
         listener: str,
         timeout_s: float = LEADER_TIMEOUT_S,

@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater_broker.api.context import Services
-from headwater_broker.metadata.cache import TopicView
+from headwater_broker.metadata.cache import TopicMetadata
 from headwater_broker.replica.manager import describe_partition
 from headwater_broker.replica.partition import Partition
 from headwater_broker.runtime.loop_lag import LagProbe
@@ -149,7 +149,7 @@ class StatusDocument:
         return _Totals(self._clock.monotonic(), total.bytes_in, total.bytes_out, total.records_in)
 
 
-def _topic(topic: TopicView) -> dict[str, Any]:
+def _topic(topic: TopicMetadata) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": str(topic.topic_id),

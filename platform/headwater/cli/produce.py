@@ -1,4 +1,4 @@
-"""`headwater produce`: lines of standard input, or values on the command line, to a topic."""
+"""`headwater produce`: send values or the lines of standard input to a topic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from typing import TextIO, cast
 
 import click
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.options import (
+    bootstrap_options,
+    bootstrap_servers,
+    echo_json,
+    json_option,
+    within,
+)
 from headwater.client.futures import SendFuture
 from headwater.client.producer import TIMESTAMP_MAX, Producer
 from headwater.errors import UsageError
+from headwater.wire.primitives import INT32_MAX
 
+TIMEOUT_MS = 120_000
 LATEST_FUTURES = 1
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -20,14 +28,23 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.command()
 @click.argument("topic")
 @click.argument("values", nargs=-1)
-@click.option("--key", metavar="KEY", help="The key of every record.")
-@click.option("--key-separator", metavar="TEXT", help="Split each line: KEY TEXT VALUE.")
-@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N")
-@click.option("--timestamp", type=click.IntRange(0, TIMESTAMP_MAX), metavar="MS",
-              help="Milliseconds since 1970; default: now.")  # fmt: skip
-@click.option("--compression", type=click.Choice(COMPRESSIONS), default="none")
-@click.option("--acks", type=click.Choice(("all", "1", "0")), default="all")
+@click.option("--key", metavar="KEY", help="Key of every record.")
+@click.option("--key-separator", metavar="TEXT",
+              help="Split each line into key and value at the first TEXT.")  # fmt: skip
+@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE",
+              help="Header of every record. May be repeated.")  # fmt: skip
+@click.option("--partition", type=int, callback=within(0, INT32_MAX), metavar="N",
+              help="Send to this partition.")  # fmt: skip
+@click.option("--timestamp", type=int, callback=within(0, TIMESTAMP_MAX), metavar="MS",
+              help="Timestamp of every record, in ms since 1970. [default: now]")  # fmt: skip
+@click.option("--compression", "--compression-codec", type=click.Choice(COMPRESSIONS),
+              default="none", show_default=True, help="Compression of the batches.")  # fmt: skip
+@click.option("--acks", "--producer-acks", type=click.Choice(("all", "1", "0")), default="all",
+              show_default=True, help="Replicas that must have a record: all in-sync replicas, the "
+              "leader (1), or none (0).")  # fmt: skip
+@click.option("--timeout", "timeout_ms", type=int, callback=within(1, INT32_MAX),
+              default=TIMEOUT_MS, show_default=True, metavar="MS",
+              help="Time limit of a record's delivery, with retries, in ms.")  # fmt: skip
 @bootstrap_options
 @json_option
 def produce(
@@ -40,11 +57,16 @@ def produce(
     timestamp: int | None,
     compression: str,
     acks: str,
+    timeout_ms: int,
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
 ) -> int:
-    """Send VALUES, or each line of standard input, to TOPIC; prints how many arrived."""
+    """Send VALUES or the lines of standard input to TOPIC.
+
+    It prints the number of records that were acknowledged. While records cannot be delivered, it
+    shows the reason on stderr.
+    """
     if key_separator == "":
         raise UsageError("--key-separator is empty: give the text between key and value, as in :")
     if key is not None and key_separator is not None:
@@ -57,6 +79,7 @@ def produce(
         client_id="headwater-produce",
         compression_type=compression,
         acks=acks,
+        delivery_timeout_ms=timeout_ms,
     ) as producer:
         unchecked: list[SendFuture] = []
         for line_key, value in _split(lines, key, key_separator):
@@ -80,7 +103,7 @@ def produce(
 
 
 def _checked(futures: list[SendFuture]) -> list[SendFuture]:
-    """Drop what is acknowledged (all but the last); an error is raised here."""
+    """The futures that are not done, or else the last one. Raises the error of one that failed."""
     rest = []
     for future in futures:
         if future.done():

@@ -128,7 +128,7 @@ _TOPICS = (
          "Create a topic when a client first asks for it."),
     _row("delete.topic.enable", Kind.BOOLEAN, True, "", "Allow topics to be deleted."),
     _row("auto.leader.rebalance.enable", Kind.BOOLEAN, True, "",
-         "Move leadership back to preferred replicas by itself."),
+         "Elect preferred leaders: at each check, and when a broker is back and in sync again."),
     _row("leader.imbalance.check.interval.seconds", Kind.LONG, 300, "s",
          "How often leadership is balanced.", minimum=1),
     _row("leader.imbalance.per.broker.percentage", Kind.INT, 10, "%",

@@ -22,12 +22,12 @@ from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_sessions import BrokerSessions
 from headwater.local.child import ChildFailedError, ChildSpec
-from headwater.local.keeper import Keeper
+from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_ports_free
 from headwater.local.manager import ManagerState, Progress, silent
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef, wait_gone
-from headwater.local.sessions import Sessions
-from headwater.local.slots import LOOPBACK, ClusterSpec, check_ports_free
+from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import BROKER_COMMAND, broker_properties
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
@@ -68,7 +68,7 @@ class SparkManager:
         self._spark = spark
         self._context = spark.sparkContext
         self._clock = clock
-        self._properties = dict(properties or {})
+        self.properties = dict(properties or {})
         self._broker_command = broker_command
         self._changed = changed
         self._drain_grace_s = drain_grace_s
@@ -79,10 +79,10 @@ class SparkManager:
                 "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"
                 " Cluster.start(..., zookeeper='host:2181')"
             )
-        self._external_zookeeper = zookeeper
-        self._zookeeper: Keeper | None = None
+        self.external_zookeeper = zookeeper
+        self._zookeeper: SupervisedChild | None = None
         servers = zookeeper or spec.zookeeper
-        self._sessions = Sessions(spec.directory / "zookeeper", servers)
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", servers)
         self._token = SystemEntropy().randbytes(16).hex()
         self._link: DriverLink | None = None
         self._state = threading.Condition()
@@ -137,7 +137,7 @@ class SparkManager:
             processes.append(ProcessRef.of("zookeeper", keeper.pid))
         return ManagerState(
             bootstrap_servers=",".join(addresses),
-            zookeeper=self._external_zookeeper or self.spec.zookeeper,
+            zookeeper=self.external_zookeeper or self.spec.zookeeper,
             control_addresses=control,
             processes=tuple(processes),
         )
@@ -187,7 +187,7 @@ class SparkManager:
         self._threads.clear()
 
     def _start_zookeeper(self) -> None:
-        if self._external_zookeeper is not None:
+        if self.external_zookeeper is not None:
             return
         folder = self.spec.directory / "zookeeper"
         child = zookeeper_spec(folder, self.spec.zookeeper_port, self.spec.logs / "zookeeper.log")
@@ -199,7 +199,7 @@ class SparkManager:
             probe=child.probe,
             drains_at_eof=child.drains_at_eof,
         )
-        self._zookeeper = Keeper(marked, self._clock, on_gone=lambda _c: self._changed())
+        self._zookeeper = SupervisedChild(marked, self._clock, on_gone=lambda _c: self._changed())
         self._zookeeper.start()
         self._zookeeper.wait_ready()
 
@@ -214,7 +214,7 @@ class SparkManager:
         assert self._link is not None
         slot = broker.slot
         rows = broker_properties(self.spec, slot)
-        rows["zookeeper.connect"] = self._external_zookeeper or self.spec.zookeeper
+        rows["zookeeper.connect"] = self.external_zookeeper or self.spec.zookeeper
         if not self._plan.one_host:
             rows["listeners"] = f"PLAINTEXT://0.0.0.0:{slot.port}"
             rows["advertised.listeners"] = f"PLAINTEXT://{HOST_MARK}:{slot.port}"
@@ -222,7 +222,7 @@ class SparkManager:
             rows["control.advertised.listener"] = f"{HOST_MARK}:{slot.control_port}"
             rows["status.listener"] = f"0.0.0.0:{slot.status_port}"
             rows["broker.rack"] = HOST_MARK
-        rows.update(self._properties)
+        rows.update(self.properties)
         driver = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
         return BrokerTask(
             broker_id=slot.broker_id,

@@ -7,10 +7,10 @@ nothing to spread: brokers are plain tasks.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from headwater.errors import UsageError
+from headwater_spark.masters import local_master
 
 SPARE_SLOTS = 2
 """Slots that must be left for the jobs that use the brokers."""
@@ -33,15 +33,13 @@ def plan_slots(
     `executor_cores` and `executors` are Spark's configuration; both only matter beyond one machine,
     where `executors` may be unknown (None).
     """
-    local = re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,\s*[0-9]+)?\])?", master)
-    if local:
-        slots = cores_here if local[1] == "*" else int(local[1] or 1)
-        if slots < brokers + SPARE_SLOTS:
-            raise _too_few(master, brokers, slots, brokers + SPARE_SLOTS)
+    local = local_master(master, cores_here)
+    if local is not None and local.executors is None:
+        if local.slots < brokers + SPARE_SLOTS:
+            raise _too_few(master, brokers, local.slots, brokers + SPARE_SLOTS)
         return SlotPlan(None, one_host=True)
-    cluster = re.fullmatch(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*[0-9]+\s*\]", master)
-    if cluster:
-        executors, executor_cores = int(cluster[1]), int(cluster[2])
+    if local is not None:
+        executors, executor_cores = local.executors, local.cores
     task_cpus = executor_cores // 2 + 1
     if executors is not None:
         spare = executors * executor_cores - brokers * task_cpus
@@ -49,7 +47,7 @@ def plan_slots(
             raise _too_few(
                 master, brokers, executors * executor_cores, brokers * task_cpus + SPARE_SLOTS
             )
-    return SlotPlan(task_cpus, one_host=cluster is not None)
+    return SlotPlan(task_cpus, one_host=local is not None)
 
 
 def fitting_master(brokers: int) -> str:

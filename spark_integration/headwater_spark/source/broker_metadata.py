@@ -1,6 +1,6 @@
 """What planning asks of the brokers: topics, offsets, configs, control calls. Blocking, no pyspark.
 
-Connections to the data plane are `RawClient`s; the control plane's addresses are found by asking
+Connections to the data plane are `RecordClient`s; the control plane's addresses are found by asking
 each broker for its configuration, so that Kafka brokers, which have none, do as well.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from headwater.client.blocking.cluster import Patience
+from headwater.client.blocking.cluster import RetryTimer
 from headwater.client.blocking.record_client import (
     EARLIEST_LOCAL,
     READ_COMMITTED,
@@ -76,11 +76,13 @@ class Topic:
 class Brokers:
     """A cluster as seen from a planner or a driver. One thread at a time."""
 
-    def __init__(self, bootstrap_servers: str, timeouts: Timeouts = USUAL) -> None:
+    def __init__(
+        self, bootstrap_servers: str, timeouts: Timeouts = USUAL, client_id: str = CLIENT_ID
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeouts = timeouts
         self._clock = SystemClock()
-        self._client = raw_client(bootstrap_servers, CLIENT_ID, timeouts)
+        self._client = raw_client(bootstrap_servers, client_id, timeouts)
         self._control_addresses: dict[int, str] = {}
 
     def close(self) -> None:
@@ -174,7 +176,7 @@ class Brokers:
         A call of Headwater's control plane. Raises UsageError with brokers that have none.
         """
         ends: dict[PartitionId, int] = {}
-        patience = Patience(self._clock, self._timeouts.retry_s, "offsets at bytes")
+        patience = RetryTimer(self._clock, self._timeouts.retry_s, "offsets at bytes")
         while left := {tp: row for tp, row in wanted.items() if tp not in ends}:
             try:
                 self._offsets_at_bytes_once(left, ends)

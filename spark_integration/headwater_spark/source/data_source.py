@@ -40,7 +40,7 @@ from headwater_spark.source.columns import checked_schema, source_ddl
 from headwater_spark.source.planner import PlannedSplit, Planner
 from headwater_spark.source.planning import limit_ends
 from headwater_spark.source.positions import Position
-from headwater_spark.source.read_task import ReadTask, read
+from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
 
 FORMAT_NAME = "headwater"
 ASK_EVERY_S = 0.1
@@ -119,6 +119,7 @@ class _TaskReads:
             schema=self.schema,
             files=planned.files,
             timeouts=self.options.timeouts,
+            client_id=self.options.client_id or CLIENT_ID,
         )
         with message_alone():
             yield from read(task)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from headwater_spark.source.broker_metadata import Brokers, Topic
+from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.history import History
 from headwater_spark.source.planning import (
@@ -56,7 +56,9 @@ class Planner:
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self.options = options
         self._clock = clock
-        self._brokers = Brokers(options.bootstrap_servers, options.timeouts)
+        self._brokers = Brokers(
+            options.bootstrap_servers, options.timeouts, options.client_id or CLIENT_ID
+        )
         self._history = History(self._brokers, options)
         self._behind_since: float | None = None
 

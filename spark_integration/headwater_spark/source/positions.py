@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from headwater.errors import UsageError
 
 FORMAT_VERSION = 1
 INITIAL: dict[str, Any] = {"initial": True, "v": FORMAT_VERSION}
 """What a query starts from, before its first batch pins real offsets."""
+
+_FIELDS = {"from", "to", "topics", "v"}
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> offset."""
@@ -49,6 +51,11 @@ class Position:
 def is_initial(value: Mapping[str, Any]) -> bool:
     """True for the constant that stands for "nothing read yet"."""
     return bool(value.get("initial"))
+
+
+def is_position(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """True for an offset that this module wrote; False for the initial one and other sources'."""
+    return isinstance(value, Mapping) and value.keys() == _FIELDS and value["v"] == FORMAT_VERSION
 
 
 def from_json(value: Mapping[str, Any]) -> Position:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RawClient
+from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RecordClient
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
 from headwater_spark.blocking_clients import raw_client
@@ -25,7 +25,8 @@ IDLE_CLIENTS_MAX = 4
 CLIENT_ID = "headwater-spark-read"
 
 # Connections outlive a task: a worker process serves many, one after the other.
-_idle: dict[tuple[str, options.Timeouts], list[RawClient]] = {}
+Connection = tuple[str, str, options.Timeouts]
+_idle: dict[Connection, list[RecordClient]] = {}
 
 
 class OffsetsLostError(HeadwaterError):
@@ -44,6 +45,12 @@ class ReadTask:
     """Exactly what Spark expects; its names choose the columns."""
     files: ColdFiles | None = None
     timeouts: options.Timeouts = options.Timeouts()
+    client_id: str = CLIENT_ID
+
+    @property
+    def connection(self) -> Connection:
+        """The kind of client that it reads with."""
+        return self.bootstrap_servers, self.client_id, self.timeouts
 
 
 def read(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -72,7 +79,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     client = _take(task)
     while start < split.end_offset:
         try:
-            for chunk in client.stream_raw(
+            for chunk in client.stream_batches(
                 split.topic,
                 split.partition,
                 start,
@@ -96,7 +103,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     _give(task, client)
 
 
-def _after_loss(task: ReadTask, client: RawClient, start: int, error: KafkaError) -> int:
+def _after_loss(task: ReadTask, client: RecordClient, start: int, error: KafkaError) -> int:
     """Where to go on when the log start has passed `start`; raises when that must not be."""
     split = task.split
     if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -116,16 +123,14 @@ def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
     return cold_batches(task.split, task.files, tuple(task.schema.names))
 
 
-def _take(task: ReadTask) -> RawClient:
-    idle = _idle.get((task.bootstrap_servers, task.timeouts))
-    if idle:
-        return idle.pop()
-    return raw_client(task.bootstrap_servers, CLIENT_ID, task.timeouts)
+def _take(task: ReadTask) -> RecordClient:
+    idle = _idle.get(task.connection)
+    return idle.pop() if idle else raw_client(*task.connection)
 
 
-def _give(task: ReadTask, client: RawClient) -> None:
+def _give(task: ReadTask, client: RecordClient) -> None:
     """Only clients of tasks that succeeded come back; others are dropped with their task."""
-    idle = _idle.setdefault((task.bootstrap_servers, task.timeouts), [])
+    idle = _idle.setdefault(task.connection, [])
     if len(idle) < IDLE_CLIENTS_MAX:
         idle.append(client)
     else:

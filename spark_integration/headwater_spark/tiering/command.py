@@ -24,9 +24,8 @@ from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.spark_session import SparkGoneError, has_ended, session
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
-from headwater_tier.upkeep_command import compact_table, repair_table, vacuum_table
+from headwater_tier.maintenance_command import compact_table, repair_table, vacuum_table
 
-MASTER_DEFAULT = "local[*]"
 FAILURE_PAUSE_S = 5.0
 WAIT_MAX_S = 3600.0
 """One wait of `run_for_ever`, which then looks again: waits have a limit, intervals have none."""
@@ -91,7 +90,7 @@ tier.add_command(vacuum_table)
     metavar="SECONDS",
     help="Pause between rounds of --continuous; default: each topic's delta.interval.ms.",
 )
-@click.option("--master", default=MASTER_DEFAULT, show_default=True, help="Spark's master.")
+@click.option("--master", help="Spark's master; default: spark-submit's, else local[*].")
 @click.option("--tables-uri", metavar="URI", help="Where tables go when no config says.")
 @click.option(
     "--storage-option",
@@ -107,7 +106,7 @@ def run(
     directory: str,
     continuous: bool,
     interval_s: float | None,
-    master: str,
+    master: str | None,
     tables_uri: str | None,
     storage: tuple[str, ...],
     as_json: bool,
@@ -168,7 +167,7 @@ def _spark_log() -> Iterator[Path]:
 
 
 @contextmanager
-def _session(master: str, log: Path) -> Iterator[SparkSession]:
+def _session(master: str | None, log: Path) -> Iterator[SparkSession]:
     spark = session(master, delta=False, app_name="headwater tier", log=log)
     try:
         yield spark

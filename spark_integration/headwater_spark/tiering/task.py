@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, RawClient, RawFetch
+from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatches, RecordClient
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.blocking_clients import raw_client
 from headwater_spark.plain_errors import message_alone
-from headwater_tier.files import Fetched, tier_range
+from headwater_tier.data_files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -24,7 +24,7 @@ FACTS_SCHEMA = "facts BINARY"
 _ARROW_SCHEMA = pa.schema([pa.field("facts", pa.binary())])
 
 # A worker process serves many tasks; its connections stay open between the rounds.
-_clients: dict[str, RawClient] = {}
+_clients: dict[str, RecordClient] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class TierTask:
 
 
 class StreamFetch:
-    """`headwater_tier.files.Fetch` over one streamed read per range, one fetch kept ahead."""
+    """`headwater_tier.data_files.Fetch` over one streamed read per range, one fetch kept ahead."""
 
-    def __init__(self, client: RawClient, topic: str, ranges: Sequence[TierRange]) -> None:
+    def __init__(self, client: RecordClient, topic: str, ranges: Sequence[TierRange]) -> None:
         self._client = client
         self._topic = topic
         self._ends = {r.partition: r.end_offset for r in ranges}
-        self._stream: Iterator[RawFetch] = iter(())
+        self._stream: Iterator[FetchedBatches] = iter(())
         self._at: tuple[int, int] | None = None
 
     def __call__(self, partition: int, offset: int) -> Fetched:
         """Batches from `offset` on; valid until the next call."""
         if self._at != (partition, offset):
-            self._stream = self._client.stream_raw(
+            self._stream = self._client.stream_batches(
                 self._topic,
                 partition,
                 offset,

@@ -218,6 +218,28 @@ def test_topic_partitions_tell_who_is_eligible_to_lead(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
+def test_the_last_isr_of_an_offline_partition_is_eligible_where_it_is_down(tmp_path: Path) -> None:
+    """A member that runs and may not lead has lost its disk: as in Kafka it is only the last known
+    ELR, and that only when nobody is eligible."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("down", replicas=(3,), leader=-1)
+        broker.create_topic("wiped", replicas=(1, 2), isr=(1,), leader=-1)
+        broker.create_topic("both", replicas=(1, 2, 3), isr=(1, 3), elr=(2,), leader=-1)
+        rows = {t.name: t.partitions[0] for t in (await page(c)).topics}
+        told = {
+            name: (row.isr_nodes, row.eligible_leader_replicas, row.last_known_elr)
+            for name, row in rows.items()
+        }
+        assert told == {
+            "down": ((), (3,), ()),
+            "wiped": ((), (), (1,)),
+            "both": ((), (3, 2), ()),
+        }
+
+    serve(tmp_path, story)
+
+
 def test_topic_partitions_that_cannot_be_told(tmp_path: Path) -> None:
     async def story(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t")

@@ -81,6 +81,18 @@ def test_a_dead_leader_is_none(tmp_path: Path, version: int) -> None:
     serve(tmp_path, scenario)
 
 
+def test_a_partition_without_a_leader_has_no_replica_in_sync(tmp_path: Path) -> None:
+    """The controller keeps the last ISR of an offline partition; Kafka's tools tell from an ISR
+    smaller than the replicas that a partition is under-replicated."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(3,), leader=-1)
+        told = await row(c, 12)
+        assert (told.replica_nodes, told.isr_nodes, told.offline_replicas) == ((3,), (), (3,))
+
+    serve(tmp_path, scenario)
+
+
 async def look(c: Connection, name: str) -> ErrorCode:
     """The code of a topic that may be created on demand."""
     request = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
@@ -102,14 +114,16 @@ def test_why_a_topic_was_not_created_on_demand_is_told(
             return encode(CreateTopicsResponse(topics=(row,)), version)
 
         monkeypatch.setattr(broker, "forward", refuse)
-        assert await look(c, "wide") == ErrorCode.LEADER_NOT_AVAILABLE, "it is being tried"
+        assert await look(c, "wide") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it is being tried"
         assert [await look(c, "wide") for _ in range(3)] == [code] * 3
         assert asked == 1, "and the controller is left alone for a while"
         monkeypatch.setattr(failed_topic_creations, "TOLD_FOR_S", 0.0)
         code = ErrorCode.REQUEST_TIMED_OUT
         broker.services.refused_topics.put("wide", code, broker.services.clock)
         told = [await look(c, "wide") for _ in range(3)]
-        assert set(told) == {ErrorCode.LEADER_NOT_AVAILABLE} and asked > 1, "it may yet be made"
+        assert set(told) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} and asked > 1, (
+            "it may yet be made"
+        )
         monkeypatch.setattr(broker, "forward", create)
         while await look(c, "wide") is not ErrorCode.NONE:
             await asyncio.sleep(0)
@@ -200,7 +214,8 @@ def test_groups_wait_until_their_topic_can_have_all_its_replicas(
             connection = await open_connection("127.0.0.1", first.port)
             early = await coordinator(connection)
             assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            while (code := await look(connection, OFFSETS_TOPIC)) is ErrorCode.LEADER_NOT_AVAILABLE:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            while (code := await look(connection, OFFSETS_TOPIC)) is unknown:
                 await asyncio.sleep(0.01)  # it is being tried
             assert code is ErrorCode.INVALID_REPLICATION_FACTOR
             assert OFFSETS_TOPIC not in first.view.topics

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli import main as cli
+from headwater.cli.main import COMMAND_GROUP, RUNTIME_EXTRA, main
+from headwater.errors import EXIT_USAGE
 from headwater.extras import install_hint
 from headwater.local import zookeeper
 
@@ -28,14 +29,13 @@ def test_nobody_is_told_to_install_from_an_index() -> None:
 
 
 def test_a_command_without_its_parts_says_how_to_get_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lost = EntryPoint("lost", "headwater_lost.command:lost", cli.COMMAND_GROUP)
-    monkeypatch.setattr(cli, "_entries", lambda: {"lost": lost})
-    assert cli.main(["lost"]) == cli.EXIT_USAGE
-    told = capsys.readouterr().err
-    assert "`headwater lost` needs headwater_lost" in told
-    assert install_hint(cli.RUNTIME_EXTRA) in told and cli.RUNTIME_EXTRA in EXTRAS
+    lost = EntryPoint("lost", "headwater_lost.command:lost", COMMAND_GROUP)
+    assert main(["lost"], entries=lambda: {"lost": lost}) == EXIT_USAGE
+    shown = capsys.readouterr().err
+    assert "`headwater lost` needs headwater_lost" in shown
+    assert install_hint(RUNTIME_EXTRA) in shown and RUNTIME_EXTRA in EXTRAS
 
 
 def test_zookeeper_without_pyspark_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

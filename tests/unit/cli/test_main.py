@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import socket
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
 
-from headwater.cli import main as front
-from headwater.cli.assignments import parse_settings
 from headwater.cli.main import main
 from headwater.cli.options import bootstrap_servers
+from headwater.cli.settings import parse_settings
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater.wire.schema import SchemaError
 
@@ -36,9 +37,8 @@ class FakeEntry:
         return act
 
 
-def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
-    monkeypatch.setattr(front, "_entries", lambda: {"act": FakeEntry(action)})
-    return main(["act"])
+def run(action: object) -> int:
+    return main(["act"], entries=lambda: {"act": cast(EntryPoint, FakeEntry(action))})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,11 @@ def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
             2,
             "cannot be written as ascii: use a locale with UTF-8",
         ),
-        (SchemaError("MetadataResponse v12: 3 bytes left over"), 1, "3 bytes left over: does a"),
+        (
+            SchemaError("MetadataResponse v12: 3 bytes left over"),
+            1,
+            "left over: is there a",
+        ),
         (KeyboardInterrupt(), 130, ""),
         (ModuleNotFoundError("No module named 'grpc'", name="grpc"), 2, "needs grpc"),
         (None, 0, ""),
@@ -70,16 +74,15 @@ def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
     ],
 )
 def test_every_expected_error_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     action: object,
     code: int,
     line: str,
 ) -> None:
-    assert run(monkeypatch, action) == code
-    told = capsys.readouterr().err.lstrip()
-    assert line in told
-    assert told.count("\n") <= 1
+    assert run(action) == code
+    shown = capsys.readouterr().err.lstrip()
+    assert line in shown
+    assert shown.count("\n") <= 1
 
 
 @pytest.mark.parametrize("arguments", [["stat"], ["--nonsense"], ["up", "--brokers", "many"]])
@@ -106,8 +109,8 @@ def test_words_that_a_command_does_not_know_lead_to_its_help(
     arguments: list[str], page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert f"See headwater {page} --help." in told and told.count("\n") == 1
+    shown = capsys.readouterr().err
+    assert f"See headwater {page} --help." in shown and shown.count("\n") == 1
 
 
 def test_a_file_where_a_folder_is_expected_is_named(

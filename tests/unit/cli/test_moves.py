@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from headwater import Admin
-from headwater.cli.reassign import progress
+from headwater.cli.reassign.progress import Pacing
 from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
-from unit.cli.test_admin_commands import WRITTEN, c, fill, rate, read, run, told
+from unit.cli.test_admin_commands import WRITTEN, answer, c, fill, rate, read, run
 from whole_cluster import ServedCluster
 
 __all__ = ["c"]
@@ -21,10 +23,14 @@ LEADER_RATE = "leader.replication.throttled.rate"
 THROTTLES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SETTLE_S", 0.5)
-    monkeypatch.setattr(progress, "POLL_S", 0.05)
+def interrupted(act: Callable[[], object]) -> Pacing:
+    """The pacing of `--wait`, with an action at its first pause."""
+    first = iter([act])
+
+    def sleep(_seconds: float) -> None:
+        next(first, lambda: None)()
+
+    return Pacing(poll_s=0.05, settle_s=0.5, sleep=sleep)
 
 
 def plan_of(folder: Path, topic: str, *replicas: int, **more: Any) -> str:
@@ -53,11 +59,11 @@ def test_a_cancelled_move_takes_its_throttles_along(c: ServedCluster, tmp_path: 
     run(c, "reassign", "cancel", plan, "--preserve-throttles")
     assert throttled(c, "slow") == ["0:0,0:1", "0:2"]
     begin()
-    found = told(c, "reassign", "cancel", plan)
+    found = answer(c, "reassign", "cancel", plan)
     assert [row["error"] for row in found["results"]] == [None]
     assert throttled(c, "slow") == ["", ""]
     c.until(lambda: rate(c.cluster.brokers[0], "leader") > int(SLOW), "brokers are free, too")
-    verified = told(c, "reassign", "verify", plan, code=1)
+    verified = answer(c, "reassign", "verify", plan, code=1)
     assert verified["partitions"][0]["status"] == "failed"
 
 
@@ -79,7 +85,10 @@ def test_a_plan_that_is_refused_leaves_no_throttle(
 
 def gauge(broker: Any, name: str) -> float:
     """What a broker's metrics tell."""
-    collector = BrokerCollector(lambda: broker.services, cast(LagProbe, None), broker.controller)
+    others = LeaderEndOffsets(broker.view, cast(Any, None), "PLAINTEXT")
+    collector = BrokerCollector(
+        lambda: broker.services, cast(LagProbe, None), broker.controller, others
+    )
     found = next(family for family in collector.collect() if family.name == f"headwater_{name}")
     return float(found.samples[0].value)
 
@@ -90,7 +99,7 @@ def test_a_partition_that_moves_is_not_under_replicated(c: ServedCluster, tmp_pa
     first = c.cluster.brokers[0]
 
     def shown(only: str) -> list[str]:
-        return [row["topic"] for row in told(c, "topics", "describe", "slow", only)]
+        return [row["topic"] for row in answer(c, "topics", "describe", "slow", only)]
 
     c.cluster.cut_off.add(2)
     run(c, "reassign", "execute", plan_of(tmp_path, "slow", 2, 0))
@@ -106,6 +115,17 @@ def test_a_partition_that_moves_is_not_under_replicated(c: ServedCluster, tmp_pa
     assert gauge(first, "under_replicated_partitions") == 1
 
 
+def test_an_offline_partition_is_under_replicated(c: ServedCluster) -> None:
+    run(c, "topics", "create", "single", "--replica-assignment", "1")
+    c.stop(1)
+    c.until(lambda: c.state("single").leader_id == -1, "offline")
+    for only in ("--under-replicated", "--unavailable", "--under-min-isr-partitions"):
+        assert [row["topic"] for row in answer(c, "topics", "describe", "single", only)] == [
+            "single"
+        ]
+    assert answer(c, "topics", "describe", "single", "--at-min-isr") == []
+
+
 def test_throttles_stay_while_another_move_is_under_way(c: ServedCluster, tmp_path: Path) -> None:
     c.cluster.cut_off.add(2)
     for name in ("one", "two"):
@@ -115,10 +135,10 @@ def test_throttles_stay_while_another_move_is_under_way(c: ServedCluster, tmp_pa
     run(c, "reassign", "cancel", plan_of(tmp_path, "one", 2, 0))
     assert throttled(c, "one") == ["", ""], "nobody would have removed them later"
     assert throttled(c, "two") == ["0:0,0:1", "0:2"]
-    assert LEADER_RATE in told(c, "configs", "describe", "broker", "0")
+    assert LEADER_RATE in answer(c, "configs", "describe", "broker", "0")
     run(c, "reassign", "cancel", plan_of(tmp_path, "two", 2, 0))
     assert throttled(c, "two") == ["", ""]
-    assert LEADER_RATE not in told(c, "configs", "describe", "broker", "0")
+    assert LEADER_RATE not in answer(c, "configs", "describe", "broker", "0")
 
 
 def test_a_second_plan_for_a_topic_slows_the_first_ones_moves_too(
@@ -145,14 +165,14 @@ def test_a_broker_that_is_down_does_not_come_back_throttled(
     c.cluster.cut_off.add(2)
     run(c, "reassign", "execute", plan, "--throttle", SLOW)
     for broker in (1, 2):
-        assert LEADER_RATE in told(c, "configs", "describe", "broker", str(broker))
+        assert LEADER_RATE in answer(c, "configs", "describe", "broker", str(broker))
         c.stop(broker)
     c.until(lambda: c.cluster.brokers[0].view.brokers.keys() == {0}, "their death is known")
     run(c, "reassign", "cancel", plan)
     for broker in (1, 2):
         c.start(broker)
         c.until(lambda b=broker: b in c.cluster.brokers[0].view.brokers, "it is back")
-        assert LEADER_RATE not in told(c, "configs", "describe", "broker", str(broker))
+        assert LEADER_RATE not in answer(c, "configs", "describe", "broker", str(broker))
 
 
 def test_who_waits_for_a_move_is_told_that_it_was_cancelled(
@@ -161,15 +181,10 @@ def test_who_waits_for_a_move_is_told_that_it_was_cancelled(
     run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
     plan = plan_of(tmp_path, "slow", 2, 0)
     c.cluster.cut_off.add(2)
-    with Admin(c.bootstrap) as admin, pytest.MonkeyPatch.context() as patch:
-        asked = iter(range(3))
-
-        def sleep(_seconds: float) -> None:
-            if next(asked, None) == 0:
-                admin.alter_partition_reassignments({("slow", 0): None})
-
-        patch.setattr(progress.time, "sleep", sleep)
-        ended = run(c, "reassign", "execute", plan, "--wait", "--throttle", SLOW, code=1)
+    with Admin(c.bootstrap) as admin:
+        pacing = interrupted(lambda: admin.alter_partition_reassignments({("slow", 0): None}))
+        asked = ("execute", plan, "--wait", "--throttle", SLOW)
+        ended = run(c, "reassign", *asked, code=1, settings=pacing)
     assert "slow-0: failed: its replicas are [0, 1], planned were [2, 0]" in ended.stderr
     assert "Reassigned" not in ended.stdout
     assert throttled(c, "slow") == ["", ""]
@@ -182,20 +197,20 @@ def test_a_move_between_folders_is_cancelled(c: ServedCluster, tmp_path: Path) -
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]
     there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
     plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
-    broker.services.moves.tick = lambda: None  # copies stay where they are
+    broker.services.alter_log_dirs.tick = lambda: None  # copies stay where they are
     run(c, "reassign", "execute", plan, "--replica-alter-log-dirs-throttle", "1")
-    assert told(c, "reassign", "verify", plan)["folders"] == [
+    assert answer(c, "reassign", "verify", plan)["log_dirs"] == [
         f"between-0 on broker 1: in progress, to {there}"
     ]
     assert "between-0 on broker 1" in run(c, "reassign", "cancel", plan).stdout
-    assert told(c, "reassign", "verify", plan, code=1)["folders"] == [
+    assert answer(c, "reassign", "verify", plan, code=1)["log_dirs"] == [
         f"between-0 on broker 1: failed, not in {there} and not on its way"
     ]
     assert broker.logs.logs["between", 0].path.rpartition("/")[0] == before
     assert read(c, "between") == WRITTEN
     key = "replica.alter.log.dirs.io.max.bytes.per.second"
-    assert key not in told(c, "configs", "describe", "broker", "1")
-    assert "none of the plan" in run(c, "reassign", "cancel", plan).stdout
+    assert key not in answer(c, "configs", "describe", "broker", "1")
+    assert "no reassignment of the plan is in progress" in run(c, "reassign", "cancel", plan).stdout
 
 
 def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_path: Path) -> None:
@@ -204,16 +219,10 @@ def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]
     there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
     plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
-    broker.services.moves.tick = lambda: None
-    with Admin(c.bootstrap) as admin, pytest.MonkeyPatch.context() as patch:
-        asked = iter(range(3))
-
-        def sleep(_seconds: float) -> None:
-            if next(asked, None) == 0:
-                admin.alter_replica_log_dirs(1, {("between", 0): before})
-
-        patch.setattr(progress.time, "sleep", sleep)
-        ended = told(c, "reassign", "execute", plan, "--wait", code=1)
+    broker.services.alter_log_dirs.tick = lambda: None
+    with Admin(c.bootstrap) as admin:
+        pacing = interrupted(lambda: admin.alter_replica_log_dirs(1, {("between", 0): before}))
+        ended = answer(c, "reassign", "execute", plan, "--wait", code=1, settings=pacing)
     why = f"failed, not in {there} and not on its way"
     assert ended["failed"] == {"between-0 on broker 1": why}
 
@@ -247,5 +256,5 @@ def test_a_folder_that_is_not_there_is_named_beside_those_that_are(
     folders = [path for path, _, _ in c.cluster.brokers[0].logs.by_folder()]
     plan = plan_of(tmp_path, "far", 0, log_dirs=["/nowhere"])
     told_why = run(c, "reassign", "execute", plan, code=1).stderr
-    assert "broker 0 has no data folder /nowhere: its folders are" in told_why
+    assert "broker 0 has no log dir /nowhere: its log.dirs are" in told_why
     assert all(path in told_why for path in folders)

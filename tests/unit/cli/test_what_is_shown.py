@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from headwater import Admin
-from headwater.cli.options import Waits
-from headwater.cli.tables import console, table
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import suggestion
+from headwater.cli.options import WaitReport
 from headwater.client.cluster import Cluster
-from unit.cli.test_admin_commands import c, run, told
+from unit.cli.test_admin_commands import answer, c, run
 from whole_cluster import ServedCluster
 
 __all__ = ["c"]
@@ -38,7 +40,7 @@ def test_a_group_is_described_though_a_partition_has_no_leader(c: ServedCluster)
     c.stop(1)
     c.until(lambda: c.state("away").leader_id == -1, "nobody leads")
     began = time.monotonic()
-    [group] = told(c, "groups", "describe", "g")
+    [group] = answer(c, "groups", "describe", "g")
     assert time.monotonic() - began < 30, "a call may take 60 s"
     shown = {
         row["topic"]: (row["committed"], row["end"], row["lag"]) for row in group["partitions"]
@@ -62,7 +64,7 @@ def test_who_resets_offsets_is_told_which_leader_is_waited_for(c: ServedCluster)
 
 
 def test_of_many_that_wait_the_first_few_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    waits = Waits()
+    waits = WaitReport()
     for n in range(100):
         waits(f"offsets of t-{n}: LEADER_NOT_AVAILABLE", 60_000)
     shown = capsys.readouterr().err.splitlines()
@@ -74,6 +76,9 @@ def test_of_many_that_wait_the_first_few_are_told(capsys: pytest.CaptureFixture[
 
 
 UNKNOWN = [
+    ("consume", "never-made"),
+    ("consume", "never-made", "--group", "g"),
+    ("consume", "never-made", "--partition", "0", "--offset", "0"),
     ("topics", "describe", "there", "never-made"),
     ("topics", "alter", "never-made", "--partitions", "2"),
     ("configs", "describe", "topic", "never-made"),
@@ -89,19 +94,62 @@ UNKNOWN = [
 def test_a_topic_that_does_not_exist_is_told_at_once(
     c: ServedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again: list[object] = []
+    """Its metadata is fetched once, not again and again until a time limit."""
+    fetched: list[tuple[str, ...]] = []
+    refresh = Cluster.refresh
 
-    async def refresh(_: Cluster, topics: object) -> None:
-        again.append(topics)
+    async def counted(self: Cluster, topics: Any, **options: Any) -> None:
+        fetched.append(tuple(topics or ()))
+        await refresh(self, topics, **options)
 
     run(c, "topics", "create", "there")
-    monkeypatch.setattr(Cluster, "_refresh_quietly", refresh)
+    monkeypatch.setattr(Cluster, "refresh", counted)
     asked = ("reset-offsets", "g", "--topic", "there:0,9", "--to-latest")
     assert "there-9: the topic has partitions 0 to 0" in run(c, "groups", *asked, code=1).stderr
     for name, *arguments in UNKNOWN:
-        told_why = run(c, name, *arguments, code=1).stderr
-        assert "never-made" in told_why and "waiting" not in told_why, (name, told_why)
-        assert again == [], (name, arguments)
+        fetched.clear()
+        reason = run(c, name, *arguments, code=1).stderr
+        assert sum("never-made" in topics for topics in fetched) <= 1, (name, arguments)
+        assert "never-made" in reason and "waiting" not in reason, (name, reason)
+    assert answer(c, "topics", "list") == ["there"], "no look-up creates a topic"
+
+
+NEAR = [
+    ("consume", "flihgts", "--exit-at-end"),
+    ("topics", "describe", "flihgts"),
+    ("topics", "alter", "flihgts", "--partitions", "2"),
+    ("topics", "delete", "flihgts"),
+    ("configs", "describe", "topic", "flihgts"),
+    ("configs", "alter", "topic", "flihgts", "--set", "retention.ms=1000"),
+    ("groups", "reset-offsets", "g", "--topic", "flihgts", "--to-latest"),
+    ("reassign", "generate", "--topic", "flihgts", "--brokers", "0"),
+    ("elect", "preferred", "--partition", "flihgts"),
+]
+
+
+def test_a_typo_is_answered_with_the_nearest_topic(c: ServedCluster) -> None:
+    """`consume` created the topic and exited with 0."""
+    run(c, "topics", "create", "flights")
+    for name, *arguments in NEAR:
+        line = run(c, name, *arguments, code=1).stderr
+        assert "flihgts" in line and "did you mean flights?" in line, (name, line)
+        assert line.count("\n") == 1
+    assert answer(c, "topics", "list") == ["flights"]
+    beyond = run(c, "consume", "flights", "--partition", "7", code=1).stderr
+    assert "flights-7: the topic has partitions 0 to 0" in beyond
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        (["fligths"], "did you mean flights?"),
+        (["flights", "wether"], "did you mean weather?"),
+        (["nothing-like-it"], ""),
+        (["flights"], ""),
+    ],
+)
+def test_the_nearest_name_is_that_of_the_first_unknown_topic(names: list[str], hint: str) -> None:
+    assert suggestion(names, ["flights", "weather", "delays"]) == hint
 
 
 def test_a_topic_that_one_broker_knows_is_not_told_to_be_none(
@@ -111,18 +159,19 @@ def test_a_topic_that_one_broker_knows_is_not_told_to_be_none(
     run(c, "topics", "create", "new", "--replica-assignment", "2", "--config", "retention.ms=1000")
     deaf = c.cluster.brokers[0].view.topics
     kept = deaf.pop("new")
-    heard: list[object] = []
-    refresh = Cluster._refresh_quietly
+    refreshed: list[object] = []
+    refresh = Cluster.refresh
 
-    async def hear(self: Cluster, topics: list[str]) -> None:
-        heard.append(topics)
-        deaf["new"] = kept
-        await refresh(self, topics)
+    async def hear(self: Cluster, topics: Any, **options: Any) -> None:
+        refreshed.append(topics)
+        if len(refreshed) > 1:  # the first one is that of the bootstrap servers
+            deaf["new"] = kept
+        await refresh(self, topics, **options)
 
     async def the_deaf_one(_: Cluster) -> int:
         return 0
 
-    monkeypatch.setattr(Cluster, "_refresh_quietly", hear)
+    monkeypatch.setattr(Cluster, "refresh", hear)
     monkeypatch.setattr(Cluster, "any_node", the_deaf_one)
-    found = told(c, "configs", "describe", "topic", "new")
-    assert found["retention.ms"]["value"] == "1000" and heard
+    found = answer(c, "configs", "describe", "topic", "new")
+    assert found["retention.ms"]["value"] == "1000" and len(refreshed) > 1

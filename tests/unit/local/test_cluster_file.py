@@ -12,9 +12,9 @@ import pytest
 from headwater.errors import UsageError
 from headwater.local import cluster_file
 from headwater.local.cluster_file import ClusterFile, ClusterRecord, DirectoryLock, of_spec, resolve
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import ManagerState, Progress
 from headwater.local.processes import ProcessRef
-from headwater.local.slots import ClusterSpec
 from headwater.local.supervisor import broker_properties
 from headwater.system import SystemEntropy
 from headwater_broker.app.config import from_properties

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a cluster wherever in the code they come."""
+"""SIGINT and SIGTERM end a cluster, whatever code they interrupt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def handlers() -> Iterator[None]:
 
 
 class Deaf:
-    """Runs nothing; a signal comes while it starts, in code that catches what it can."""
+    """Runs nothing. A signal comes during its start, in code that catches exceptions."""
 
     def __init__(self, signum: int, caught: type[BaseException]) -> None:
         self.signum, self.caught = signum, caught
@@ -59,11 +59,8 @@ def test_a_signal_ends_it_whatever_the_code_it_comes_in_catches(
 ) -> None:
     manager = Deaf(signum, caught)
 
-    def made(*_: Any) -> Deaf:
-        return manager
-
     monkeypatch.setenv(CLUSTER_DIR_VARIABLE, "")
-    monkeypatch.setattr(daemon, "_manager", made)
     report: Callable[[dict[str, Any]], None] = [].append
-    assert daemon.run(UpOptions(str(tmp_path)), report) == code
+    made = daemon.run(UpOptions(str(tmp_path)), report, make_manager=lambda *_: manager)
+    assert made == code
     assert manager.is_stopped

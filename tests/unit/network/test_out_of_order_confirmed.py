@@ -24,7 +24,7 @@ def sequenced(sequence: int) -> bytes:
 
 
 def lead_for(broker: SoloBroker, seconds: float) -> None:
-    role = broker.replicas.partitions["t", 0].role
+    role = broker.replicas.partitions["t", 0].leader_state
     assert role is not None and role.began is not None
     role.began -= seconds
 

@@ -14,8 +14,8 @@ from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, ParkedReply
 from headwater_broker.api.request_meters import PRODUCE, STAGES, Meters
 from headwater_broker.network.request_timer import TIMED_FIRST, RequestTimer
-from headwater_broker.network.send_queue import Outbox
-from headwater_broker.network.turn_budget import TIMED_EVERY_S, TIMED_PER_TURN, Turn
+from headwater_broker.network.send_queue import SendQueue
+from headwater_broker.network.turn_budget import TIMED_EVERY_S, TIMED_PER_TURN, TurnBudget
 
 
 class Loop:
@@ -38,7 +38,7 @@ class Story:
     def __init__(self, answer: Answer = b"reply") -> None:
         self.loop = Loop()
         self.meters = Meters()
-        self.turn = Turn(cast(asyncio.AbstractEventLoop, self.loop))
+        self.turn = TurnBudget(cast(asyncio.AbstractEventLoop, self.loop))
         self.timer = RequestTimer(self.loop.time, self.turn)
         self.answer = answer
         services = SimpleNamespace(quotas=SimpleNamespace(is_active=False))
@@ -178,7 +178,7 @@ def test_a_reply_is_sent_once_the_kernel_has_all_of_it() -> None:
             outbox.pause()  # the kernel takes a part of it
 
     calls: list[str] = []
-    outbox = Outbox(cast(Any, Transport()), cast(Any, None), lambda: None, lambda error: None)
+    outbox = SendQueue(cast(Any, Transport()), cast(Any, None), lambda: None, lambda error: None)
     outbox.call_when_idle(lambda: calls.append("nothing was written"))
     outbox.push_bytes(b"reply")
     outbox.call_when_idle(lambda: calls.append("sent"))

@@ -37,9 +37,9 @@ def test_the_isr_is_never_empty_and_its_shrink_releases_acks_all() -> None:
     partition.isr_tick(h.clock.monotonic())
     assert h.proposals == [(1,)], "the leader stays"
     assert partition.outcome(last, 4) is None, "the controller has not answered"
-    item = partition.isr_item(99)
+    item = partition.alter_partition_item(99)
     assert item is not None
-    partition.isr_answered(item, answer((1,), 11), 0.0)
+    partition.on_isr_result(item, answer((1,), 11), 0.0)
     assert (partition.isr, partition.high_watermark, moved) == ((1,), 1, [1])
     assert partition.outcome(last, 4) is ErrorCode.NONE
     partition.isr_tick(h.clock.monotonic())

@@ -17,7 +17,7 @@ from headwater.wire.apis.k02_list_offsets import (
 from headwater.wire.control import BrokerEndpoint, LiveBroker, PartitionState
 from headwater.wire.headers import ResponseHeader
 from headwater.wire.schema import decode, encode
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.telemetry.end_offsets import (
     PARTITIONS_PER_REQUEST,
     VERSION,
@@ -62,7 +62,7 @@ class Cluster:
         return Leader(self, port)
 
     def end_offsets(self) -> LeaderEndOffsets:
-        return LeaderEndOffsets(cast(ClusterView, self), cast(Any, self.connect), LISTENER)
+        return LeaderEndOffsets(cast(MetadataCache, self), cast(Any, self.connect), LISTENER)
 
 
 class Leader:
@@ -142,7 +142,7 @@ def test_a_leader_without_the_listener_is_passed_over() -> None:
 def test_a_leader_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster({A: 1, B: 2})
     ends = LeaderEndOffsets(
-        cast(ClusterView, cluster), cast(Any, cluster.connect), LISTENER, timeout_s=0.01
+        cast(MetadataCache, cluster), cast(Any, cluster.connect), LISTENER, timeout_s=0.01
     )
     request = Leader.request
 

@@ -13,7 +13,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.schema import Message, decode, encode
 from headwater_broker.api.context import RequestContext, Services
-from headwater_broker.metadata.cache import ViewChange
+from headwater_broker.metadata.cache import MetadataDelta
 
 M = TypeVar("M", bound=Message)
 
@@ -74,7 +74,7 @@ async def await_view(services: Services, holds: Callable[[], bool], timeout_ms: 
     loop = asyncio.get_running_loop()
     shown: asyncio.Future[None] = loop.create_future()
 
-    def look(_change: ViewChange) -> None:
+    def look(_change: MetadataDelta) -> None:
         if not shown.done() and holds():
             shown.set_result(None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import groupby
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from headwater_broker.api.context import Services
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.request_meters import PRODUCE
 from headwater_broker.log.results import AppendResult
-from headwater_broker.purgatory.purgatory import Gauge
+from headwater_broker.purgatory.purgatory import WatchedOffset
 from headwater_broker.replica.partition import Partition
 
 FLEXIBLE = 9
@@ -43,7 +44,6 @@ class Row:
         "base_offset",
         "code",
         "field",
-        "gauge",
         "index",
         "key",
         "last_offset",
@@ -52,6 +52,7 @@ class Row:
         "message",
         "name",
         "partition",
+        "watched",
     )
 
     def __init__(self, field: bytes, key: str | bytes, name: str, index: int) -> None:
@@ -67,7 +68,7 @@ class Row:
         self.log_start_offset = -1
         self.leader_epoch = -1
         self.partition: Partition | None = None
-        self.gauge: Gauge | None = None
+        self.watched: WatchedOffset | None = None
 
     def take(self, partition: Partition, result: AppendResult) -> None:
         """The partition took the batch."""
@@ -110,7 +111,7 @@ def encode_single(
 
 
 def encode_rows(
-    services: Services, listener: str, version: int, correlation_id: int, rows: list[Row]
+    services: Services, listener: str, version: int, correlation_id: int, rows: Sequence[Row]
 ) -> bytes:
     """The framed reply of any request, errors with their message and the current leader."""
     topics = []

@@ -23,6 +23,7 @@ from headwater.client.errors import (
 )
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.schema import SchemaError
 
@@ -43,7 +44,7 @@ class MissingTopicError(UnknownTopicOrPartitionError):
     """No broker knows the topic or partition, after enough time to have heard of it."""
 
 
-class Patience:
+class RetryTimer:
     """For how long something is tried again, and the pauses in between."""
 
     def __init__(self, clock: Clock, timeout_s: float, what: str) -> None:
@@ -87,7 +88,7 @@ def is_retriable(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
-class RawCluster:
+class BlockingCluster:
     """A pool of blocking connections, what is known of the cluster, and calls that are repeated."""
 
     def __init__(
@@ -98,12 +99,14 @@ class RawCluster:
         client_id: str,
         request_timeout_s: float,
         retry_timeout_s: float,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._clock = clock
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._retry_timeout_s = retry_timeout_s
+        self._credentials = credentials
         self._pool: dict[Address, BlockingConnection] = {}
         self._ever_seen: set[str] = set()
         self._ask_first: Address | None = None
@@ -115,9 +118,9 @@ class RawCluster:
             connection.close()
         self._pool.clear()
 
-    def patience(self, what: str, timeout_s: float | None = None) -> Patience:
+    def patience(self, what: str, timeout_s: float | None = None) -> RetryTimer:
         """The time that a call has."""
-        return Patience(self._clock, timeout_s or self._retry_timeout_s, what)
+        return RetryTimer(self._clock, timeout_s or self._retry_timeout_s, what)
 
     def metadata(self, topics: Iterable[str] | None) -> dict[str, Topic]:
         """Ask the cluster anew; these topics (None: all), by name. Raises MissingTopicError."""
@@ -220,7 +223,7 @@ class RawCluster:
 
     def _repeat(
         self,
-        patience: Patience,
+        patience: RetryTimer,
         topics: list[str],
         connect: Callable[[], BlockingConnection],
         ask: Callable[[BlockingConnection], T],
@@ -236,7 +239,7 @@ class RawCluster:
                 patience.pause_after(e)
                 self.refresh_quietly(topics)
 
-    def _missing(self, name: str, patience: Patience) -> KafkaError:
+    def _missing(self, name: str, patience: RetryTimer) -> KafkaError:
         code = self.cache.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return kafka_error(code, f"topic {name}")
@@ -250,7 +253,11 @@ class RawCluster:
         connection = self._pool.get((host, port))
         if connection is None:
             connection = BlockingConnection(
-                host, port, client_id=self._client_id, timeout_s=self._request_timeout_s
+                host,
+                port,
+                client_id=self._client_id,
+                timeout_s=self._request_timeout_s,
+                credentials=self._credentials,
             )
             self._pool[host, port] = connection
         return connection

@@ -1,6 +1,6 @@
 """Fetches over one blocking connection: requests, replies, and a stream that asks ahead.
 
-Used by `headwater.client.blocking.record_client` only; `RawFetch` is what it hands out.
+Used by `headwater.client.blocking.record_client` only; `FetchedBatches` is what it hands out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OFFSET_DELTA_AT = 23
 _INT32 = struct.Struct(">i")
 
 
-class RawFetch(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Whole batches as stored: the first may begin below the asked offset, the last end above.
 
     `aborted` is [(producer_id, first_offset)] under READ_COMMITTED. `next_offset` is where to go
@@ -97,7 +97,7 @@ class FetchStream:
         self.is_pending = True
         return self._connection.send(request, self._version)
 
-    def chunks(self, offset: int, end: int) -> Iterator[RawFetch]:
+    def chunks(self, offset: int, end: int) -> Iterator[FetchedBatches]:
         """Until `end`; an empty chunk (nothing new yet) is given too."""
         buffers = [bytearray(self._max_bytes + 4096), bytearray(self._max_bytes + 4096)]
         turn = 0
@@ -141,7 +141,7 @@ def is_throttled(connection: BlockingConnection, response: FetchResponse) -> boo
     return not response.responses and response.throttle_time_ms > 0
 
 
-def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int) -> RawFetch:
+def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int) -> FetchedBatches:
     """What a reply holds. Raises KafkaError for the codes in it."""
     if response.error_code:
         raise kafka_error(response.error_code, f"fetch from {topic}-{partition}")
@@ -155,7 +155,7 @@ def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int
     records = memoryview(answer.records or b"")
     next_offset, end, _ = next_offset_after(records, offset)
     aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
-    return RawFetch(
+    return FetchedBatches(
         records[:end],
         answer.high_watermark,
         answer.last_stable_offset,

@@ -1,13 +1,14 @@
-"""Raw record batches to and from partition leaders, blocking: for Spark tasks and tools.
+"""Record batches to and from partition leaders over blocking sockets: for Spark tasks and tools.
 
-    with RawClient("127.0.0.1:9092") as client:
-        for chunk in client.stream_raw("flights", 0, 0, 1_000_000):
-            consume(chunk.records)
+    with RecordClient("127.0.0.1:9092") as client:
+        for fetched in client.stream_batches("flights", 0, 0, 1_000_000):
+            consume(fetched.records)
 
-No asyncio, no threads, no optional libraries. `stream_raw` keeps one fetch ahead and receives into
-two buffers by turns. Every call outlives the death of brokers (`raw_cluster`) for
-`retry_timeout_s` without any success. One thread at a time; picklable arguments only (open the
-client inside the task).
+It needs no asyncio, no threads and no optional libraries. `stream_batches` keeps one fetch ahead
+and receives into two buffers in turn. Every call survives the death of brokers
+(`headwater.client.blocking.cluster`): it is retried until nothing has succeeded for
+`retry_timeout_s`. One thread at a time may use a client. Open it inside the Spark task: it cannot
+be pickled, but its arguments can.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-from headwater.client.blocking.cluster import RawCluster, is_retriable
+from headwater.client.blocking.cluster import BlockingCluster, is_retriable
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.blocking.fetch import (
     NAMES_FETCH_VERSION,
+    FetchedBatches,
     FetchStream,
-    RawFetch,
     fetch_request,
     is_throttled,
     next_offset_after,
@@ -31,6 +32,7 @@ from headwater.client.core.metadata import Topic
 from headwater.client.errors import kafka_error
 from headwater.client.values import OffsetAndTimestamp
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.system import SystemClock
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -60,9 +62,9 @@ __all__ = [
     "MAX_TIMESTAMP",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
-    "WITHOUT_ID",
-    "RawClient",
-    "RawFetch",
+    "NO_PRODUCER",
+    "RecordClient",
+    "FetchedBatches",
     "next_offset_after",
 ]
 
@@ -81,14 +83,14 @@ REQUEST_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_MS = 20_000
 """Below the request's own: the leader tells of missing replicas before the client gives up."""
 NAMES_PRODUCE_VERSION = 12
-WITHOUT_ID = (-1, -1)
+NO_PRODUCER = (-1, -1)
 """From brokers that give out no producer ids."""
 
 PartitionId = tuple[str, int]
 R = TypeVar("R", bound=Message)
 
 
-class RawClient:
+class RecordClient:
     """Blocking connections to the brokers of one cluster, and what is asked of them."""
 
     def __init__(
@@ -98,16 +100,18 @@ class RawClient:
         client_id: str = "headwater-raw",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        self._cluster = RawCluster(
+        self._cluster = BlockingCluster(
             bootstrap_servers,
             SystemClock(),
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             retry_timeout_s=retry_timeout_s,
+            credentials=credentials,
         )
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> RecordClient:
         return self
 
     def __exit__(
@@ -165,7 +169,7 @@ class RawClient:
         )
 
     def new_producer_id(self) -> tuple[int, int]:
-        """A fresh (producer id, epoch) (KIP-98); WITHOUT_ID from brokers that give out none."""
+        """A fresh (producer id, epoch) (KIP-98); NO_PRODUCER from brokers that give out none."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         def check(reply: InitProducerIdResponse) -> None:
@@ -176,7 +180,7 @@ class RawClient:
             reply = self.call_any(request, InitProducerIdResponse, check, cap=5)
         except KafkaError as e:
             if e.code == ErrorCode.UNSUPPORTED_VERSION:
-                return WITHOUT_ID
+                return NO_PRODUCER
             raise
         return reply.producer_id, reply.producer_epoch
 
@@ -224,7 +228,7 @@ class RawClient:
                 failure = e
         return failure
 
-    def fetch_raw(
+    def fetch_batches(
         self,
         topic: str,
         partition: int,
@@ -233,13 +237,13 @@ class RawClient:
         isolation: int = READ_UNCOMMITTED,
         *,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
-    ) -> RawFetch:
+    ) -> FetchedBatches:
         """One fetch from the leader. The records stay valid. Raises KafkaError, also
         OffsetOutOfRangeError.
         """
         request = fetch_request(topic, partition, offset, max_bytes, isolation, max_wait_ms)
 
-        def ask(connection: BlockingConnection) -> RawFetch:
+        def ask(connection: BlockingConnection) -> FetchedBatches:
             version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
             while True:
                 correlation_id = connection.send(request, version)
@@ -250,7 +254,7 @@ class RawClient:
 
         return self._cluster.with_leader("fetch from", topic, partition, ask)
 
-    def stream_raw(
+    def stream_batches(
         self,
         topic: str,
         partition: int,
@@ -261,7 +265,7 @@ class RawClient:
         isolation: int = READ_UNCOMMITTED,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
         idle_timeout_s: float | None = None,
-    ) -> Iterator[RawFetch]:
+    ) -> Iterator[FetchedBatches]:
         """Fetches of [start, end) in order, one kept ahead; goes on where it was at a new leader.
 
         **A chunk's records are valid until the next chunk is taken.** Raises KafkaTimeoutError when
@@ -287,7 +291,7 @@ class RawClient:
             finally:
                 cluster.give_back(leader, fit=not stream.is_pending)
 
-    def produce_raw(
+    def produce_batch(
         self,
         topic: str,
         partition: int,

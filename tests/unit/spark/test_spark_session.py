@@ -1,0 +1,148 @@
+"""Where a JVM's own words go, and how what it refuses is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+
+from headwater.local.cluster_spec import ClusterSpec
+from headwater_spark import spark_session
+from headwater_spark.cluster import launcher
+from headwater_spark.spark_session import (
+    SparkGoneError,
+    SparkJobError,
+    SparkStartError,
+    cause,
+    job_errors,
+    last_words,
+    session,
+    stderr_into,
+)
+
+SPEAKS = (sys.executable, "-c", "import sys; print(sys.argv[1], file=sys.stderr)")
+
+
+def test_children_write_to_the_log_and_then_again_to_us(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("before\n")
+    with stderr_into(log):
+        subprocess.run([*SPEAKS, "noise"], check=True)
+    subprocess.run([*SPEAKS, "told"], check=True)
+    assert log.read_text() == "before\nnoise\n"
+    assert capfd.readouterr().err == "told\n"
+
+
+TRACE = (
+    "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)\n"
+    "    at py4j.Gateway.invoke(Gateway.java:238)\n"
+    "\t... 5 more\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "last"),
+    [
+        (f"WARN Utils\nMaster must start with local\n{TRACE}", "Master must start with local"),
+        (
+            f"An error occurred.\n: Asked to run with 0 threads\n{TRACE}\n",
+            "Asked to run with 0 threads",
+        ),
+        (TRACE, "none"),
+        ("", "none"),
+    ],
+)
+def test_the_last_words_are_no_stack_trace(said: str, last: str) -> None:
+    assert last_words(said) == last
+
+
+def test_a_master_that_java_refuses_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_builder: Any) -> None:
+        raise Py4JError(f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}")
+
+    monkeypatch.setattr(spark_session, "_get_or_create", refused)
+    log = tmp_path / "spark.log"
+    log.touch()
+    with pytest.raises(SparkStartError) as caught:
+        session("local[0]", delta=False, log=log)
+    assert str(caught.value) == (
+        "Spark did not start on local[0]; its last words: Asked to run locally with 0 threads"
+        f" (log: {log})"
+    )
+
+
+def test_up_tells_why_spark_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise Py4JError(f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}")
+
+    monkeypatch.setattr(launcher, "session", refused)
+    spec = cast(ClusterSpec, SimpleNamespace(directory=tmp_path))
+    with pytest.raises(SparkStartError) as caught:
+        launcher.SparkLauncher(spec, "local[0]", lambda: None).start(lambda *_: None)
+    assert str(caught.value) == (
+        "Spark did not start on local[0]: Asked to run locally with 0 threads; what it said is in"
+        f" {tmp_path}/logs/supervisor.log"
+    )
+
+
+WORKER = "\nAn exception was thrown from the Python worker:\n"
+PYTHON = 'Traceback (most recent call last):\n  File "tier_task.py", line 6, in run\n    raise it\n'
+JOB = "Job aborted: Task 0 failed 1 times: Python worker exited unexpectedly"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            f"{WORKER}headwater.errors.KafkaError: t-0\nat 7\n",
+            "headwater.errors.KafkaError: t-0 at 7",
+        ),
+        (f"{WORKER}{PYTHON}ValueError: no\n", "ValueError: no"),
+        (f"An error occurred while calling o1.c.\n: {JOB}\n{TRACE}: no\n", JOB),
+        ("Connection reset", "Connection reset"),
+        ("", ""),
+    ],
+)
+def test_the_cause_of_a_failed_job_is_no_stack_trace(said: str, told: str) -> None:
+    assert cause(said) == told
+
+
+def spark_that(is_stopped: bool | Exception) -> SparkSession:
+    """A session that has ended, or not, or whose JVM is gone."""
+
+    def stopped() -> bool:
+        if isinstance(is_stopped, Exception):
+            raise is_stopped
+        return is_stopped
+
+    context = SimpleNamespace(isStopped=stopped)
+    java = SimpleNamespace(sc=lambda: context)
+    return cast(SparkSession, SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)))
+
+
+def test_a_job_that_failed_may_be_tried_again() -> None:
+    with (
+        pytest.raises(SparkJobError, match=r"^tiering t: headwater\.errors\.KafkaError: t-0$"),
+        job_errors(spark_that(False), "tiering t"),
+    ):
+        raise PythonException(message=f"{WORKER}headwater.errors.KafkaError: t-0\n")
+
+
+@pytest.mark.parametrize("ended", [True, ConnectionRefusedError("no JVM"), Py4JError("gone")])
+def test_a_spark_that_has_ended_is_told_as_such(ended: bool | Exception) -> None:
+    with (
+        pytest.raises(SparkGoneError, match=r"^tiering t: Spark has ended: start anew$"),
+        job_errors(spark_that(ended), "tiering t"),
+    ):
+        raise ConnectionRefusedError(111, "Connection refused")

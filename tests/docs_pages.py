@@ -24,7 +24,9 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.log.cleaner import CleanerMeter
+from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from soak import checker, history
 from soak.faults import KINDS
@@ -170,6 +172,7 @@ def _families() -> list[Metric]:
     services = SimpleNamespace(
         meters=Meters(),
         replicas=_Idle(),
+        logs=SimpleNamespace(flush_times=Histogram()),
         groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
@@ -177,9 +180,10 @@ def _families() -> list[Metric]:
         quotas=SimpleNamespace(throttled={}, throttled_ms={}),
         view=_Idle(),
     )
-    lag = cast(LagProbe, _Idle())
-    controller = cast(ControllerService, _Idle())
-    return list(BrokerCollector(lambda: cast(Services, services), lag, controller).collect())
+    lag, controller = cast(LagProbe, _Idle()), cast(ControllerService, _Idle())
+    ends = cast(LeaderEndOffsets, SimpleNamespace(get=lambda topic, partition: None))
+    collector = BrokerCollector(lambda: cast(Services, services), lag, controller, ends)
+    return list(collector.collect())
 
 
 def faults() -> str:

@@ -15,6 +15,10 @@ class Background:
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
+    def is_running(self, key: Hashable) -> bool:
+        """True while the work of `key` runs."""
+        return key in self._tasks
+
     def once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start `work` unless `key` is being worked on."""
         self.together((key,), lambda _keys: work())

@@ -13,10 +13,8 @@ from headwater_broker.api.context import RequestContext
 
 NAMES_BY_ID_SINCE = 10
 """OffsetCommit and OffsetFetch name topics by id from this version on (KIP-848)."""
-
-
 GROUPS_AT_ONCE = 1_000
-"""Of one request: those that wait, wait together; more at a time would cost memory."""
+"""Groups of one request that are asked about concurrently; more would cost memory."""
 
 T = TypeVar("T")
 Row = TypeVar("Row")

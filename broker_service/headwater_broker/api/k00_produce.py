@@ -28,7 +28,6 @@ from headwater_broker.api.produce.responses import Row, encode_rows, encode_sing
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
-from headwater_broker.api.request_meters import LATENCY_SAMPLE
 from headwater_broker.replica.delayed_operations import DelayedProduce, any_pending
 from headwater_broker.replica.partition import Partition
 
@@ -48,24 +47,16 @@ def produce(
     peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
 ) -> Answer:
     """Append every partition's batch, then answer, or park until the in-sync replicas have it."""
-    services = peer.services
-    meter = services.meters.produce
-    meter.requests += 1
-    started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
     if version >= FLEXIBLE:
         single = parse_single_flexible(view, at, end) if version < TOPIC_IDS_SINCE else None
     else:
         single = parse_single(view, at, end) if version >= ZSTD_SINCE else None
     if single is not None:
-        answer = _produce_single(peer, view, version, correlation_id, single)
-    else:
-        parse = parse_flexible if version >= FLEXIBLE else parse_plain
-        view = view[:end]
-        frame = parse(view, at, end, version)
-        answer = _produce_all(peer, view, version, correlation_id, frame)
-    if started:
-        meter.observe((services.clock.monotonic() - started) * 1000)
-    return answer
+        return _produce_single(peer, view, version, correlation_id, single)
+    parse = parse_flexible if version >= FLEXIBLE else parse_plain
+    view = view[:end]
+    frame = parse(view, at, end, version)
+    return _produce_all(peer, view, version, correlation_id, frame)
 
 
 def _produce_single(
@@ -127,6 +118,8 @@ def _produce_all(
                 row.fail(*(refusal or _why_not(peer, row, partition, start)))
                 if start >= 0:
                     _remember(peer, row, view[start:stop], now_ms)
+                if partition is not None:
+                    services.meters.rejected(name, max(stop - start, 0))
                 rows.append(row)
                 continue
             try:
@@ -159,6 +152,7 @@ def _refused(
     """The partition did not take the batch."""
     row.leader_epoch = partition.leader_epoch
     row.fail(error.code, error.detail)
+    peer.services.meters.rejected(row.name, len(batch))
     _look_back(peer, row, partition, batch, now_ms)
 
 

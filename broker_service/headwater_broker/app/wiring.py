@@ -34,7 +34,7 @@ from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
@@ -45,7 +45,8 @@ from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
-from headwater_broker.telemetry.metrics import MetricsText
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
 from headwater_broker.telemetry.status_page import PageParts, StatusPages
 
@@ -102,7 +103,7 @@ class Node:
         self.status = StatusDocument(
             lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
         )
-        self.metrics = MetricsText(lambda: self.services, self.lag, self.controller)
+        self.metrics = self._metrics()
         self.listeners = [
             build_listener(self.dynamic, self.services, address.name)
             for address in config.listeners
@@ -121,7 +122,7 @@ class Node:
             )
         )
 
-    def _folder_failed(self, folder: str, logs: list[PartitionLog]) -> None:
+    def _folder_failed(self, folder: str, logs: list[UnifiedLog]) -> None:
         """Its replicas go offline here, and others take over; without any folder there is nothing
         to serve: as in Kafka the process ends, and says why."""
         self.replicas.directory_failed(folder, logs)
@@ -181,7 +182,6 @@ class Node:
 
     def _data_plane(self, cluster_id: str, entropy: Entropy) -> DataPlane:
         v = self.config.values
-        inter_broker = v.string("inter.broker.listener.name") or self.config.listeners[0].name
         limits = ReplicationLimits(
             replica_lag_time_max_ms=v.integer("replica.lag.time.max.ms"),
             fetch_wait_max_ms=v.integer("replica.fetch.wait.max.ms"),
@@ -192,7 +192,7 @@ class Node:
             fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
             quota_windows=_windows(v, ""),
             log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
-            listener=inter_broker,
+            listener=self._inter_broker_listener,
         )
         ports = ReplicationPorts(
             clock=self.clock,
@@ -228,6 +228,11 @@ class Node:
             )
         )
 
+    @property
+    def _inter_broker_listener(self) -> str:
+        name = self.config.values.string("inter.broker.listener.name")
+        return name or self.config.listeners[0].name
+
     async def _off_loop(self, job: Callable[[], None]) -> None:
         await self.loop.run_in_executor(self.environment.pool, self.files.run_late, job)
 
@@ -239,6 +244,12 @@ class Node:
             client_id=client_id,
             negotiate=False,
             credentials=self.environment.credentials,
+        )
+
+    def _metrics(self) -> MetricsText:
+        elsewhere = LeaderEndOffsets(self.view, self._connect, self._inter_broker_listener)
+        return MetricsText(
+            BrokerCollector(lambda: self.services, self.lag, self.controller, elsewhere)
         )
 
     def _control_server(self, stop: Callable[[str], None]) -> ControlPort:

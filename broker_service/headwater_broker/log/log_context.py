@@ -9,6 +9,7 @@ from typing import NamedTuple
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.ports.files import File, Files
+from headwater_broker.log.flush_meter import FlushMeter
 from headwater_broker.log.index_flusher import IndexFlusher
 
 Offload = Callable[[Callable[[], None]], None]
@@ -18,7 +19,7 @@ Jobs run one after the other, in order: a flush may say that everything before i
 """
 
 
-class Disposal(NamedTuple):
+class RenamedFiles(NamedTuple):
     """Files that were renamed to `.deleted` (or a folder to `-delete`): remove after the delay."""
 
     paths: tuple[str, ...]
@@ -29,17 +30,18 @@ class Disposal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Handed to every `PartitionLog`."""
+    """Handed to every `UnifiedLog`."""
 
     files: Files
     clock: Clock
     entropy: Entropy
     offload: Offload
-    dispose: Callable[[Disposal], None]
+    delete_later: Callable[[RenamedFiles], None]
     failed: Callable[[str, OSError], None]
     """(log folder, error): a disk error was met; the manager takes the whole directory offline."""
     failed_elsewhere: Callable[[tuple[str, OSError]], None]
     """The same from an offloaded job, which may not touch the manager: told at the next tick."""
     index_flusher: IndexFlusher
+    flush_meter: FlushMeter
     truncated: Callable[[], None]
     """A log was cut: the recovery points on disk may be too high, and are written soon."""

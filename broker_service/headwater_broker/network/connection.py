@@ -11,7 +11,7 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, ClassVar, cast
 
@@ -20,11 +20,13 @@ from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.produce.rejected_batches import RefusedBatches
 from headwater_broker.api.registry import ApiRow
-from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply, Part
+from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
+from headwater_broker.api.request_meters import ApiMeter, RequestTiming
 from headwater_broker.network import hold_reasons as hold
 from headwater_broker.network import request_dispatch, throttling
 from headwater_broker.network.acceptor import Acceptor, ServedRequests
 from headwater_broker.network.request_dispatch import MALFORMED
+from headwater_broker.network.request_timer import TIMED_FIRST, RequestTimer
 from headwater_broker.network.send_queue import SendQueue, own_parts, release_parts
 from headwater_broker.security.authentication_gate import TokenExchange
 from headwater_broker.security.session import Session
@@ -75,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         self._hold = 0
         self._mute: asyncio.TimerHandle | None = None
         self._spent_s = 0.0
+        self.raw_meters: Mapping[int, ApiMeter] = listener.services.meters.of_clients
+        self._timer = RequestTimer(listener.loop.time, listener.turn)
         self._closed = False
         self._transport: asyncio.Transport
         self._send_queue: SendQueue
@@ -112,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._discard()
         for reply in self._order:
             reply.abandon()
+        self._timer.lost(self._order)
         self.listener.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -154,6 +159,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def mute(self, delay_ms: int) -> None:
         """Read nothing from the client for so long (KIP-219); a longer mute stays."""
+        self._timer.muted_ms = delay_ms
         loop = self.listener.loop
         until = loop.time() + delay_ms / 1000
         if self._closed or (self._hold & hold.QUOTA and self._mute and self._mute.when() >= until):
@@ -259,8 +265,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_requests(self) -> int:
         view, filled, order, out = self._view, self._filled, self._order, self._out
-        rows, size_max = self._rows, self._request_bytes_max
-        at, units, is_limited = 0, TURN_UNITS, self.services.quotas.is_active
+        rows, size_max, meters = self._rows, self._request_bytes_max, self.raw_meters
+        at, units = 0, TURN_UNITS
+        is_measured = self.services.quotas.is_active or self.listener.turn.to_time > 0
         while filled - at >= FRAME_HEAD_BYTES:
             size, key, version, correlation_id, id_size = _unpack_head(view, at)
             if not HEADER_BYTES_MIN <= size <= size_max:
@@ -279,9 +286,11 @@ class Connection(asyncio.BufferedProtocol):
                     body = request_dispatch.skip_tags(view, body) if view[body] else body + 1
                 if body > end:
                     raise CloseConnectionError("client id runs past the frame")
+                meter = meters[key]
+                meter.requests = number = meter.requests + 1
                 answer = (
-                    self._handle_limited(row, view, at, body, end, version, correlation_id)
-                    if is_limited
+                    self._timer.handle(self, row, view, at, body, end, version, correlation_id)
+                    if is_measured or number <= TIMED_FIRST
                     else row.raw(self, view, body, end, version, correlation_id)
                 )
                 if answer.__class__ is bytes:
@@ -298,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
             at = end
             # A muted connection is done for this turn.
-            units = 0 if is_limited and self._hold else units - 1 - size // UNIT_BYTES
+            units = 0 if is_measured and self._hold else units - 1 - size // UNIT_BYTES
         return at
 
     def _check_rest(self, at: int) -> None:
@@ -307,15 +316,6 @@ class Connection(asyncio.BufferedProtocol):
             size, size_max = _SIZE.unpack_from(self._view, at)[0], self._request_bytes_max
             if not self._frame_bytes_min <= size <= size_max:
                 raise request_dispatch.out_of_bounds(size, size_max)
-
-    def _handle_limited(
-        self, row: ApiRow, view: memoryview, at: int, body: int, end: int, version: int,
-        correlation_id: int,
-    ) -> Answer:  # fmt: skip
-        """Handle Produce or Fetch while some client has a quota."""
-        self.client_id = request_dispatch.client_id_of(view[:end], at + 12) or ""
-        size = end - at
-        return throttling.handle_raw(self, row, view, body, end, version, correlation_id, size)
 
     def _append_ready(self, parts: list[Part]) -> None:
         if self._order:  # it may wait for the replies before it, longer than its segment is open
@@ -337,37 +337,31 @@ class Connection(asyncio.BufferedProtocol):
         context = RequestContext(self.services, self.session, client_id, version, correlation_id)
         meter = self.services.meters.api(key)
         meter.requests += 1
-        started = self.services.clock.monotonic()
+        timing = self._timer.begin(meter)
         response = request_dispatch.run_handler(row, context, frame, body)
-        self._spent_s = self.services.clock.monotonic() - started
+        self._spent_s = timing.handled()
         if self.services.quotas.is_active:
             self.client_id = client_id or ""
             self.is_exempt |= throttling.asks_as_replica(self, key, version, frame, body)
         if isinstance(response, Message):
-            meter.observe(self._spent_s * 1000)
-            if self.services.quotas.is_active:
-                response = throttling.charge(self, response, self._spent_s)
-            data = request_dispatch.frame_reply(row, version, correlation_id, response)
-            self._append_ready([data])
+            self._append_ready([self._framed(row, version, correlation_id, response, timing)])
+            self._timer.written.append(timing)
             return
         self._set_hold(hold.HANDLER)
-        work = self._finish(row, response, version, correlation_id, self.park(), started)
-        self.spawn(work)
+        reply = self.park()
+        reply.timing = timing
+        self.spawn(self._finish(row, response, version, correlation_id, reply, timing))
 
     async def _finish(
         self, row: ApiRow, pending: Awaitable[Message], version: int, correlation_id: int,
-        reply: ParkedReply, started: float,
+        reply: ParkedReply, timing: RequestTiming,
     ) -> None:  # fmt: skip
         try:
             response = await request_dispatch.await_response(row, version, pending)
-            if self.services.quotas.is_active:
-                response = throttling.charge(self, response, self._spent_s)
-            data = request_dispatch.frame_reply(row, version, correlation_id, response)
+            data = self._framed(row, version, correlation_id, response, timing)
         except MALFORMED as error:
             self._malformed(error)
             return
-        elapsed_ms = (self.services.clock.monotonic() - started) * 1000
-        self.services.meters.api(row.key).observe(elapsed_ms)
         reply.resolve([data])
         self._release(hold.HANDLER)
 
@@ -396,6 +390,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         reply.resolve([_SIZE.pack(len(answer)) + answer])
         self._release(hold.HANDLER)
+
+    def _framed(
+        self, row: ApiRow, version: int, correlation_id: int, response: Message,
+        timing: RequestTiming,
+    ) -> bytes:  # fmt: skip
+        """The framed reply of a general request, once the client is charged for it."""
+        if code := getattr(response, "error_code", 0):
+            self.services.meters.api(row.key).failed(code)
+        if self.services.quotas.is_active:
+            with self._timer.throttled(timing):
+                response = throttling.charge(self, response, self._spent_s)
+        return request_dispatch.frame_reply(row, version, correlation_id, response)
 
     # --- replies
 
@@ -434,10 +440,15 @@ class Connection(asyncio.BufferedProtocol):
             parts: list[Part] = [*out]
             out.clear()
             while order and order[0].parts is not None:
-                parts.extend(order.popleft().parts or ())
+                reply = order.popleft()
+                parts.extend(reply.parts or ())
+                if reply.timing is not None:
+                    self._timer.written.append(reply.timing)
             if parts:
                 self._send_queue.push(parts)
                 self.last_active_tick = self.listener.tick
+        if self._timer.written:
+            self._send_queue.call_when_idle(self._timer.sent)
         if self._send_queue.is_full:
             self._set_hold(hold.WRITE)
 
@@ -447,6 +458,7 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes are still received while there is room: to pause and resume reading costs as much
         as a small request."""
         self._hold |= hold.TURN
+        self._timer.put_off()
         self.listener.loop.call_soon(self._release, hold.TURN)
 
     def _set_hold(self, reason: int) -> None:
@@ -462,6 +474,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._filled:
             self._process()
+        if not self._hold & hold.TURN:
+            self._timer.caught_up()
         if not self._hold and not self._closed:
             self._transport.resume_reading()
 

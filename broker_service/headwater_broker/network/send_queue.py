@@ -47,6 +47,7 @@ class SendQueue:
         "_raw",
         "_transport",
         "_waiting",
+        "_when_idle",
         "closed",
         "congested",
         "queued_bytes",
@@ -66,6 +67,7 @@ class SendQueue:
         self._queue: deque[Part] = deque()
         self._raw: socket.socket | None = None
         self._waiting = False
+        self._when_idle: Callable[[], None] | None = None
         self.closed = False
         self.congested = False
         self.queued_bytes = 0
@@ -85,6 +87,13 @@ class SendQueue:
     def unsent_bytes(self) -> int:
         """What the kernel has not taken yet."""
         return self.queued_bytes + self._transport.get_write_buffer_size()
+
+    def call_when_idle(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once everything is with the kernel; a later call replaces it."""
+        if self.is_idle:
+            callback()
+        else:
+            self._when_idle = callback
 
     def push_bytes(self, data: bytes) -> None:
         """Write `data` after everything before it."""
@@ -140,6 +149,9 @@ class SendQueue:
                 self._loop.call_soon(self._continue)
         if was_full and not self.is_full and not self.closed:
             self._on_drained()
+        if self._when_idle is not None and self.is_idle:
+            callback, self._when_idle = self._when_idle, None
+            callback()
 
     def _write_joined(self) -> None:
         queue = self._queue

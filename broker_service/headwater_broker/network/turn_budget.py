@@ -20,6 +20,10 @@ connection."""
 QUIET_S = 0.0002
 """A turn is quiet when the loop slept this long before it: no other replies can join its own.
 (The loop's last turn counts, whatever it was for: a timer that fired hides a quiet turn.)"""
+TIMED_EVERY_S = 0.005
+"""Requests are timed in one turn of every so long: every turn while there are few."""
+TIMED_PER_TURN = 8
+"""At most so many requests of such a turn. Timing then costs half a percent of the time."""
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +96,8 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_deadline", "_number", "_quiet_s", "_time", "_turn_s", "_turns", "_unwritten", "_woken",
-        "is_quiet",
+        "_deadline", "_number", "_quiet_s", "_time", "_timed_at", "_turn_s", "_turns", "_unwritten",
+        "_woken", "is_quiet", "to_time",
     )  # fmt: skip
 
     def __init__(
@@ -111,8 +115,21 @@ class TurnBudget:
         self._deadline = 0.0
         self.is_quiet = False
         """True while the first connection of a quiet turn is handled."""
+        self.to_time = 0
+        """How many more requests of this turn are timed."""
+        self._timed_at = 0.0
         self._woken: list[ReadyConnection] | None = None
         self._unwritten: list[ReadyConnection] = []
+
+    @property
+    def number(self) -> int:
+        """Number of the present turn."""
+        return self._number
+
+    @property
+    def began_s(self) -> float:
+        """When the present turn began, by the loop's clock."""
+        return self._turns.began_s
 
     def has_time(self) -> bool:
         """False when this turn's time is used up."""
@@ -124,6 +141,11 @@ class TurnBudget:
         self._number = number
         self.is_quiet = turns.began_s - turns.ended_s >= self._quiet_s
         self._deadline = now + self._turn_s
+        if now >= self._timed_at:
+            self._timed_at = now + TIMED_EVERY_S
+            self.to_time = TIMED_PER_TURN
+        else:
+            self.to_time = 0
         return True
 
     def flush_at_end(self, connection: ReadyConnection) -> None:

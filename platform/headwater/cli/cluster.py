@@ -24,7 +24,7 @@ def cluster() -> None:
 @dir_option
 @json_option
 def add(count: int, directory: str, as_json: bool) -> int:
-    """Add COUNT brokers (default 1) to the running cluster of a folder.
+    """Add COUNT brokers to a running cluster. COUNT is 1 by default.
 
     A new broker has no replicas: move partitions to it with `headwater reassign`, or create topics.
     """
@@ -45,7 +45,10 @@ def add(count: int, directory: str, as_json: bool) -> int:
 @dir_option
 @json_option
 def restart_broker(broker_id: int, directory: str, as_json: bool) -> int:
-    """Restart the broker ID: it gives its leaders away, drains, and starts again."""
+    """Restart a broker of a running cluster.
+
+    Other replicas become leaders first; the broker then stops and starts again.
+    """
     folder = _running(directory)
     restarted = _change(folder, RESTART_BROKER, broker_id=broker_id)
     if as_json:

@@ -33,7 +33,7 @@ RESOURCES = ("topic", "broker", "brokers", *QUOTA_TYPES)
 
 @click.group()
 def configs() -> None:
-    """Show and change configurations of topics and brokers, and client quotas."""
+    """Show and change configurations and client quotas."""
 
 
 @configs.command("describe")
@@ -109,7 +109,7 @@ def alter(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Change the configuration of TYPE NAME; keys that are not named keep their values.
+    """Change the configuration of TYPE NAME. Keys that are not named keep their values.
 
     \b
     headwater configs alter topic flights --set retention.ms=3600000 --unset segment.bytes

@@ -57,8 +57,11 @@ def consume(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Print the records of TOPIC until Ctrl-C, from the latest offset on unless an option names
-    another start. --json prints one JSON object per line."""
+    """Print the records of TOPIC until Ctrl-C.
+
+    It starts at the latest offset unless an option names another start. With --json it prints one
+    object per line.
+    """
     if cast(TextIO | None, sys.stdout) is None:
         raise UsageError("standard output is closed: records cannot be printed")
     if offset is not None and partition is None:

@@ -51,7 +51,7 @@ def _datetime(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 @click.group()
 def groups() -> None:
-    """List, describe and delete consumer groups; reset or delete their committed offsets."""
+    """List, describe, delete and reset consumer groups."""
 
 
 @groups.command("list")
@@ -130,8 +130,8 @@ def delete(
     as_json: bool,
     timeout_ms: int,
 ) -> int:
-    """Delete groups that have no members, with their committed offsets. The exit code is 1 when one
-    was not deleted."""
+    """Delete groups without members, with their offsets. The exit code is 1 when one was not
+    deleted."""
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         outcomes = admin.try_delete_groups(names)
     deleted = [name for name, error in outcomes.items() if error is None]
@@ -163,7 +163,7 @@ def delete_offsets(
     as_json: bool,
     timeout_ms: int,
 ) -> int:
-    """Delete committed offsets of partitions that no member of the group reads."""
+    """Delete committed offsets of a group. No member may be subscribed to the topics."""
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         outcomes = admin.delete_group_offsets(group, expand(admin, wanted, "--topic"))
     failed = {tp: error for tp, error in outcomes.items() if error is not None}
@@ -196,7 +196,7 @@ def _hint(error: KafkaError) -> str:
 @click.option("--to-offset", type=int, metavar="N", help="To this offset.")
 @click.option("--shift-by", type=int, metavar="N", help="Forward by N, or back if N is negative.")
 @click.option("--to-datetime", callback=_datetime, metavar="ISO",
-              help="To the first record at or after 2026-11-21T10:00:00+01:00.")  # fmt: skip
+              help="To the first record at or after a time: 2026-11-21T10:00:00Z.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the new offsets only. This is the default.")
 @click.option("--execute", is_flag=True, help="Commit the new offsets.")
 @timeout_option
@@ -214,10 +214,10 @@ def reset_offsets(
     timeout_ms: int,
     **targets: Any,
 ) -> int:
-    """Reset the committed offsets of a group that has no members.
+    """Reset the committed offsets of a group.
 
-    Without --execute the new offsets are only shown. An offset outside of the log becomes the
-    nearest one inside.
+    The group must have no members. Without --execute the new offsets are only shown. An offset
+    outside of the log becomes the nearest one inside.
     """
     target, value = _only_target(targets)
     if dry_run and execute:

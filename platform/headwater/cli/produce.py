@@ -62,8 +62,11 @@ def produce(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Send VALUES to TOPIC, or each line of standard input, and print the number of records that
-    were acknowledged. While records cannot be delivered, the reason is shown on stderr."""
+    """Send VALUES or the lines of standard input to TOPIC.
+
+    It prints the number of records that were acknowledged. While records cannot be delivered, it
+    shows the reason on stderr.
+    """
     if key_separator == "":
         raise UsageError("--key-separator is empty: give the text between key and value, as in :")
     if key is not None and key_separator is not None:

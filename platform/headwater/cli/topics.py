@@ -126,9 +126,11 @@ def list_topics(internal: bool, bootstrap_server: str | None, directory: str, as
 @click.option("--unavailable", "--unavailable-partitions", "unavailable",
               is_flag=True, help="Only partitions without a live leader.")  # fmt: skip
 @click.option("--under-min-isr", "--under-min-isr-partitions", "under_min_isr",
-              is_flag=True, help="Only partitions with less than min.insync.replicas.")  # fmt: skip
+              is_flag=True,
+              help="Only partitions with fewer than min.insync.replicas in sync.")  # fmt: skip
 @click.option("--at-min-isr", "--at-min-isr-partitions", "at_min_isr",
-              is_flag=True, help="Only partitions with just min.insync.replicas.")  # fmt: skip
+              is_flag=True,
+              help="Only partitions with exactly min.insync.replicas in sync.")  # fmt: skip
 @click.option("--with-overrides", "--topics-with-overrides", "with_overrides",
               is_flag=True, help="Only topics with a configuration of their own.")  # fmt: skip
 @bootstrap_options
@@ -141,7 +143,10 @@ def describe(
     as_json: bool,
     **filters: bool,
 ) -> int:
-    """Show the partitions of topics (default: all) with leader, replicas and in-sync replicas."""
+    """Show partitions, leaders and in-sync replicas of topics.
+
+    Without NAMES it shows all topics.
+    """
     given = [name for name, is_given in filters.items() if is_given]
     if len(given) + with_overrides > 1:
         known = ", ".join(f"--{name.replace('_', '-')}" for name in (*filters, "with_overrides"))

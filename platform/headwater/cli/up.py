@@ -29,7 +29,7 @@ from headwater.local.supervisor_socket import raise_failure
 STOP_WAIT_S = 60.0
 SET_HELP = (
     "A property of every broker, kept for later starts; KEY= removes it. With log.dirs=A,B every "
-    "broker N has the data folders A/broker-N and B/broker-N. Repeatable."
+    "broker N has the data folders A/broker-N and B/broker-N. May be repeated."
 )
 OF_SLOT = frozenset(
     {
@@ -67,11 +67,11 @@ def up(
     zookeeper: str | None,
     as_json: bool,
 ) -> int:
-    """Start the cluster of a folder, and return when every broker is ready.
+    """Start the cluster of a folder.
 
-    Data and settings of an earlier start are used again. Broker N listens on port P+N, its control
-    plane on P+100+N, its status page on P+200+N; ZooKeeper listens on P+300. A start that fails
-    leaves the folder as it was.
+    It returns when every broker is ready. Data and settings of an earlier start are used again.
+    Broker N listens on port P+N, its control plane on P+100+N, its status page on P+200+N;
+    ZooKeeper listens on P+300. A start that fails leaves the folder as it was.
     """
     if zookeeper is not None:
         check_ensemble(zookeeper)

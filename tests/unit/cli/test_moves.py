@@ -12,6 +12,7 @@ import pytest
 from headwater import Admin
 from headwater.cli.reassign.progress import Pacing
 from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from unit.cli.test_admin_commands import WRITTEN, answer, c, fill, rate, read, run
 from whole_cluster import ServedCluster
@@ -84,7 +85,10 @@ def test_a_plan_that_is_refused_leaves_no_throttle(
 
 def gauge(broker: Any, name: str) -> float:
     """What a broker's metrics tell."""
-    collector = BrokerCollector(lambda: broker.services, cast(LagProbe, None), broker.controller)
+    others = LeaderEndOffsets(broker.view, cast(Any, None), "PLAINTEXT")
+    collector = BrokerCollector(
+        lambda: broker.services, cast(LagProbe, None), broker.controller, others
+    )
     found = next(family for family in collector.collect() if family.name == f"headwater_{name}")
     return float(found.samples[0].value)
 

@@ -18,6 +18,7 @@ from headwater.wire.apis.k00_produce import (
 from headwater.wire.schema import encoder
 from headwater_broker.api.context import Services
 from headwater_broker.api.listener_endpoints import endpoints
+from headwater_broker.api.request_meters import PRODUCE
 from headwater_broker.log.results import AppendResult
 from headwater_broker.purgatory.purgatory import WatchedOffset
 from headwater_broker.replica.partition import Partition
@@ -142,6 +143,8 @@ def _partition(
     services: Services, row: Row, version: int, leaders: set[int]
 ) -> PartitionProduceResponse:
     code = row.code if row.code is not None else ErrorCode.REQUEST_TIMED_OUT
+    if code:
+        services.meters.api(PRODUCE).failed(code)
     current = LeaderIdAndEpoch()
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= 10:
         state = services.view.partition(row.name, row.index)

@@ -44,7 +44,7 @@ from headwater.wire.primitives import INT64_MAX
 
 @click.group()
 def reassign() -> None:
-    """Move replicas to other brokers: generate a plan, execute it, verify its result."""
+    """Move replicas to other brokers by plans."""
 
 
 @reassign.command("generate")
@@ -66,7 +66,7 @@ def generate(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Generate a plan that spreads the replicas of topics over brokers. It changes nothing."""
+    """Generate a plan that spreads topics over brokers. It changes nothing."""
     names = [*topics, *(read_topics(read_text(topics_file), topics_file) if topics_file else ())]
     if not names:
         raise UsageError("which topics? Give --topic TOPIC or --topics-file FILE")

@@ -19,7 +19,7 @@ from headwater.cli.quotas import (
     show_quotas,
 )
 from headwater.cli.tables import console, table
-from headwater.client.admin.client import Admin
+from headwater.client.admin.client import Admin, ResourceType
 from headwater.client.values import ConfigEntry
 from headwater.config.keys import broker_key, topic_key
 from headwater.config.load import parse_properties
@@ -104,12 +104,12 @@ def alter(
     """Change TYPE NAME: `topic flights --set retention.ms=3600000 --unset segment.bytes`,
     `client app --set producer_byte_rate=1048576`."""
     is_quota = resource_type in QUOTA_TYPES
-    kind = resource_type if is_quota else _kind(resource_type, name)
+    kind = None if is_quota else _kind(resource_type, name)
     for key in () if is_quota else unset:  # the broker lets unknown names pass here
         (topic_key if kind == "topic" else broker_key)(key)
     changes = _changes(settings, files, unset)
     with open_admin(bootstrap_server, directory) as admin:
-        if is_quota:
+        if kind is None:
             _alter_quotas(admin, resource_type, name, of_user, changes, validate_only)
         else:
             admin.alter_configs(kind, name, changes, validate_only=validate_only)
@@ -159,7 +159,7 @@ def _alter_quotas(
     admin.alter_client_quotas(entity, quotas, validate_only=validate_only)
 
 
-def _kind(resource_type: str, name: str) -> str:
+def _kind(resource_type: str, name: str) -> ResourceType:
     """The resource's type on the wire. Raises UsageError."""
     if resource_type == "brokers":
         if name:
@@ -167,7 +167,7 @@ def _kind(resource_type: str, name: str) -> str:
         return "broker"
     if not name:
         raise UsageError(f"which {resource_type}? Write `{resource_type} NAME`")
-    return resource_type
+    return "broker" if resource_type == "broker" else "topic"
 
 
 def _document(entry: ConfigEntry) -> dict[str, Any]:

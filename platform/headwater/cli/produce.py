@@ -11,6 +11,7 @@ import click
 from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
 from headwater.client.futures import SendFuture
 from headwater.client.producer import TIMESTAMP_MAX, Producer
+from headwater.client.producer_options import Acks, CompressionType
 from headwater.errors import UsageError
 
 LATEST_FUTURES = 1
@@ -38,8 +39,8 @@ def produce(
     headers: tuple[str, ...],
     partition: int | None,
     timestamp: int | None,
-    compression: str,
-    acks: str,
+    compression: CompressionType,
+    acks: Acks,
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,

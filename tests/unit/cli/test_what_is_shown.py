@@ -95,7 +95,7 @@ def test_a_topic_that_does_not_exist_is_told_at_once(
         again.append(topics)
 
     run(c, "topics", "create", "there")
-    monkeypatch.setattr(Cluster, "_refresh_quietly", refresh)
+    monkeypatch.setattr(Cluster, "_refresh_if_possible", refresh)
     asked = ("reset-offsets", "g", "--topic", "there:0,9", "--to-latest")
     assert "there-9: the topic has partitions 0 to 0" in run(c, "groups", *asked, code=1).stderr
     for name, *arguments in UNKNOWN:
@@ -112,7 +112,7 @@ def test_a_topic_that_one_broker_knows_is_not_told_to_be_none(
     deaf = c.cluster.brokers[0].view.topics
     kept = deaf.pop("new")
     heard: list[object] = []
-    refresh = Cluster._refresh_quietly
+    refresh = Cluster._refresh_if_possible
 
     async def hear(self: Cluster, topics: list[str]) -> None:
         heard.append(topics)
@@ -122,7 +122,7 @@ def test_a_topic_that_one_broker_knows_is_not_told_to_be_none(
     async def the_deaf_one(_: Cluster) -> int:
         return 0
 
-    monkeypatch.setattr(Cluster, "_refresh_quietly", hear)
+    monkeypatch.setattr(Cluster, "_refresh_if_possible", hear)
     monkeypatch.setattr(Cluster, "any_node", the_deaf_one)
     found = told(c, "configs", "describe", "topic", "new")
     assert found["retention.ms"]["value"] == "1000" and heard

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from headwater.client.addresses import parse_bootstrap
 from headwater.client.blocking.connection import BlockingConnection
-from headwater.client.core.metadata import MetadataCache, Topic, metadata_request
+from headwater.client.core.metadata import MetadataCache, TopicMetadata, metadata_request
 from headwater.client.errors import (
     KafkaTimeoutError,
     NoBrokersAvailableError,
@@ -119,7 +119,7 @@ class BlockingCluster:
         """The time that a call has."""
         return RetryTimer(self._clock, timeout_s or self._retry_timeout_s, what)
 
-    def metadata(self, topics: Iterable[str] | None) -> dict[str, Topic]:
+    def metadata(self, topics: Iterable[str] | None) -> dict[str, TopicMetadata]:
         """Ask the cluster anew; these topics (None: all), by name. Raises MissingTopicError."""
         names = None if topics is None else list(topics)
         patience = self.patience("metadata")

@@ -28,7 +28,7 @@ from headwater.client.blocking.fetch import (
     next_offset_after,
     parse_fetch,
 )
-from headwater.client.core.metadata import Topic
+from headwater.client.core.metadata import TopicMetadata
 from headwater.client.errors import kafka_error
 from headwater.client.values import OffsetAndTimestamp
 from headwater.errors import ErrorCode, KafkaError
@@ -123,7 +123,7 @@ class RecordClient:
         """Close every connection."""
         self._cluster.close()
 
-    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
+    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Ask the cluster anew; these topics (None: all), by name.
 
         Raises UnknownTopicOrPartitionError for a named topic that does not exist.

@@ -17,6 +17,7 @@ from headwater.cli.options import (
 )
 from headwater.client.futures import SendFuture
 from headwater.client.producer import TIMESTAMP_MAX, Producer
+from headwater.client.producer_options import Acks, CompressionType
 from headwater.errors import UsageError
 from headwater.wire.primitives import INT32_MAX
 
@@ -55,8 +56,8 @@ def produce(
     headers: tuple[str, ...],
     partition: int | None,
     timestamp: int | None,
-    compression: str,
-    acks: str,
+    compression: CompressionType,
+    acks: Acks,
     timeout_ms: int,
     bootstrap_server: str | None,
     directory: str,

@@ -132,7 +132,7 @@ def test_topics_and_configs_change(up: Cli) -> None:
     assert "KEY=VALUE" in up.run("topics", "create", "u", "--config", "x", code=2).stderr
 
 
-def test_an_outage_is_told_by_status_and_produce(up: Cli) -> None:
+def test_status_and_produce_report_an_outage(up: Cli) -> None:
     """`status` said `no topics yet`, `produce` nothing for 45 s."""
     up.run("topics", "create", "quiet")
     cluster = cluster_file.load(up.directory)

@@ -217,7 +217,7 @@ def test_no_table_is_cut_in_a_narrow_window(
     assert found[1] == "0" and int(found[2]) >= 6 and found[3] == "false", found[0]
 
 
-def test_the_page_tells_of_a_kill(start_cluster: Any, tmp_path: Path) -> None:
+def test_the_page_shows_a_kill_and_a_restart(start_cluster: Any, tmp_path: Path) -> None:
     find_browser()
     cluster = start_cluster()
     topic = cluster.create_topic("killed", partitions=1, replication_factor=3)

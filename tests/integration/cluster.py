@@ -53,7 +53,7 @@ class LocalCluster:
         kind: type[ClusterSpec] = ClusterSpec,
         close_session: CloseSession = close_session,
     ) -> None:
-        """`kind` has the hosts, ports and folders; `close_session` closes a dead broker's session."""
+        """`kind` has the hosts, ports and folders; `close_session` ends dead ones' sessions."""
         self._close_session = close_session
         self.directory = directory
         self.spec = kind(directory, CLUSTER_ID, brokers, base_port)

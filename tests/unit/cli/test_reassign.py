@@ -170,9 +170,7 @@ def test_a_broker_that_is_down_does_not_come_back_throttled(
         assert LEADER_RATE not in answer(c, "configs", "describe", "broker", str(broker))
 
 
-def test_a_reassignment_that_is_cancelled_meanwhile_fails_the_wait(
-    c: ServedCluster, tmp_path: Path
-) -> None:
+def test_a_reassignment_that_is_cancelled_fails_the_wait(c: ServedCluster, tmp_path: Path) -> None:
     run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
     plan = plan_of(tmp_path, "slow", 2, 0)
     c.cluster.cut_off.add(2)
@@ -208,9 +206,7 @@ def test_a_move_between_folders_is_cancelled(c: ServedCluster, tmp_path: Path) -
     assert "no reassignment of the plan is in progress" in run(c, "reassign", "cancel", plan).stdout
 
 
-def test_a_copy_that_is_cancelled_meanwhile_fails_the_wait(
-    c: ServedCluster, tmp_path: Path
-) -> None:
+def test_a_copy_that_is_cancelled_fails_the_wait(c: ServedCluster, tmp_path: Path) -> None:
     run(c, "topics", "create", "between", "--replica-assignment", "1")
     broker = c.cluster.brokers[1]
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]

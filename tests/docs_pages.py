@@ -21,9 +21,12 @@ from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.log.cleaner import CleanerMeter
+from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from soak import checker, history
 from soak.faults import KINDS
@@ -55,6 +58,7 @@ def api_versions() -> str:
         for key, row in load_handlers().items():
             served = f"{row.low} - {row.high}"
             told = "" if row.advertised_low == row.low else f"advertised from {row.advertised_low}"
+            told = "refused: UNSUPPORTED_VERSION" if key in ADVERTISED_REFUSALS else told
             yield str(key), names[key], served, told
 
     return table(("key", "API", "versions served", ""), rows())
@@ -168,6 +172,7 @@ def _families() -> list[Metric]:
     services = SimpleNamespace(
         meters=Meters(),
         replicas=_Idle(),
+        logs=SimpleNamespace(flush_times=Histogram()),
         groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
@@ -175,9 +180,10 @@ def _families() -> list[Metric]:
         quotas=SimpleNamespace(throttled={}, throttled_ms={}),
         view=_Idle(),
     )
-    lag = cast(LagProbe, _Idle())
-    controller = cast(ControllerService, _Idle())
-    return list(BrokerCollector(lambda: cast(Services, services), lag, controller).collect())
+    lag, controller = cast(LagProbe, _Idle()), cast(ControllerService, _Idle())
+    ends = cast(LeaderEndOffsets, SimpleNamespace(get=lambda topic, partition: None))
+    collector = BrokerCollector(lambda: cast(Services, services), lag, controller, ends)
+    return list(collector.collect())
 
 
 def faults() -> str:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from flights.control import Control
-from flights.flatout import Step
+from flights.bulk_replay import Step
 from flights.ledger import Ledger
+from flights.negative_control import Control
 from flights.proof import AlertVerdict, Verdict
 from flights.year import Year
 

@@ -17,7 +17,17 @@ import pandas as pd
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from flights import control, flatout, local_bytes, pictures, proof, queries, readers, report
+from flights import (
+    bulk_replay,
+    local_bytes,
+    negative_control,
+    pictures,
+    proof,
+    queries,
+    readers,
+    report,
+)
+from flights.kills import BrokerKills
 from flights.ledger import Ledger
 from flights.records import (
     ALERTS,
@@ -33,7 +43,6 @@ from flights.records import (
 )
 from flights.screen import Screen
 from flights.tiering import Tiering, tier_all
-from flights.victims import Victims
 from flights.year import Kill, Year, midnight_ms
 from headwater import Admin, NewTopic
 from headwater.client.control import ControlClient
@@ -48,8 +57,8 @@ SPARK_LOG = "spark.log"
 BROKERS = 3
 WIDTH = 116
 """Columns when the output is no terminal."""
-PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, flatout.REPLAY: 3}
-TIERED = (FLIGHTS, WEATHER, flatout.REPLAY)
+PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, bulk_replay.REPLAY: 3}
+TIERED = (FLIGHTS, WEATHER, bulk_replay.REPLAY)
 LOCAL_GONE_TIMEOUT_S = 60.0
 # Four JVMs that live for minutes on two cores: the optimising compiler would cost half of them.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -128,10 +137,10 @@ class Demo:
         """A year in about a minute: produce, join, count, alert, tier; two kills."""
         self.screen.heading("1. A year in a minute, with two kills")
         ledger = Ledger(self.clock)
-        victims = Victims(self.cluster)
+        broker_kills = BrokerKills(self.cluster)
         kills = [
-            Kill("broker", midnight_ms(7, 1), victims.kill_broker),
-            Kill("executor", midnight_ms(10, 1), victims.kill_executor),
+            Kill("broker", midnight_ms(7, 1), broker_kills.kill_broker),
+            Kill("executor", midnight_ms(10, 1), broker_kills.kill_executor),
         ]
         year = Year(self.feeds, ledger, kills, self.options.seconds, self.clock)
         with self.screen.working("start the streaming queries"):
@@ -167,17 +176,17 @@ class Demo:
         """5 million records through every columnar way, each with the same checksum."""
         self.screen.heading("2. Flat out: the year replayed to 5 million records")
         with self.screen.working("produce"):
-            steps = [flatout.produce(self.servers, self.flights, self.clock)]
+            steps = [bulk_replay.produce(self.servers, self.flights, self.clock)]
         with self.screen.working("consume"):
-            steps.append(flatout.consume(self.servers, self.clock))
+            steps.append(bulk_replay.consume(self.servers, self.clock))
         with self.screen.working("tier"):
-            step, uri = flatout.tier(self.spark, self.servers, self.clock, steps[0])
+            step, uri = bulk_replay.tier(self.spark, self.servers, self.clock, steps[0])
             steps.append(step)
         with self.screen.working("scan"):
-            steps += flatout.scans(self.spark, self.servers, uri, self.clock)
+            steps += bulk_replay.scans(self.spark, self.servers, uri, self.clock)
         self.console.print(report.steps_table(steps))
         self.tell_loops()
-        self.problems += flatout.disagreements(steps)
+        self.problems += bulk_replay.disagreements(steps)
 
     def tell_loops(self) -> None:
         """Each broker's longest turn of its event loop since it became ready, from its status."""
@@ -260,7 +269,7 @@ class Demo:
         verdict = proof.judge_alerts(alerts, alert_ids(self.flights))
         weather = self.feeds[1]
         with self.screen.working("negative control"):
-            controls = control.run_controls(
+            controls = negative_control.run_controls(
                 self.spark, self.table_uri(WEATHER), weather, self.options.out
             )
         facts = public_facts(self._flights_in_delta())
@@ -272,7 +281,7 @@ class Demo:
             self.problems.append("the hops differ")
         if not verdict.is_clean:
             self.problems.append("the alerts differ from the oracle")
-        if not control.all_named(controls):
+        if not negative_control.all_named(controls):
             self.problems.append("the verifier missed a planted fault")
         self.problems += [f"{n}: {x} expected, {y} found" for n, x, y in facts if x != y]
 

@@ -14,56 +14,56 @@ SECURITY_PROTOCOL = "kafka.security.protocol"
 PLAINTEXT = "PLAINTEXT"
 
 _CONNECTIONS = (
-    "client.dns.lookup",
-    "connections.max.idle.ms",
-    "enable.metrics.push",
-    "metadata.max.age.ms",
-    "metadata.recovery.rebootstrap.trigger.ms",
-    "metadata.recovery.strategy",
-    "metric.reporters",
-    "metrics.num.samples",
-    "metrics.recording.level",
-    "metrics.sample.window.ms",
-    "receive.buffer.bytes",
-    "reconnect.backoff.max.ms",
-    "reconnect.backoff.ms",
-    "retry.backoff.max.ms",
-    "retry.backoff.ms",
-    "send.buffer.bytes",
-    "socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms",
+    "kafka.client.dns.lookup",
+    "kafka.connections.max.idle.ms",
+    "kafka.enable.metrics.push",
+    "kafka.metadata.max.age.ms",
+    "kafka.metadata.recovery.rebootstrap.trigger.ms",
+    "kafka.metadata.recovery.strategy",
+    "kafka.metric.reporters",
+    "kafka.metrics.num.samples",
+    "kafka.metrics.recording.level",
+    "kafka.metrics.sample.window.ms",
+    "kafka.receive.buffer.bytes",
+    "kafka.reconnect.backoff.max.ms",
+    "kafka.reconnect.backoff.ms",
+    "kafka.retry.backoff.max.ms",
+    "kafka.retry.backoff.ms",
+    "kafka.send.buffer.bytes",
+    "kafka.socket.connection.setup.timeout.max.ms",
+    "kafka.socket.connection.setup.timeout.ms",
 )
 _FETCHES_AND_GROUPS = (
-    "allow.auto.create.topics",
-    "auto.commit.interval.ms",
-    "check.crcs",
-    "client.rack",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "group.instance.id",
-    "group.protocol",
-    "group.remote.assignor",
-    "heartbeat.interval.ms",
-    "max.partition.fetch.bytes",
-    "max.poll.interval.ms",
-    "max.poll.records",
-    "partition.assignment.strategy",
-    "session.timeout.ms",
+    "kafka.allow.auto.create.topics",
+    "kafka.auto.commit.interval.ms",
+    "kafka.check.crcs",
+    "kafka.client.rack",
+    "kafka.fetch.max.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.fetch.min.bytes",
+    "kafka.group.instance.id",
+    "kafka.group.protocol",
+    "kafka.group.remote.assignor",
+    "kafka.heartbeat.interval.ms",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.max.poll.interval.ms",
+    "kafka.max.poll.records",
+    "kafka.partition.assignment.strategy",
+    "kafka.session.timeout.ms",
 )
 _BATCHES = (
-    "buffer.memory",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.zstd.level",
-    "linger.ms",
-    "max.block.ms",
-    "max.in.flight.requests.per.connection",
-    "max.request.size",
-    "metadata.max.idle.ms",
-    "partitioner.adaptive.partitioning.enable",
-    "partitioner.availability.timeout.ms",
-    "retries",
+    "kafka.buffer.memory",
+    "kafka.compression.gzip.level",
+    "kafka.compression.lz4.level",
+    "kafka.compression.zstd.level",
+    "kafka.linger.ms",
+    "kafka.max.block.ms",
+    "kafka.max.in.flight.requests.per.connection",
+    "kafka.max.request.size",
+    "kafka.metadata.max.idle.ms",
+    "kafka.partitioner.adaptive.partitioning.enable",
+    "kafka.partitioner.availability.timeout.ms",
+    "kafka.retries",
 )
 _OF_SPARKS_CONNECTOR = (
     "groupIdPrefix",
@@ -73,12 +73,8 @@ _OF_SPARKS_CONNECTOR = (
 )
 
 
-def _kafka(*groups: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"kafka.{name}" for group in groups for name in group)
-
-
-SOURCE_WITHOUT_EFFECT = (*_kafka(_CONNECTIONS, _FETCHES_AND_GROUPS), *_OF_SPARKS_CONNECTOR)
-SINK_WITHOUT_EFFECT = _kafka(_CONNECTIONS, _BATCHES)
+SOURCE_WITHOUT_EFFECT = (*_CONNECTIONS, *_FETCHES_AND_GROUPS, *_OF_SPARKS_CONNECTOR)
+SINK_WITHOUT_EFFECT = (*_CONNECTIONS, *_BATCHES)
 
 _NO_JAVA = "no Java client runs here, so it can load no class"
 _BINARY = "keys and values are binary here, as in Spark's Kafka connector: cast them in Spark"

@@ -152,7 +152,7 @@ class _Feeder:
     async def feed(self, frame: bytes) -> None:
         connection = self._connection or self._connect()
         began = time.thread_time()
-        connection.look_at_outbox()  # the listener's sweep comes at any moment
+        connection.note_sent_bytes()  # the listener's sweep comes at any moment
         connection.shrink_when_quiet()
         at = 0
         while at < len(frame) and not self._wire.is_closed:

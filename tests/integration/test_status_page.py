@@ -141,6 +141,18 @@ def test_documents_metrics_and_health(shared_cluster: LocalCluster) -> None:
         texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]
         line = f'headwater_group_lag{{group="looked-at",topic="{topic}"}} {RECORDS - 30}.0'
         assert [line in text for text in texts].count(True) == 1
+        # No broker hosts all of this topic: the coordinator asks the others for their ends.
+        spread = shared_cluster.create_topic("status-lag", 3, 1)
+        produce(shared_cluster, spread)
+        reader.commit({(spread, number): 1 for number in range(3)})
+        time.sleep(KEPT_S)
+        texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]
+        line = f'headwater_group_lag{{group="looked-at",topic="{spread}"}} {RECORDS - 3}.0'
+        assert [line in text for text in texts].count(True) == 1
+        fetched = [line for line in texts[0].splitlines() if 'api="FetchFollower"' in line]
+        assert any(line.startswith("headwater_request_seconds_count") for line in fetched)
+        idle = [line for line in texts[0].splitlines() if line.startswith("headwater_loop_idle_r")]
+        assert 0 < float(idle[0].split()[1]) <= 1
     status, text = get(shared_cluster, "/metrics")
     assert status == 200 and "\nprocess_resident_memory_bytes " in text
     assert get(shared_cluster, "/nothing")[0] == 404

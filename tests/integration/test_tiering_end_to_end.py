@@ -322,7 +322,7 @@ def test_a_topic_that_does_not_exist_is_named_and_not_created(cluster: LocalClus
 def test_small_files_are_compacted_and_a_foreign_commit_is_repaired_by_hand(
     cluster: LocalCluster, spark: Any
 ) -> None:
-    topic = create(cluster, "upkeep")
+    topic = create(cluster, "maintained")
     job = TopicTier(spark, topic, cluster.bootstrap, SystemClock())
     for number in range(6):
         produce(cluster, topic, 20 * (number + 1), first=20 * number)

@@ -159,12 +159,12 @@ class Broker:
                 "control.listener": f"{self.host}:{CONTROL_PORT}",
             }
         )
-        node = await build(config, self._outside(loop), stop)
+        node = await build(config, self._environment(loop), stop)
         self.node = node
         self.world.watch(self, node)
         await live(node, lambda told: None, stopping)
 
-    def _outside(self, loop: ProcessLoop) -> Environment:
+    def _environment(self, loop: ProcessLoop) -> Environment:
         world, store = self.world, self.store
         assert store is not None
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
+from headwater_tier.data_files import check_file
 from headwater_tier.delta import Change, CommitUnknownError, LogTable, TableAccessError
-from headwater_tier.files import check_file
 from headwater_tier.plan import (
     CommitResult,
     FileFacts,

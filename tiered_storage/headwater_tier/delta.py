@@ -23,8 +23,8 @@ from pyarrow import fs
 
 from headwater.errors import HeadwaterError
 from headwater_tier import schema
-from headwater_tier.keys import end_txn, rows_txn, start_txn
 from headwater_tier.plan import FileFacts, TableLocation
+from headwater_tier.table_names import end_txn, rows_txn, start_txn
 
 COMMIT_KIND = "headwater"
 """Key of commitInfo that marks a commit as ours and says what it did."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
-from headwater_tier.keys import table_uri
 from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import table_uri
 
 TOPIC_URI_KEY = "headwater.table.uri"
 BROKER_URI_KEY = "headwater.tables.uri"

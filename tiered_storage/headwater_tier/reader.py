@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater_tier.delta import LiveFile, LogTable, Snapshot, TableAccessError, filesystem
-from headwater_tier.keys import is_own_file
 from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import is_own_file
 
 FOOTERS_MAX = 4096
 """Files whose row-group index is kept; about 1 KB each."""

@@ -49,12 +49,26 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
         for name in await unseen_leaders(ctx.broker, wanted, left_ms):
             text = "the topic is made; its leaders were not elected in time"
             found[name] = _failed(name, ErrorCode.REQUEST_TIMED_OUT, text)
+    for name, row in found.items():
+        if not row.error_code and not may_on_topic(ctx, Operation.DESCRIBE_CONFIGS, name):
+            found[name] = _without_configs(row)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return CreateTopicsResponse(
         topics=tuple(
             found.get(name) or _failed(name, denied, "no CREATE on this topic")
             for name in dict.fromkeys(t.name for t in request.topics)
         )
+    )
+
+
+def _without_configs(row: CreatableTopicResult) -> CreatableTopicResult:
+    """What needs DESCRIBE_CONFIGS is left out; the topic is created all the same (KIP-525)."""
+    return CreatableTopicResult(
+        name=row.name,
+        topic_id=row.topic_id,
+        error_message=row.error_message,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        configs=(),
     )
 
 

@@ -16,7 +16,13 @@ from headwater.wire.apis.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from headwater_broker.api.admin.forwarding import await_view, forward_in_time, may_on_topic, ms_left
+from headwater_broker.api.admin.forwarding import (
+    await_view,
+    forward_in_time,
+    may_on_cluster,
+    may_on_topic,
+    ms_left,
+)
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -54,11 +60,14 @@ def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult
         if view is None:
             return None
         name = view.name
+    if may_on_cluster(ctx, Operation.DELETE):
+        return None
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
+        return _failed(row, denied, None)  # Kafka: the name is secret, the id is not
     if may_on_topic(ctx, Operation.DELETE, name):
         return None
-    if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
-        return _failed(row, ErrorCode.UNKNOWN_TOPIC_ID, None)
-    return _failed(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no DELETE on {name}")
+    return _failed(row, denied, f"no DELETE on {name}")
 
 
 async def _forwarded(

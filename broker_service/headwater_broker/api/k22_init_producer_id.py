@@ -13,6 +13,7 @@ from headwater.wire.apis.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from headwater_broker.api.admin.forwarding import may_on_cluster
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -26,7 +27,7 @@ async def init_producer_id(
         return InitProducerIdResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, producer_id=-1, producer_epoch=-1
         )
-    if not ctx.allowed(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster"):
+    if not _may_write_idempotently(ctx):
         return InitProducerIdResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
         )
@@ -37,6 +38,13 @@ async def init_producer_id(
             error_code=_as_told(error.code), producer_id=-1, producer_epoch=-1
         )
     return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id)
+
+
+def _may_write_idempotently(ctx: RequestContext) -> bool:
+    """The right to write to any topic includes it (KIP-679)."""
+    return may_on_cluster(ctx, Operation.IDEMPOTENT_WRITE) or ctx.session.allows_any(
+        Operation.WRITE, ResourceType.TOPIC
+    )
 
 
 def _as_told(code: ErrorCode) -> ErrorCode:

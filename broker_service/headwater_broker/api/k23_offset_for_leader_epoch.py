@@ -6,7 +6,7 @@ Followers and consumers that know an older history ask the leader, to find where
 from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.authorizer import Operation, ResourceType
+from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k23_offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -15,6 +15,7 @@ from headwater.wire.apis.k23_offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from headwater_broker.api.admin.forwarding import may_on_cluster, may_on_topic
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -24,11 +25,15 @@ def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Answer each partition from its leader's epochs; -1, -1 for an epoch nobody knows."""
-    return OffsetForLeaderEpochResponse(topics=tuple(_topic(ctx, row) for row in request.topics))
+    is_follower = may_on_cluster(ctx, Operation.CLUSTER_ACTION)
+    topics = tuple(_topic(ctx, row, is_follower=is_follower) for row in request.topics)
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _topic(ctx: RequestContext, asked: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
-    allowed = ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, asked.topic)
+def _topic(
+    ctx: RequestContext, asked: OffsetForLeaderTopic, *, is_follower: bool
+) -> OffsetForLeaderTopicResult:
+    allowed = is_follower or may_on_topic(ctx, Operation.DESCRIBE, asked.topic)
     return OffsetForLeaderTopicResult(
         topic=asked.topic,
         partitions=tuple(

@@ -44,7 +44,7 @@ async def _alter(ctx: RequestContext, topic: str, partition: int, path: str) -> 
     """Kafka tells of a partition that the cluster does not know in other words than of one that
     this broker does not have (yet)."""
     try:
-        await ctx.broker.moves.alter(topic, partition, path)
+        await ctx.broker.alter_log_dirs.alter(topic, partition, path)
     except KafkaError as error:
         is_known = ctx.broker.view.partition(topic, partition) is not None
         if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and not is_known:

@@ -7,12 +7,13 @@ their own here.
 from __future__ import annotations
 
 from headwater.errors import ErrorCode
-from headwater.ports.authorizer import ResourceType
+from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k60_describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from headwater_broker.api.admin.forwarding import may_on_cluster
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k03_metadata import (
     CLUSTER,
@@ -48,7 +49,9 @@ def describe_cluster(
         )
     allowed = NO_OPERATIONS
     if request.include_cluster_authorized_operations:
-        allowed = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
+        allowed = 0
+        if may_on_cluster(ctx, Operation.DESCRIBE):
+            allowed = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,

@@ -57,7 +57,7 @@ def describe_topic_partitions(
     for name in sorted(names):
         if not may_on_topic(ctx, Operation.DESCRIBE, name):
             if request.topics:
-                refused.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                refused.append(Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name))
             continue
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
         if following is None and room == 0:

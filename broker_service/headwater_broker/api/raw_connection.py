@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from headwater_broker.api.context import Services
 from headwater_broker.api.produce.rejected_batches import RefusedBatches
 from headwater_broker.api.replies import ParkedReply
+from headwater_broker.api.request_meters import ApiMeter
 from headwater_broker.security.session import Session
 
 
@@ -20,6 +21,8 @@ class Peer(Protocol):
     """Of the last request; told only while client quotas are set."""
     is_exempt: bool
     """A broker's: quotas of clients do not count."""
+    raw_meters: Mapping[int, ApiMeter]
+    """By API key; `Meters.of_followers` once the peer has fetched as a follower."""
     refused: RefusedBatches | None
     """Batches to be sent again; None as long as none was refused."""
 

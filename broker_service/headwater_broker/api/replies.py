@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from headwater_broker.api.request_meters import RequestTiming
+
 
 class CloseConnectionError(Exception):
     """Close this connection, telling why in one log line; nothing else is touched."""
@@ -47,18 +49,22 @@ class ParkedReply:
     `parts` is None until `resolve`; an empty list is no reply at all (Produce with acks=0).
     """
 
-    __slots__ = ("_notify", "on_gone", "parts")
+    __slots__ = ("_notify", "on_gone", "parts", "timing")
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self._notify = notify
         self.parts: Sequence[Part] | None = None
         self.on_gone: Callable[[], None] | None = None
         """Called when the connection is lost and nobody waits for the reply any more."""
+        self.timing: RequestTiming | None = None
+        """Of a request that is timed."""
 
     def resolve(self, parts: Sequence[Part]) -> None:
         """Give the framed reply; the server sends it when every earlier one is out."""
         self.parts = parts
         self.on_gone = None
+        if self.timing is not None:
+            self.timing.ready()
         self._notify()
 
     def amend(self, change: Callable[[Sequence[Part]], Sequence[Part]]) -> None:

@@ -37,7 +37,5 @@ class ApiConfig:
     offsets_segment_bytes: int = 100 << 20  # offsets.topic.segment.bytes
     request_timeout_ms: int = 30_000  # request.timeout.ms
     selects_by_rack: bool = False  # replica.selector.class
-    tables_uri: str = ""  # headwater.tables.uri
-    table_storage_options: tuple[tuple[str, str], ...] = ()
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     """The broker's settings as given, for DescribeConfigs."""

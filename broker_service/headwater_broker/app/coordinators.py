@@ -8,16 +8,16 @@ import logging
 from headwater.clock import Clock
 from headwater.config.keys import Values
 from headwater.entropy import Entropy
-from headwater.errors import ErrorCode, KafkaError
+from headwater.errors import KafkaError
 from headwater.topic_names import OFFSETS_TOPIC
-from headwater_broker.api.context import Purgatories
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
-from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
+from headwater_broker.replica.append_service import AppendService, check_led
 from headwater_broker.replica.manager import ReplicaManager
-from headwater_broker.replica.partition import ACKS_ALL, Partition
+from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.read_service import log_bytes
 
 LOAD_BYTES = 128 * 1024
 """Read at once when a shard is loaded: some 1,000 commits, 3 ms of the loop."""
@@ -28,110 +28,32 @@ logger = logging.getLogger(__name__)
 class ReplicaAppender:
     """Implements `coordination.appender.Appender` for one topic."""
 
-    def __init__(
-        self, topic: str, replicas: ReplicaManager, purgatories: Purgatories, clock: Clock
-    ) -> None:
+    def __init__(self, topic: str, replicas: ReplicaManager, appends: AppendService) -> None:
         self._topic = topic
         self._replicas = replicas
-        self._purgatories = purgatories
-        self._clock = clock
+        self._appends = appends
 
     def append(self, partition: int, epoch: int, records: memoryview) -> int:
         """As the port says."""
-        led = self._led(partition, epoch)
-        now_ms = self._clock.now_ms()
-        return led.append(records, ACKS_ALL, now_ms, AppendOrigin.COORDINATOR).last_offset
+        led = self._replicas.leader(self._topic, partition)
+        origin = AppendOrigin.COORDINATOR
+        return self._appends.append(led, records, origin=origin, leader_epoch=epoch).last_offset
 
     def committed_end(self, partition: int, epoch: int) -> int:
         """As the port says."""
-        return self._led(partition, epoch).high_watermark
+        led = self._replicas.leader(self._topic, partition)
+        check_led(led, epoch)
+        return led.high_watermark
 
     async def committed(self, partition: int, epoch: int, offset: int, timeout_ms: int) -> None:
         """As the port says."""
-        led = self._led(partition, epoch)
-        if led.high_watermark > offset:
-            return
-        waiter = _Committed(self._purgatories, led, offset, epoch)
-        waiter.start(timeout_ms)
-        try:
-            await waiter.reached
-        finally:
-            self._purgatories.produce.complete(waiter)
+        led = self._replicas.leader(self._topic, partition)
+        await self._appends.committed(led, offset, epoch, timeout_ms)
 
     async def read_from(self, partition: int, epoch: int, offset: int) -> bytes:
         """As the port says. Up to the log's end: replies wait until that is committed."""
-        led = self._led(partition, epoch)
-        log = led.log
-        start = max(offset, log.local_log_start_offset)
-        if start >= log.log_end_offset:
-            return b""
-        part = log.read(start, LOAD_BYTES, log.log_end_offset, min_one=True)
-        return part.file.read_at(part.position, part.size_bytes)
-
-    def _led(self, partition: int, epoch: int) -> Partition:
         led = self._replicas.leader(self._topic, partition)
-        if led.leader_epoch != epoch:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self._topic}-{partition}: leader epoch {epoch} is over, "
-                f"it is {led.leader_epoch} now",
-            )
-        return led
-
-
-class _Committed(DelayedOperation):
-    """Waits for a high watermark."""
-
-    __slots__ = ("_epoch", "_led", "_offset", "_purgatories", "reached")
-
-    def __init__(self, purgatories: Purgatories, led: Partition, offset: int, epoch: int) -> None:
-        super().__init__()
-        self._purgatories = purgatories
-        self._led = led
-        self._offset = offset
-        self._epoch = epoch
-        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def start(self, timeout_ms: int) -> None:
-        """Park."""
-        self._purgatories.produce.park(self, timeout_ms)
-        self._watch()
-
-    def _watch(self) -> None:
-        self._purgatories.watches.watched_high_watermark(self._led).add(self._offset + 1, self)
-
-    def check(self, gauge: WatchedOffset) -> None:
-        """The high watermark moved, or leadership did."""
-        led = self._led
-        if not led.is_leader or led.leader_epoch != self._epoch:
-            self._settle(
-                KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{led!r}: its leadership ended")
-            )
-        elif led.high_watermark > self._offset:
-            self._settle(None)
-        else:
-            self._watch()
-
-    def expire(self) -> None:
-        """Not in time."""
-        detail = f"{self._led!r}: offset {self._offset} is not replicated yet"
-        self._resolve(KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
-
-    def fail(self, error: Exception) -> None:
-        """Whoever awaits it hears."""
-        self._resolve(error)
-
-    def _settle(self, error: KafkaError | None) -> None:
-        if self._purgatories.produce.complete(self):
-            self._resolve(error)
-
-    def _resolve(self, error: Exception | None) -> None:
-        if self.reached.done():
-            return
-        if error is None:
-            self.reached.set_result(None)
-        else:
-            self.reached.set_exception(error)
+        return log_bytes(led, epoch, offset, LOAD_BYTES)
 
 
 class ViewPlacement:
@@ -168,7 +90,7 @@ def group_config(v: Values) -> GroupConfig:
 def build_groups(
     values: Values,
     replicas: ReplicaManager,
-    purgatories: Purgatories,
+    appends: AppendService,
     view: MetadataCache,
     clock: Clock,
     entropy: Entropy,
@@ -176,7 +98,7 @@ def build_groups(
     """The group coordinators, told of leadership and of deleted topics from now on."""
 
     groups = GroupService(
-        ReplicaAppender(OFFSETS_TOPIC, replicas, purgatories, clock),
+        ReplicaAppender(OFFSETS_TOPIC, replicas, appends),
         clock,
         entropy,
         ViewPlacement(view, replicas.broker_id),

@@ -19,6 +19,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.local.zk_session import DeadSession, close_session
 from headwater.ports.control import ControlCalls, ControlHandler
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.ports.files import Files
 from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.remote_log import RemoteLog
@@ -103,6 +104,8 @@ class Environment:
     """Another one after a power loss; empty where the kernel does not tell."""
     lag: LagProbe
     process: ProcessCare
+    credentials: Credentials = NO_CREDENTIALS
+    """Shown by this broker's followers to the leaders that they fetch from."""
 
 
 async def system_environment(config: NodeConfig) -> Environment:

@@ -56,16 +56,18 @@ async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) ->
     await live(node, announce, stopping)
 
 
-async def build(config: NodeConfig, outside: Environment, stop: Callable[[str], None]) -> Node:
+async def build(config: NodeConfig, environment: Environment, stop: Callable[[str], None]) -> Node:
     """All parts, none started. Raises UsageError, the store's session closed."""
     try:
-        folders = inspect(outside.files, config.log_dirs)
-        await check_store_knows_broker(outside.store, config.zookeeper, config.broker_id, folders)
+        folders = inspect(environment.files, config.log_dirs)
+        await check_store_knows_broker(
+            environment.store, config.zookeeper, config.broker_id, folders
+        )
         known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
-        cluster_id = await ensure_cluster_id(outside.store, outside.entropy, known)
-        return Node(config, cluster_id, outside, stop)
+        cluster_id = await ensure_cluster_id(environment.store, environment.entropy, known)
+        return Node(config, cluster_id, environment, stop)
     except BaseException:
-        await outside.store.close()
+        await environment.store.close()
         raise
 
 
@@ -103,7 +105,7 @@ class Life:
         node.logs.load_all()
         self._is_loaded = True
         self.check_folders()
-        node.outside.process.loaded()
+        node.environment.process.loaded()
         node.control.start()
         if node.status_server is not None:
             await node.status_server.serve()
@@ -117,7 +119,7 @@ class Life:
         node.store.on_session(self._session_changed)
         session_s = node.config.values.integer("zookeeper.session.timeout.ms") / 1000
         still_max_s = max(session_s, WATCHDOG_MIN_S)
-        node.outside.process.started(asyncio.get_running_loop(), still_max_s)
+        node.environment.process.started(asyncio.get_running_loop(), still_max_s)
         node.lag.start()
         self._tell()
 
@@ -177,9 +179,9 @@ class Life:
             node.replicas.isr_tick,
         )
         every("files", FILES_EVERY_S, node.logs.look_after_files)
-        node.services.moves.tick()
+        node.services.alter_log_dirs.tick()
         self._start_log_ticks()
-        every("garbage", COLLECT_EVERY_S, node.outside.process.tick)
+        every("garbage", COLLECT_EVERY_S, node.environment.process.tick)
         node.status.look()
         node.services.view.on_brokers.append(node.status.look)
         every("rates", RATES_EVERY_S, node.status.sample)
@@ -261,7 +263,7 @@ class Life:
         node.is_ready = False
         broker_epoch = node.broker_epoch()
         self._ticks.stop()
-        node.outside.process.stopping()
+        node.environment.process.stopping()
         node.lag.stop()
         if self._refreshing is not None:
             self._refreshing.cancel()
@@ -271,8 +273,8 @@ class Life:
             in_thread = partial(node.loop.run_in_executor, None, close)
             failed += [] if await self._went("logs", in_thread) else ["logs"]
         failed += [] if await self._went("store", node.store.close) else ["store"]
-        node.outside.log_disk.shutdown(wait=True)
-        node.outside.pool.shutdown(wait=True)
+        node.environment.log_disk.shutdown(wait=True)
+        node.environment.pool.shutdown(wait=True)
         logger.info("stopped %s", f"without {', '.join(failed)}" if failed else "cleanly")
 
     def _last_steps(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
@@ -293,7 +295,7 @@ class Life:
         yield "background", node.services.background.close
         yield "tiered", node.tiered.close
         yield "remote log", node.remote_log.close
-        yield "moves", node.services.moves.close
+        yield "alter log dirs", node.services.alter_log_dirs.close
         yield "cleaner", node.cleaner.close
         yield "cleaners", node.cleaners.close
         yield "replicas", node.replicas.close

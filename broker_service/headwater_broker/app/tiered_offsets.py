@@ -105,11 +105,11 @@ class TieredEnds:
 
     def _held(self, topic_id: UUID) -> list[Partition]:
         hosted = self._replicas().by_id.items()
-        return [p for (owner, _), p in hosted if owner == topic_id and p.held]
+        return [p for (owner, _), p in hosted if owner == topic_id and p.awaits_tiered_end]
 
     def _release(self, topic_id: UUID) -> None:
         for partition in self._held(topic_id):
-            self._replicas().hold(partition, held=False)
+            partition.set_awaits_tiered_end(False)
 
     def _check_not_gone(self, name: str, topic_id: UUID, ranges: dict[int, TieredRange]) -> None:
         """A table that was there and is not any more is a fault; one that is not yet, is none."""

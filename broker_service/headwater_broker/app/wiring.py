@@ -15,14 +15,19 @@ from headwater.ports.control import ControlHandler
 from headwater.ports.network import PeerConnection
 from headwater.wire.control import BrokerEndpoint
 from headwater.wire.schema import Message
-from headwater_broker.api.context import Services
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
-from headwater_broker.app.data_plane import Parts, build_listener, build_services
+from headwater_broker.app.data_plane import (
+    DataPlane,
+    DataPlaneParts,
+    build_data_plane,
+    build_listener,
+)
 from headwater_broker.app.dead_brokers import DeadPeers
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import ControlPort, Environment
 from headwater_broker.app.tiered_offsets import TieredEnds
+from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
@@ -30,7 +35,7 @@ from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
 from headwater_broker.metadata.registration import RegistrationManager
@@ -38,10 +43,10 @@ from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
-from headwater_broker.telemetry.metrics import MetricsText
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
 from headwater_broker.telemetry.status_page import PageParts, StatusPages
 
@@ -55,20 +60,20 @@ class Node:
         self,
         config: NodeConfig,
         cluster_id: str,
-        outside: Environment,
+        environment: Environment,
         stop: Callable[[str], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.config = config
-        self.outside = outside
+        self.environment = environment
         self._stop = stop
-        self.store = store = outside.store
-        self.clock = clock = outside.clock
-        entropy = outside.entropy
+        self.store = store = environment.store
+        self.clock = clock = environment.clock
+        entropy = environment.entropy
         self.is_ready = False
-        self.files = outside.files
-        self.lag = outside.lag
-        self.control_calls = outside.control_calls
+        self.files = environment.files
+        self.lag = environment.lag
+        self.control_calls = environment.control_calls
         self.view = MetadataCache(cluster_id, self.broker_epoch)
         self.dynamic = DynamicConfigs(config, self.view)
         self.logs = self._logs(cluster_id, entropy)
@@ -84,20 +89,21 @@ class Node:
         self.controller_channel = ControllerChannel(
             config.broker_id, self.broker_epoch, store, self.control_calls, self.controller, clock
         )
-        self.remote_log = outside.remote_log
+        self.remote_log = environment.remote_log
+        self.tiered_topics = TieredTopics(config, self.view)
         self.tiered = TieredEnds(
             self.remote_log,
             lambda: self.replicas,
-            lambda topic, topic_id: self.services.tiered_topic(topic, topic_id),
+            self.tiered_topics.locate,
         )
-        self.dead_peers = DeadPeers(store, lambda: self.view, outside.close_session)
-        self.replicas = self._replicas(cluster_id, entropy)
+        self.dead_peers = DeadPeers(store, lambda: self.view, environment.close_session)
+        self.data_plane = self._data_plane(cluster_id, entropy)
+        self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
         self._listen()
         self.status = StatusDocument(
             lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
         )
-        self.services = self._services(cluster_id, entropy)
-        self.metrics = MetricsText(lambda: self.services, self.lag, self.controller)
+        self.metrics = self._metrics()
         self.listeners = [
             build_listener(self.dynamic, self.services, address.name)
             for address in config.listeners
@@ -110,7 +116,6 @@ class Node:
         self.replicas.leadership_listeners.append(self.tiered.led)
         self.logs.high_watermarks = self.replicas.high_watermark_of
         self.logs.on_offline = self._folder_failed
-        self.view.on_change.append(self._take_configs)
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(
                 controller_config(now.values, self.config.values)
@@ -133,39 +138,9 @@ class Node:
                 "disk failures", self.registration.report_log_dir_failures
             )
 
-    def _take_configs(self, change: MetadataDelta) -> None:
-        """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
-        for topic in change.configs:
-            known = self.view.topics.get(topic)
-            if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
-                self.replicas.update_topic_configs(known.topic_id, known.configs)
-
     def broker_epoch(self) -> int:
         """The czxid of this broker's registration; -1 while it is not registered."""
         return self.registration.broker_epoch
-
-    def _services(self, cluster_id: str, entropy: Entropy) -> Services:
-        return build_services(
-            self.dynamic,
-            cluster_id,
-            Parts(
-                loop=self.loop,
-                clock=self.clock,
-                entropy=entropy,
-                replicas=self.replicas,
-                logs=self.logs,
-                view=self.view,
-                controller=self.controller_channel,
-                authorizer=AllowAll(),
-                warmer=PageCache(self.loop, self.outside.pool),
-                leads=LeaderLookup(self.store, self.config.broker_id).is_leader,
-                producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
-                remote_log=self.remote_log,
-                tiered_end=self.tiered.end,
-                cleaner=self.cleaner.meter,
-                off_loop=self._off_loop,
-            ),
-        )
 
     def _logs(self, cluster_id: str, entropy: Entropy) -> LogManager:
         return LogManager(
@@ -188,7 +163,7 @@ class Node:
         )
 
     def _offload(self, job: Callable[[], None]) -> None:
-        self.outside.log_disk.submit(job).add_done_callback(_tell_failure)
+        self.environment.log_disk.submit(job).add_done_callback(_tell_failure)
 
     def _controller(self, cluster_id: str, entropy: Entropy) -> ControllerService:
         return ControllerService(
@@ -205,9 +180,8 @@ class Node:
             controller_config(self.config.values),
         )
 
-    def _replicas(self, cluster_id: str, entropy: Entropy) -> ReplicaManager:
+    def _data_plane(self, cluster_id: str, entropy: Entropy) -> DataPlane:
         v = self.config.values
-        inter_broker = v.string("inter.broker.listener.name") or self.config.listeners[0].name
         limits = ReplicationLimits(
             replica_lag_time_max_ms=v.integer("replica.lag.time.max.ms"),
             fetch_wait_max_ms=v.integer("replica.fetch.wait.max.ms"),
@@ -218,7 +192,7 @@ class Node:
             fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
             quota_windows=_windows(v, ""),
             log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
-            listener=inter_broker,
+            listener=self._inter_broker_listener,
         )
         ports = ReplicationPorts(
             clock=self.clock,
@@ -235,14 +209,48 @@ class Node:
             off_loop=self._off_loop,
             durable=self.files.durable,
         )
-        return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
+        return build_data_plane(
+            DataPlaneParts(
+                loop=self.loop,
+                dynamic=self.dynamic,
+                view=self.view,
+                logs=self.logs,
+                limits=limits,
+                replication=ports,
+                controller=self.controller_channel,
+                authorizer=AllowAll(),
+                warmer=PageCache(self.loop, self.environment.pool),
+                leads=LeaderLookup(self.store, self.config.broker_id).is_leader,
+                producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
+                remote_log=self.remote_log,
+                tiered_topic=self.tiered_topics.locate,
+                cleaner=self.cleaner.meter,
+            )
+        )
+
+    @property
+    def _inter_broker_listener(self) -> str:
+        name = self.config.values.string("inter.broker.listener.name")
+        return name or self.config.listeners[0].name
 
     async def _off_loop(self, job: Callable[[], None]) -> None:
-        await self.loop.run_in_executor(self.outside.pool, self.files.run_late, job)
+        await self.loop.run_in_executor(self.environment.pool, self.files.run_late, job)
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"
-        return await open_connection(host, port, client_id=client_id, negotiate=False)
+        return await open_connection(
+            host,
+            port,
+            client_id=client_id,
+            negotiate=False,
+            credentials=self.environment.credentials,
+        )
+
+    def _metrics(self) -> MetricsText:
+        elsewhere = LeaderEndOffsets(self.view, self._connect, self._inter_broker_listener)
+        return MetricsText(
+            BrokerCollector(lambda: self.services, self.lag, self.controller, elsewhere)
+        )
 
     def _control_server(self, stop: Callable[[str], None]) -> ControlPort:
         handlers = ControlHandlers(
@@ -260,7 +268,7 @@ class Node:
         table: dict[type[Message], ControlHandler] = {
             request: handler for source in sources for request, handler in source.items()
         }
-        return self.outside.serve_control(table, self.config.control)
+        return self.environment.serve_control(table, self.config.control)
 
     def _status_server(self) -> HttpStatusServer:
         pages = StatusPages(
@@ -273,7 +281,7 @@ class Node:
                 document=self.status.text,
                 metrics=self.metrics,
                 is_ready=lambda: self.is_ready,
-                pool=self.outside.pool,
+                pool=self.environment.pool,
             )
         )
         return HttpStatusServer(pages.routes())
@@ -291,7 +299,7 @@ class Node:
             control_address=self.control_address,
             rack=self.config.values.string("broker.rack") or None,
             directory_ids=tuple(self.logs.directory_ids),
-            boot_id=self.outside.boot_id,
+            boot_id=self.environment.boot_id,
             clean_shutdown_epoch=self.logs.clean_broker_epoch,
             min_insync_replicas=self.config.values.integer("min.insync.replicas"),
             timestamp_ms=self.clock.now_ms(),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.ports.files import File, Files
+from headwater_broker.log.flush_meter import FlushMeter
 from headwater_broker.log.index_flusher import IndexFlusher
 
 Offload = Callable[[Callable[[], None]], None]
@@ -41,5 +42,6 @@ class LogContext:
     failed_elsewhere: Callable[[tuple[str, OSError]], None]
     """The same from an offloaded job, which may not touch the manager: told at the next tick."""
     index_flusher: IndexFlusher
+    flush_meter: FlushMeter
     truncated: Callable[[], None]
     """A log was cut: the recovery points on disk may be too high, and are written soon."""

@@ -131,10 +131,11 @@ def roll(log: LogState, now_ms: int) -> Segment:
         if log.is_closed:
             return
         try:
-            old.file.fsync()
-            for file in index_files:
-                file.fsync()
-                file.close()
+            with log.context.flush_meter.timing():
+                old.file.fsync()
+                for file in index_files:
+                    file.fsync()
+                    file.close()
             if log.truncations == truncations:
                 files.write_atomic(path, snapshot)
             if log.truncations != truncations:
@@ -156,9 +157,10 @@ def fsync_now(log: LogState) -> None:
     """Make segments from the recovery point on durable, then move it to the log end."""
     end = log.log_end_offset
     try:
-        for index, segment in enumerate(log.segments):
-            if log.next_offset_of(index) > log.recovery_point:
-                segment.fsync()
+        with log.context.flush_meter.timing():
+            for index, segment in enumerate(log.segments):
+                if log.next_offset_of(index) > log.recovery_point:
+                    segment.fsync()
     except OSError as e:
         raise log.storage_error(e) from e
     log.recovery_point = max(log.recovery_point, end)
@@ -178,7 +180,8 @@ def flush_later(log: LogState, now_ms: int) -> None:
 
     def job() -> None:
         try:
-            segment.file.fsync()
+            with log.context.flush_meter.timing():
+                segment.file.fsync()
             log.finished_flushes.append((truncations, end))
         except OSError as e:
             if not log.is_closed:

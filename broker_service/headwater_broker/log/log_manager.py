@@ -28,6 +28,7 @@ from headwater_broker.log.checkpoint_files import (
 )
 from headwater_broker.log.deferred_deletion import Disposals
 from headwater_broker.log.duplicate_logs import Twins
+from headwater_broker.log.flush_meter import FlushMeter
 from headwater_broker.log.future_logs import (
     DELETE_SUFFIX,
     FutureLogs,
@@ -52,6 +53,7 @@ from headwater_broker.log.log_loader import LoadedLog, Loader, LoadRequest
 from headwater_broker.log.log_maintenance import forget_untiered
 from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.stray_logs import Strays
+from headwater_broker.runtime.histogram import Histogram
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class LogManager:
         self._failures: deque[tuple[str, OSError]] = deque()
         """Appended to by jobs off the loop, drained on it."""
         self._index_flusher = IndexFlusher()
+        self._flush_meter = FlushMeter(clock)
         self._is_truncated = False
         self._entropy = entropy
         self._strays = Strays(files, entropy, self._disposals.add)
@@ -95,6 +98,7 @@ class LogManager:
             files, clock, entropy, offload, self._disposals.add, self._failed,
             self._failures.append,
             self._index_flusher,
+            self._flush_meter,
             self._note_truncation,
         )  # fmt: skip
         self._directories = [
@@ -113,6 +117,11 @@ class LogManager:
     def directory_ids(self) -> list[UUID]:
         """Identities of the folders that are online."""
         return [d.directory_id for d in self._directories if d.is_online]
+
+    @property
+    def flush_times(self) -> Histogram:
+        """How often logs were fsynced, and how long each took."""
+        return self._flush_meter.times
 
     @property
     def offline_directories(self) -> list[str]:

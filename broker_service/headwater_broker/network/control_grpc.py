@@ -50,7 +50,10 @@ class ControlServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
+        """`credentials`: None is a port without TLS."""
+        self._credentials = credentials
         self.host = host
         self.port = port
         self._handlers = dict(handlers)
@@ -64,8 +67,13 @@ class ControlServer:
         server = grpc.server(executor, options=SERVER_OPTIONS)
         methods = {cls.__name__: self._method(cls, run) for cls, run in self._handlers.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        address = f"{self.host}:{self.port}"
         try:
-            bound: int = server.add_insecure_port(f"{self.host}:{self.port}")
+            bound: int = (
+                server.add_insecure_port(address)
+                if self._credentials is None
+                else server.add_secure_port(address, self._credentials)
+            )
         except RuntimeError:
             bound = 0
         if bound == 0:

@@ -9,6 +9,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from headwater.config.connection_limits import connection_overrides
@@ -19,9 +20,21 @@ from headwater.ordered import OrderedSet
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.accept_queue import Arrival, Arrivals
+from headwater_broker.network.acceptor import (
+    AcceptedConnection,
+    Acceptor,
+    GatedConnection,
+    ServedRequests,
+)
 from headwater_broker.network.connection import Connection
 from headwater_broker.network.connection_rates import ConnectionRates
-from headwater_broker.network.turn_budget import Turn
+from headwater_broker.network.turn_budget import TurnBudget
+from headwater_broker.security.authentication_gate import (
+    AUTHENTICATION_KEYS,
+    UNAUTHENTICATED_REQUEST_BYTES_MAX,
+    AuthenticationGate,
+    GateActions,
+)
 
 BACKLOG = 512
 SYSTEM_BUFFER = -1
@@ -39,6 +52,10 @@ UNLIMITED = 2**31 - 1
 logger = logging.getLogger(__name__)
 
 
+MakeConnection = Callable[[Acceptor], Connection]
+"""Connection class of a listener's security protocol: it brings its transport and send queue."""
+
+
 class Listener:
     """A listener by Kafka's meaning: name, host and port; it owns its connections."""
 
@@ -49,6 +66,8 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         *,
         name: str = "PLAINTEXT",
+        make_connection: MakeConnection = Connection,
+        requires_authentication: bool = False,
         request_bytes_max: int = 100 * 1024 * 1024,
         in_flight_max: int = 500,
         send_buffer_bytes: int = SYSTEM_BUFFER,
@@ -63,10 +82,12 @@ class Listener:
         self.rows = rows
         self.loop = loop
         self.name = name
-        self.request_bytes_max = request_bytes_max
+        self.served = ServedRequests(rows, request_bytes_max)
+        self._make_connection = make_connection
+        self._requires_authentication = requires_authentication
         self.in_flight_max = in_flight_max
         self.tick = 0
-        self.turn = Turn(loop)
+        self.turn = TurnBudget(loop)
         self.port = 0
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
@@ -82,14 +103,19 @@ class Listener:
         idle_s = idle_ms / 1000 if idle_ms >= 0 else NEVER
         self._sweep_s = min(max(idle_s / SWEEP_SHARE, SWEEP_MIN_S), SWEEP_MAX_S)
         self._idle_ticks = max(int(idle_s / self._sweep_s), 1)
-        self._connections = OrderedSet[Connection]()
-        self._leaving = OrderedSet[Connection]()
+        self._connections = OrderedSet[AcceptedConnection]()
+        self._leaving = OrderedSet[AcceptedConnection]()
         """Closed for the sake of max.connections, and not gone yet."""
-        self._arrivals = Arrivals(loop, self._has_place, lambda: Connection(self))
+        self._arrivals = Arrivals(loop, self._has_place, lambda: make_connection(self))
         self._hosts: Counter[str] = Counter()
         self._tasks = OrderedSet[asyncio.Task[None]]()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> tuple[AcceptedConnection, ...]:
+        """Open connections, oldest first."""
+        return tuple(self._connections)
 
     def limit_connections(self, values: Values) -> None:
         """How many connections are taken from now on. Of those there, the idlest go until
@@ -120,7 +146,7 @@ class Listener:
 
     def _protocol(self) -> asyncio.BaseProtocol:
         if self._connections_max >= UNLIMITED:
-            return Connection(self)
+            return self._make_connection(self)
         return Arrival(self._arrivals)
 
     async def start(self, host: str, port: int) -> int:
@@ -181,8 +207,23 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def admit(self, connection: Connection) -> str:
-        """Count a new connection; the reason to refuse it, or nothing."""
+    def guard(self, connection: GatedConnection) -> AuthenticationGate | None:
+        """The gate of a new connection; None where no authentication is required."""
+        if not self._requires_authentication:
+            return None
+        rows = {key: self.rows[key] for key in AUTHENTICATION_KEYS if key in self.rows}
+        before = ServedRequests(rows, UNAUTHENTICATED_REQUEST_BYTES_MAX)
+        actions = GateActions(
+            serve_all=partial(connection.serve, self.served),
+            serve_authentication=partial(connection.serve, before),
+            serve_tokens=connection.serve_tokens,
+            close_after_reply=connection.close_after_reply,
+            call_later=self.loop.call_later,
+        )
+        return AuthenticationGate(actions)
+
+    def admit(self, connection: AcceptedConnection) -> str:
+        """Count a new connection; the reason to refuse it, or an empty text."""
         host = connection.session.host
         self._connections.add(connection)
         self._hosts[host] += 1
@@ -197,7 +238,7 @@ class Listener:
         self._pace(connection)
         return ""
 
-    def _pace(self, connection: Connection) -> None:
+    def _pace(self, connection: AcceptedConnection) -> None:
         """Connections that come too fast wait (KIP-612); those of one address are closed then."""
         host, throttled = connection.session.host, self.services.quotas.throttled
         if delay_ms := self._rates.host_delay_ms(host):
@@ -209,12 +250,12 @@ class Listener:
             throttled["max.connection.creation.rate"] += 1
             self._mute_new(connection, delay_ms)
 
-    def _mute_new(self, connection: Connection, delay_ms: int) -> None:
+    def _mute_new(self, connection: AcceptedConnection, delay_ms: int) -> None:
         """Not within `connection_made`: the first releases of Python 3.11 begin to read after it
         all the same. This comes before anything is read."""
         self.loop.call_soon(connection.mute, delay_ms)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: AcceptedConnection) -> None:
         """A connection is gone."""
         if connection not in self._connections:
             return
@@ -247,7 +288,7 @@ class Listener:
         self.tick += 1
         self._arrivals.look()  # another listener's connection may have left its place
         for connection in list(self._connections):
-            connection.look_at_outbox()
+            connection.note_sent_bytes()
             age = self.tick - connection.last_active_tick
             if age > self._idle_ticks and not connection.in_flight:
                 connection.close_idle()

@@ -16,6 +16,8 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k18_api_versions import unsupported_version
 from headwater_broker.api.registry import API_VERSIONS_KEY, ApiRow
 from headwater_broker.api.replies import CloseConnectionError
+from headwater_broker.api.unserved_keys import UNSERVED_ROWS
+from headwater_broker.security.session import Session
 
 _FRAME = struct.Struct(">ii")
 _FRAME_FLEXIBLE = struct.Struct(">iiB")
@@ -31,8 +33,12 @@ def out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
     return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
 
 
-def check_version(row: ApiRow | None, key: int, version: int) -> ApiRow:
-    """The row that serves this version. Raises CloseConnectionError, which names what is served."""
+def check_version(row: ApiRow | None, key: int, version: int, session: Session) -> ApiRow:
+    """The row that answers this version. Raises CloseConnectionError, which names the versions."""
+    if row is None:
+        if session.gate is not None and not session.gate.is_open:
+            raise CloseConnectionError(f"API key {key} before authentication")
+        row = UNSERVED_ROWS.get(key)
     if row is None:
         raise CloseConnectionError(f"unknown API key {key} (version {version})")
     if not row.low <= version <= row.high:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from headwater_broker.api.context import Purgatories
+from headwater_broker.replica.delayed_operations import Purgatories
 
 TURN_S = 0.002
 """What else the loop owes (control calls, heartbeats, timers) waits for this long, for the request
@@ -17,6 +17,10 @@ connection."""
 QUIET_S = 0.0002
 """A turn that comes so long after the last one is quiet: there is nothing to join replies with.
 (The loop's last one, whatever it was for: a timer that fired just before hides a quiet one.)"""
+TIMED_EVERY_S = 0.005
+"""In one turn per so long requests are timed: every one while there are few."""
+TIMED_PER_TURN = 8
+"""Of such a turn's requests at most so many. Together these cost half a percent of the time."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,14 +85,24 @@ class Woken(Protocol):
         ...
 
 
-class Turn:
+class TurnBudget:
     """Shared by the connections of a listener: whoever finds it used up goes on in the next one.
 
     Held connections are queued by `loop.call_soon`, so they come first, in their order, and before
     what has arrived meanwhile.
     """
 
-    __slots__ = ("_ends", "_number", "_time", "_turns", "_unsent", "_woken", "is_quiet")
+    __slots__ = (
+        "_ends",
+        "_number",
+        "_time",
+        "_timed_at",
+        "_turns",
+        "_unsent",
+        "_woken",
+        "is_quiet",
+        "to_time",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._time = loop.time
@@ -97,8 +111,21 @@ class Turn:
         self._ends = 0.0
         self.is_quiet = False
         """The first connection of a quiet turn is at work."""
+        self.to_time = 0
+        """So many more requests of this turn are timed."""
+        self._timed_at = 0.0
         self._woken: list[Woken] | None = None
         self._unsent: list[Woken] = []
+
+    @property
+    def number(self) -> int:
+        """Of this turn of the loop: each has its own."""
+        return self._number
+
+    @property
+    def began_s(self) -> float:
+        """When this turn of the loop began."""
+        return self._turns.began_s
 
     def has_time(self) -> bool:
         """False when this turn's time is used up."""
@@ -110,6 +137,11 @@ class Turn:
         self._number = number
         self.is_quiet = turns.began_s - turns.ended_s >= QUIET_S
         self._ends = now + TURN_S
+        if now >= self._timed_at:
+            self._timed_at = now + TIMED_EVERY_S
+            self.to_time = TIMED_PER_TURN
+        else:
+            self.to_time = 0
         return True
 
     def _send_unsent(self) -> None:

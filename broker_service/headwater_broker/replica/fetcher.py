@@ -268,7 +268,7 @@ class Fetcher:
             partition=row.key[1],
             leader_epoch=row.leader_epoch,
             fetch_offset=log.log_end_offset,
-            last_fetched_epoch=row.partition.latest_epoch,
+            last_fetched_epoch=log.latest_epoch,
             log_start_offset=log.log_start_offset,
             max_bytes=self._limits.fetch_max_bytes,
         )
@@ -425,12 +425,12 @@ class Fetcher:
         """Cut where the logs part. False when that changed nothing: do not ask again at once."""
         assert row.diverging is not None
         log = partition.log
-        before = (log.log_end_offset, partition.latest_epoch)
+        before = (log.log_end_offset, log.latest_epoch)
         cut = truncation(
             row.diverging,
             log.log_end_offset,
             partition.high_watermark,
-            partition.own_epoch_end,
+            partition.epoch_end,
         )
         _log.info(
             "%s-%d: parted from leader %d at epoch %d, end %d: cut %d -> %d",
@@ -443,7 +443,7 @@ class Fetcher:
             cut.offset,
         )
         partition.truncate_to(cut.offset)
-        return before != (log.log_end_offset, partition.latest_epoch)
+        return before != (log.log_end_offset, log.latest_epoch)
 
     def _hold(self, following: PartitionFetchState, error: str, *, rarely: bool) -> None:
         following.failures += 1

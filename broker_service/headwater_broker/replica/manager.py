@@ -54,20 +54,24 @@ class ReplicaManager:
     """
 
     def __init__(
-        self, broker_id: int, logs: LogManager, limits: ReplicationLimits, ports: ReplicationPorts
+        self,
+        broker_id: int,
+        logs: LogManager,
+        limits: ReplicationLimits,
+        ports: ReplicationPorts,
+        *,
+        on_leadership: Notify,
     ) -> None:
+        """`on_leadership`: `Partition.on_leadership` of every partition."""
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.topic_ids: dict[bytes, str] = {}
-        self.on_hw: Notify | None = None
-        """Given to every partition, as are the next two: the purgatories' wake-ups."""
-        self.on_append: Notify | None = None
-        self.on_leadership: Notify | None = None
         self.leadership_listeners: list[Callable[[Partition], None]] = []
         """Called after LeaderAndIsr or StopReplica was applied, per partition whose leader epoch,
         leadership or hosting changed (coordinators load and unload shards here).
         """
+        self._on_leadership = on_leadership
         self._logs, self._folder_of = logs, logs.futures.folder_of
         self._limits = limits
         self._ports = ports
@@ -88,14 +92,6 @@ class ReplicaManager:
         self._taking = OrderedSet[asyncio.Task[LeaderAndIsrReply]]()
 
     # -- looking up
-
-    def set_wakers(
-        self, *, on_hw: Notify | None, on_append: Notify | None, on_leadership: Notify | None
-    ) -> None:
-        """Wire the purgatories; also for partitions that exist already."""
-        self.on_hw, self.on_append, self.on_leadership = on_hw, on_append, on_leadership
-        for partition in self.partitions.values():
-            self._wire(partition)
 
     def lookup(self, topic: str, partition: int) -> Partition:
         """The hosted replica. Raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -346,14 +342,8 @@ class ReplicaManager:
         partition.become_leader(state, partition.log.config.min_insync_replicas)
         is_empty = state.is_new and not partition.log.log_end_offset
         if partition.log.config.remote_storage and not is_empty and len(partition.isr) == 1:
-            # Perhaps an unclean election: what was learned of the table before may be too old.
-            self.hold(partition, held=True)
-
-    @staticmethod
-    def hold(partition: Partition, *, held: bool) -> None:
-        """Append nothing until it is known where the table ends: no offset is given out twice."""
-        partition.held = held
-        partition.set_min_insync_replicas(partition.min_insync_replicas)
+            # Perhaps an unclean election: the end of the table known here may be too old.
+            partition.set_awaits_tiered_end(True)
 
     def _host(self, state: PartitionState) -> LoopSteps[Partition]:
         """Open or create the log. An older topic of the same name gives way."""
@@ -395,7 +385,7 @@ class ReplicaManager:
             high_watermark=self._logs.high_watermark_checkpoint(log),
             propose=self._isr_changes.propose,
         )
-        self._wire(partition)
+        partition.on_leadership = self._on_leadership
         self.partitions[key] = partition
         self.by_id[(state.topic_id, state.partition)] = partition
         self.topic_ids[state.topic_id.bytes] = state.topic
@@ -404,11 +394,6 @@ class ReplicaManager:
     def _has_log(self, state: PartitionState) -> bool:
         """One of an older topic of that name is not it."""
         return self._logs.find(state.topic, state.topic_id, state.partition) is not None
-
-    def _wire(self, partition: Partition) -> None:
-        partition.on_hw = self.on_hw
-        partition.on_append = self.on_append
-        partition.on_leadership = self.on_leadership
 
     def _forget(self, partition: Partition, reason: str) -> None:
         self._fetchers.unfollow(partition)

@@ -22,6 +22,7 @@ from headwater.client.errors import (
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.apis.k10_find_coordinator import (
@@ -56,6 +57,7 @@ class ClusterOptions:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     default_api_timeout_ms: int = 60_000
+    credentials: Credentials = NO_CREDENTIALS
     on_wait: Callable[[str, int], None] | None = None
     """Hears, on the loop's thread and once per call, what a call waits for that is tried again, and
     for how many ms at most."""
@@ -151,6 +153,7 @@ class Cluster:
             port,
             client_id=self.options.client_id,
             timeout_s=self.options.connect_timeout_ms / 1000,
+            credentials=self.options.credentials,
         )
 
     async def call(self, node_id: int, request: Message, reply_type: type[R], lane: str = "") -> R:

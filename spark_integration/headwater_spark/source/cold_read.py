@@ -20,7 +20,7 @@ from headwater_tier.delta import TableAccessError, filesystem
 from headwater_tier.reader import RowGroup, index_groups
 
 OWN_FILES = ("l0-", "l1-")
-"""Files of these names are sorted, each row group of one partition (headwater_tier.keys)."""
+"""Files of these names are sorted, each row group of one partition (headwater_tier.table_names)."""
 
 # Kafka's column -> the log table's.
 _TABLE_NAMES = {"timestampType": "timestamp_type"}

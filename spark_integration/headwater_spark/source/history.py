@@ -14,8 +14,8 @@ from headwater_spark.options import SourceOptions
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_tier.delta import LogTable, table_exists
-from headwater_tier.keys import table_uri
 from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import table_uri
 
 ENABLE_KEY = "remote.storage.enable"
 TOPIC_URI_KEY = "headwater.table.uri"

@@ -24,7 +24,7 @@ from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.spark_session import SparkGoneError, has_ended, session
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
-from headwater_tier.upkeep_command import compact_table, repair_table, vacuum_table
+from headwater_tier.maintenance_command import compact_table, repair_table, vacuum_table
 
 FAILURE_PAUSE_S = 5.0
 WAIT_MAX_S = 3600.0

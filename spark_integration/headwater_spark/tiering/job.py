@@ -22,8 +22,8 @@ from headwater_spark import options
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.history import ENABLE_KEY, locate
 from headwater_spark.spark_session import job_errors
+from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
-from headwater_spark.tiering.upkeep import TableUpkeep
 from headwater_tier.commit import commit_facts
 from headwater_tier.delta import LogTable
 from headwater_tier.plan import (
@@ -88,7 +88,7 @@ class TopicTier:
         self.location = locate(
             self._brokers, self.topic, tables_uri=tables_uri, storage_options=storage_options
         )
-        self._upkeep = TableUpkeep(spark, self._brokers, clock, self.location)
+        self._maintenance = TableMaintenance(spark, self._brokers, clock, self.location)
 
     def enable(self) -> bool:
         """Set `remote.storage.enable` on the topic where it is missing; True when it was.
@@ -111,7 +111,7 @@ class TopicTier:
         done = self._tier(ranges) if ranges else Round(self.topic.name, 0, 0, 0, 0, None)
         behind = any(r.end_offset < bounds[r.partition].last_stable_offset for r in ranges)
         log_starts = {p: bound.log_start_offset for p, bound in bounds.items()}
-        self._upkeep.round(self.topic, snapshot, log_starts)
+        self._maintenance.round(self.topic, snapshot, log_starts)
         return replace(done, behind=behind)
 
     def interval_s(self) -> float:

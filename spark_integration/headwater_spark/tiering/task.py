@@ -15,7 +15,7 @@ from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatch
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.blocking_clients import raw_client
 from headwater_spark.plain_errors import message_alone
-from headwater_tier.files import Fetched, tier_range
+from headwater_tier.data_files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -37,7 +37,7 @@ class TierTask:
 
 
 class StreamFetch:
-    """`headwater_tier.files.Fetch` over one streamed read per range, one fetch kept ahead."""
+    """`headwater_tier.data_files.Fetch` over one streamed read per range, one fetch kept ahead."""
 
     def __init__(self, client: RecordClient, topic: str, ranges: Sequence[TierRange]) -> None:
         self._client = client

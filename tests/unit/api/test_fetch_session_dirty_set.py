@@ -173,9 +173,11 @@ def test_thousands_of_isrs_that_change_wake_no_parked_fetch(
         parked = asyncio.create_task(follower.fetch({}, LONG_MS))
         await is_parked(broker)
         looks: list[int] = []
-        real = k01_fetch.FetchJob.check
+        real = k01_fetch.FetchJob.try_complete
         monkeypatch.setattr(
-            k01_fetch.FetchJob, "check", lambda job, gauge: (looks.append(1), real(job, gauge))
+            k01_fetch.FetchJob,
+            "try_complete",
+            lambda job, gauge: (looks.append(1), real(job, gauge)),
         )
         for index in range(PARTITIONS):
             partition = broker.replicas.lookup("t", index)

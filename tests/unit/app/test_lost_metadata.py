@@ -13,7 +13,7 @@ from headwater.ports.metadata_store import Create, NoNodeError
 from headwater.testing.memory_files import MemoryFiles
 from headwater.testing.memory_store import MemoryStore, MemoryTree
 from headwater_broker.app.config import from_properties
-from headwater_broker.app.environment import Outside
+from headwater_broker.app.environment import Environment
 from headwater_broker.app.lifecycle import build
 from headwater_broker.log.checkpoint_files import encode_properties
 from headwater_broker.metadata import znodes
@@ -52,7 +52,7 @@ async def start(files: Files, store: MemoryStore, **more: str) -> None:
         "zookeeper.connect": "zoo:2181/kafka",
         **{key.replace("_", "."): value for key, value in more.items()},
     }
-    await build(from_properties(properties), cast(Outside, Parts(files, store)), lambda _: None)
+    await build(from_properties(properties), cast(Environment, Parts(files, store)), lambda _: None)
 
 
 async def stored_cluster_id(tree: MemoryTree) -> str | None:

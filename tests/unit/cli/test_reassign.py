@@ -12,6 +12,7 @@ import pytest
 from headwater import Admin
 from headwater.cli.reassign.progress import Pacing
 from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from unit.cli.test_admin_commands import WRITTEN, answer, c, fill, rate, read, run
 from whole_cluster import ServedCluster
@@ -83,7 +84,10 @@ def test_a_plan_that_is_refused_leaves_no_throttle(
 
 def gauge(broker: Any, name: str) -> float:
     """A gauge of a broker's metrics."""
-    collector = BrokerCollector(lambda: broker.services, cast(LagProbe, None), broker.controller)
+    others = LeaderEndOffsets(broker.view, cast(Any, None), "PLAINTEXT")
+    collector = BrokerCollector(
+        lambda: broker.services, cast(LagProbe, None), broker.controller, others
+    )
     found = next(family for family in collector.collect() if family.name == f"headwater_{name}")
     return float(found.samples[0].value)
 
@@ -190,7 +194,7 @@ def test_a_move_between_folders_is_cancelled(c: ServedCluster, tmp_path: Path) -
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]
     there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
     plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
-    broker.services.moves.tick = lambda: None  # copies stay where they are
+    broker.services.alter_log_dirs.tick = lambda: None  # copies stay where they are
     run(c, "reassign", "execute", plan, "--replica-alter-log-dirs-throttle", "1")
     assert answer(c, "reassign", "verify", plan)["log_dirs"] == [
         f"between-0 on broker 1: in progress, to {there}"
@@ -212,7 +216,7 @@ def test_a_copy_that_is_cancelled_fails_the_wait(c: ServedCluster, tmp_path: Pat
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]
     there = next(path for path, _, _ in broker.logs.by_folder() if path != before)
     plan = plan_of(tmp_path, "between", 1, log_dirs=[there])
-    broker.services.moves.tick = lambda: None
+    broker.services.alter_log_dirs.tick = lambda: None
     with Admin(c.bootstrap) as admin:
         pacing = interrupted(lambda: admin.alter_replica_log_dirs(1, {("between", 0): before}))
         ended = answer(c, "reassign", "execute", plan, "--wait", code=1, settings=pacing)

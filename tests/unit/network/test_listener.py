@@ -295,7 +295,7 @@ async def ask_and_not_read(
     while not (new := set(broker.listener._connections) - known):
         await asyncio.sleep(0)
     (served,) = new
-    while not served._outbox.unsent_bytes:
+    while not served._send_queue.unsent_bytes:
         await asyncio.sleep(0)
     return reader, writer, served
 
@@ -309,8 +309,8 @@ def test_a_slow_reader_is_not_idle(tmp_path: Path) -> None:
         reader, writer, served = await ask_and_not_read(broker, request, 11)
         left = int.from_bytes(await reader.readexactly(4), "big")
         sweeps = 0
-        while before := served._outbox.unsent_bytes:
-            while served._outbox.unsent_bytes == before:
+        while before := served._send_queue.unsent_bytes:
+            while served._send_queue.unsent_bytes == before:
                 left -= len(await reader.readexactly(min(left, 1 << 14)))
             broker.listener._sweep()
             sweeps += 1

@@ -14,7 +14,7 @@ from headwater.wire.framing import encode_request
 from headwater_broker.api.replies import Part
 from headwater_broker.network import turn_budget
 from headwater_broker.network.connection import Connection
-from headwater_broker.network.send_queue import Outbox
+from headwater_broker.network.send_queue import SendQueue
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, produce, produce_request
 from unit.network.test_parked import parked_fetch
@@ -41,7 +41,7 @@ class Loop:
 
 def test_a_turn_is_over_after_its_time_and_the_next_one_has_its_own() -> None:
     loop = Loop()
-    turn = turn_budget.Turn(cast(asyncio.AbstractEventLoop, loop))
+    turn = turn_budget.TurnBudget(cast(asyncio.AbstractEventLoop, loop))
     assert turn.has_time()
     loop.now += turn_budget.TURN_S / 2
     assert turn.has_time()
@@ -55,7 +55,7 @@ def test_a_turn_is_over_after_its_time_and_the_next_one_has_its_own() -> None:
 
 def test_a_turn_is_quiet_for_its_first_connection_when_the_last_one_is_long_ago() -> None:
     loop = Loop()
-    turn = turn_budget.Turn(cast(asyncio.AbstractEventLoop, loop))
+    turn = turn_budget.TurnBudget(cast(asyncio.AbstractEventLoop, loop))
     quiet = []
     for pause_s in (0.0, turn_budget.QUIET_S * 0.9, turn_budget.QUIET_S * 1.1):
         loop.now += pause_s
@@ -84,7 +84,7 @@ class Writer:
 
 def test_replies_that_cannot_be_written_hold_back_no_others() -> None:
     loop = Loop()
-    turn = turn_budget.Turn(cast(asyncio.AbstractEventLoop, loop))
+    turn = turn_budget.TurnBudget(cast(asyncio.AbstractEventLoop, loop))
     turn.has_time()
     writers = [Writer(), Writer(OSError(24, "no descriptor")), Writer()]
     for writer in writers:
@@ -213,11 +213,11 @@ def test_who_waits_for_a_batch_has_it_before_its_producer_is_answered_in_a_quiet
 ) -> None:
     """To write a reply wakes a client: the consumer would wait for the producer's."""
     written: list[str] = []
-    push_bytes = Outbox.push_bytes
+    push_bytes = SendQueue.push_bytes
 
-    def note_bytes(outbox: Outbox, data: bytes) -> None:
+    def note_bytes(queue: SendQueue, data: bytes) -> None:
         written.append("producer")
-        push_bytes(outbox, data)
+        push_bytes(queue, data)
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
@@ -225,14 +225,14 @@ def test_who_waits_for_a_batch_has_it_before_its_producer_is_answered_in_a_quiet
             producer, consumer = [await open_connection("127.0.0.1", broker.port) for _ in range(2)]
             parked = await parked_fetch(broker, consumer)
             waiting = next(c._order[0] for c in broker.listener._connections if c._order)
-            push = Outbox.push
+            push = SendQueue.push
 
-            def note(outbox: Outbox, parts: Sequence[Part]) -> None:
+            def note(queue: SendQueue, parts: Sequence[Part]) -> None:
                 written.append("consumer" if parts == waiting.parts else "?")
-                push(outbox, parts)
+                push(queue, parts)
 
-            monkeypatch.setattr(Outbox, "push_bytes", note_bytes)
-            monkeypatch.setattr(Outbox, "push", note)
+            monkeypatch.setattr(SendQueue, "push_bytes", note_bytes)
+            monkeypatch.setattr(SendQueue, "push", note)
             monkeypatch.setattr(turn_budget, "QUIET_S", quiet_s)
             assert (await produce(producer, "t", batch())).base_offset == 0
             assert (await parked).records

@@ -28,13 +28,13 @@ class Recorder(DelayedOperation):
         self.ends = ends
         self.until = until
 
-    def check(self, gauge: WatchedOffset) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         if gauge._read() < self.until:
             gauge.add(gauge._read() + 1, self)
         elif self.purgatory.complete(self):
             self.ends.append(f"{self.name} done")
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         self.ends.append(f"{self.name} expired")
 
 
@@ -271,13 +271,13 @@ class Broken(DelayedOperation):
         super().__init__()
         self.told: list[str] = []
 
-    def check(self, gauge: WatchedOffset) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         raise RuntimeError("check")
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         raise RuntimeError("expire")
 
-    def fail(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         self.told.append(str(error))
         raise RuntimeError("nor can it be told")
 
@@ -291,7 +291,7 @@ class BrokenAnswer(Broken):
         super().__init__()
         self.purgatory = purgatory
 
-    def check(self, gauge: WatchedOffset) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         assert self.purgatory.complete(self)
         raise RuntimeError("answer")
 

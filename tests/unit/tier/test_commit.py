@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from headwater.errors import UsageError
 from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.data_files import FileCheckError, tier_range
 from headwater_tier.delta import (
     Change,
     CommitUnknownError,
@@ -20,7 +21,6 @@ from headwater_tier.delta import (
     TableAccessError,
     TableStateError,
 )
-from headwater_tier.files import FileCheckError, tier_range
 from headwater_tier.plan import (
     CommitResult,
     FileFacts,

@@ -23,6 +23,7 @@ from headwater.client.errors import (
 )
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.schema import SchemaError
 
@@ -98,12 +99,14 @@ class BlockingCluster:
         client_id: str,
         request_timeout_s: float,
         retry_timeout_s: float,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._clock = clock
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._retry_timeout_s = retry_timeout_s
+        self._credentials = credentials
         self._pool: dict[Address, BlockingConnection] = {}
         self._ever_seen: set[str] = set()
         self._ask_first: Address | None = None
@@ -250,7 +253,11 @@ class BlockingCluster:
         connection = self._pool.get((host, port))
         if connection is None:
             connection = BlockingConnection(
-                host, port, client_id=self._client_id, timeout_s=self._request_timeout_s
+                host,
+                port,
+                client_id=self._client_id,
+                timeout_s=self._request_timeout_s,
+                credentials=self._credentials,
             )
             self._pool[host, port] = connection
         return connection

@@ -20,7 +20,12 @@ from headwater_spark.spark_session import job_errors
 from headwater_tier.delta import CommitUnknownError, Snapshot
 from headwater_tier.plan import TableLocation
 from headwater_tier.retention import NO_LIMIT, Limits, RangeIndex, due_starts
-from headwater_tier.upkeep import COMPACT_FILES_MIN, compact, move_starts, plan_compaction
+from headwater_tier.table_maintenance import (
+    COMPACT_FILES_MIN,
+    compact,
+    move_starts,
+    plan_compaction,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +33,7 @@ RETENTION_EVERY_S = 60.0
 POLICY_KEY, MS_KEY, BYTES_KEY = "cleanup.policy", "retention.ms", "retention.bytes"
 
 
-class TableUpkeep:
+class TableMaintenance:
     """Keeps one topic's table; belongs to the thread of its `TopicTier`."""
 
     def __init__(
@@ -57,7 +62,7 @@ class TableUpkeep:
             if plan_compaction(snapshot, files_min=self._files_min):
                 self._compact()
         except CommitUnknownError as error:
-            logger.info("upkeep of %s, again later: %s", topic.name, error)
+            logger.info("maintenance of %s, again later: %s", topic.name, error)
 
     def _move_starts(self, topic: Topic, snapshot: Snapshot, log_starts: Mapping[int, int]) -> bool:
         """DeleteRecords and retention; True when the table's starts moved."""

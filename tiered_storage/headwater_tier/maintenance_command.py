@@ -11,7 +11,7 @@ from headwater.cli.options import bootstrap_options, echo_json, json_option, ope
 from headwater.system import SystemClock, SystemEntropy
 from headwater_tier.locate import locate
 from headwater_tier.plan import TableLocation
-from headwater_tier.upkeep import (
+from headwater_tier.table_maintenance import (
     COMPACT_FILES_MIN,
     HOUR_MS,
     VACUUM_AGE_DEFAULT_MS,

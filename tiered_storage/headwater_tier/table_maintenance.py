@@ -16,6 +16,7 @@ from headwater.clock import Clock
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
+from headwater_tier.data_files import check_file, write_file
 from headwater_tier.delta import (
     Change,
     LiveFile,
@@ -25,10 +26,9 @@ from headwater_tier.delta import (
     TableStateError,
     filesystem,
 )
-from headwater_tier.files import check_file, write_file
-from headwater_tier.keys import rows_txn
 from headwater_tier.plan import TableLocation
 from headwater_tier.reader import RowGroup, index_groups
+from headwater_tier.table_names import rows_txn
 
 COMPACT_FILES_MIN = 64
 """L0 files that make one L1 file."""

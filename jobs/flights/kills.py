@@ -11,7 +11,7 @@ from headwater.errors import HeadwaterError
 from headwater_spark.cluster.cluster import Cluster
 
 
-class Victims:
+class BrokerKills:
     """Chooses brokers that lead partitions of the busy topic."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -188,13 +188,24 @@ setInterval(() => {
 
 @contextmanager
 def measured(cluster: LocalCluster) -> Iterator[str]:
-    """The URL of broker 0's page with a script that counts the tables wider than their card."""
+    """The URL of broker 0's page with a script that counts the tables wider than their card.
+
+    The brokers' counters rise fast: the rates have many digits.
+    """
     page = get(cluster, "/")[1] + MEASURE
-    document = get(cluster, "/cluster.json")[1]
+    document = get_json(cluster, "/cluster.json")
+
+    def busy() -> str:
+        for row in (broker["document"] for broker in document["brokers"]):
+            row["now_ms"] += 1_000
+            row["rss_bytes"] = row["rss_bytes"] % 1_000 + 987_654_000
+            for key in row["rates"]:
+                row["rates"][key] += 123_456_789
+        return json.dumps(document)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = document if self.path == "/cluster.json" else page
+            text = busy() if self.path == "/cluster.json" else page
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()

@@ -198,6 +198,7 @@ def _document(entry: ConfigEntry) -> dict[str, Any]:
 def _table(shown: dict[str, ConfigEntry], *, with_doc: bool) -> Table:
     headings = "name, value, default, type, source"
     rows = table(None, f"{headings}, documentation" if with_doc else headings)
+    rows.columns[0].no_wrap = True
     for key, entry in shown.items():
         cells = (key, _shown(entry, entry.value), _shown(entry, entry.default))
         doc = (entry.documentation or "",) if with_doc else ()

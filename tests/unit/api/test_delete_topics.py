@@ -3,13 +3,11 @@ what our own client makes of the answers."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import cast
 from uuid import UUID
 
-from headwater.client.admin.topics import TopicCalls
-from headwater.client.cluster import Cluster as ClientCluster
+import pytest
+
+from headwater.client.admin.topics import apply_deleted
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k20_delete_topics import (
     DeletableTopicResult,
@@ -54,44 +52,18 @@ def test_each_topic_is_deleted_or_refused_for_itself() -> None:
     play(story)
 
 
-class Answers:
-    """A controller of which a client reads these answers, one per attempt."""
-
-    def __init__(self, *answers: dict[str, ErrorCode]) -> None:
-        self.asked: list[list[str]] = []
-        self._answers = list(answers)
-
-    async def controller_node(self) -> int:
-        return 1
-
-    async def connection(self, _node: int) -> Answers:
-        return self
-
-    def version_for(self, _request: type[DeleteTopicsRequest]) -> int:
-        return 6
-
-    async def call(self, _node: int, request: DeleteTopicsRequest, _reply: object) -> object:
-        self.asked.append([row.name or "" for row in request.topics])
-        rows = self._answers.pop(0).items()
-        return DeleteTopicsResponse(
-            responses=tuple(DeletableTopicResult(name=n, error_code=code) for n, code in rows)
-        )
-
-    async def retrying(self, _what: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                return await attempt()
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-
-
 def test_a_deletion_that_was_late_and_is_unknown_at_the_next_try_was_done() -> None:
-    late = ErrorCode.REQUEST_TIMED_OUT
-    answers = Answers({"done": GONE, "slow": late, "never": UNKNOWN}, {"slow": UNKNOWN})
-    calls = TopicCalls(cast(ClientCluster, answers))
-    outcomes = asyncio.run(calls.delete(["done", "slow", "never"], 1000))
-    assert answers.asked == [["done", "slow", "never"], ["slow"]]
+    outcomes: dict[str, KafkaError | None] = {}
+    late: set[str] = set()
+
+    def take(**codes: ErrorCode) -> None:
+        rows = tuple(DeletableTopicResult(name=n, error_code=code) for n, code in codes.items())
+        apply_deleted(DeleteTopicsResponse(responses=rows), outcomes, late)
+
+    with pytest.raises(KafkaError, match="slow"):
+        take(done=GONE, slow=ErrorCode.REQUEST_TIMED_OUT, never=UNKNOWN)
+    assert outcomes.keys() == {"done", "never"}
+    take(slow=UNKNOWN)
     assert (outcomes["done"], outcomes["slow"]) == (None, None)
     never = outcomes["never"]
     assert never is not None and never.code is UNKNOWN

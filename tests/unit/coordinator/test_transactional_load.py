@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from headwater_broker.log.partition_log import PartitionLog
 
 from headwater.records.builder import BatchBuilder
 from headwater.records.control import ControlType, build_marker
@@ -13,7 +14,6 @@ from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
 from headwater_broker.coordinator.group.shard import GroupShard
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
 from unit.coordinator.test_compacted_load import OnDisk
 from unit.log.compacting import compact, compacted_log

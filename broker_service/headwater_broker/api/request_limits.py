@@ -1,4 +1,4 @@
-"""What bounds a request, beside its neighbours, with Kafka's names and defaults."""
+"""Limits and settings that handlers use, with Kafka's names and defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs of topics and brokers changed while running: real handlers, a real controller."""
+"""Configs of topics and brokers, changed while the broker runs: real handlers and controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that name several groups: each is told once, and those that wait, wait together."""
+"""Requests that name several groups: one row per group, and one wait for all of them."""
 
 from __future__ import annotations
 

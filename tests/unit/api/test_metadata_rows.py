@@ -1,4 +1,4 @@
-"""What clients are told of dead replicas, of internal topics, and of where a group lives."""
+"""Metadata of dead replicas, internal topics and topics created on demand; coordinators."""
 
 from __future__ import annotations
 

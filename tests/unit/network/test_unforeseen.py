@@ -1,4 +1,4 @@
-"""An error nobody foresaw: told where the reply can tell it, else the connection closes."""
+"""Internal errors: UNKNOWN_SERVER_ERROR where a response can carry it, else a closed connection."""
 
 from __future__ import annotations
 

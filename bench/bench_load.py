@@ -21,8 +21,8 @@ from headwater.records.record import check_batch, decode_batch
 from headwater.system_files import SystemFiles
 from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_loader import Loader, LoadRequest
-from headwater_broker.log.segment import LOG_SUFFIX, file_name
+from headwater_broker.log.log_loader import LoadRequest, LogLoader
+from headwater_broker.log.log_segment import LOG_SUFFIX, file_name
 
 PARTITIONS = 12
 ROUNDS = 3
@@ -62,7 +62,7 @@ def scanned(log: bytes) -> float:
     config = LogConfig.from_overrides({})
     request = LoadRequest(str(folder), config, 0, 0, clean_stop=False, now_ms=START_MS)
     start = time.perf_counter()
-    Loader(SystemFiles(), request).load()
+    LogLoader(SystemFiles(), request).load()
     seconds = time.perf_counter() - start
     shutil.rmtree(folder)
     return seconds

@@ -193,7 +193,7 @@ class WholeBroker:
         while True:
             await asyncio.sleep(TICK_S)
             self.replicas.isr_tick()
-            self.logs.look_after_files()
+            self.logs.maintain_files()
 
 
 class WholeCluster:

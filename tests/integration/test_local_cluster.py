@@ -52,6 +52,9 @@ class Cli:
     def up(self, brokers: int = 3, code: int = 0) -> subprocess.CompletedProcess[str]:
         return self.run("up", "--brokers", str(brokers), "--port", str(self.port), code=code)
 
+    def read(self, topic: str) -> list[str]:
+        return self.run("consume", topic, "--from-beginning", "--exit-at-end").stdout.split()
+
     def status(self, code: int = 0) -> dict[str, object]:
         found: dict[str, object] = json.loads(self.run("status", "--json", code=code).stdout)
         return found
@@ -127,6 +130,36 @@ def test_topics_and_configs_change(up: Cli) -> None:
     assert up.run("topics", "list").stdout.split() == []
     assert "absent" in up.run("topics", "describe", "absent", code=1).stderr
     assert "KEY=VALUE" in up.run("topics", "create", "u", "--config", "x", code=2).stderr
+
+
+def test_status_and_produce_report_an_outage(up: Cli) -> None:
+    """`status` said `no topics yet`, `produce` nothing for 45 s."""
+    up.run("topics", "create", "quiet")
+    cluster = cluster_file.load(up.directory)
+    assert cluster is not None
+    [broker] = [p for p in cluster.processes if p.name == "broker-0"]
+    command = [HEADWATER, "produce", "quiet", "--dir", str(up.directory)]
+    producer = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert producer.stdin is not None and producer.stderr is not None
+    producer.stdin.write(b"one\n")
+    producer.stdin.flush()
+    LocalCluster.wait_until(lambda: len(up.read("quiet")) == 1, "the producer is connected")
+    broker.send(signal.SIGSTOP)
+    try:
+        producer.stdin.write(b"two\n")
+        producer.stdin.close()
+        line = producer.stderr.readline().decode()
+        assert "waiting for 3 s: no acknowledgement for 1 of 2 records" in line
+        shown = up.run("status", code=1).stdout
+        assert "does not answer" in shown and "its topics are not known" in shown
+    finally:
+        broker.send(signal.SIGCONT)
+    assert producer.wait(60) == 0
+    assert "2 records to quiet" in producer.stderr.read().decode()
+    producer.stderr.close()
+    assert up.read("quiet") == ["one", "two"]
 
 
 def test_a_second_up_on_the_same_folder_is_refused(up: Cli) -> None:

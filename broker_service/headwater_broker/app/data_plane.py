@@ -36,7 +36,8 @@ from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
-from headwater_broker.network.listener import Listener
+from headwater_broker.network.connection import Connection
+from headwater_broker.network.listener import Listener, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
@@ -186,14 +187,20 @@ def _windows(v: Values) -> Windows:
     return Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
 
 
-def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Listener:
-    """One listener by name; it is not bound yet."""
+def build_listener(
+    dynamic: DynamicConfigs,
+    services: Services,
+    name: str,
+    make_connection: MakeConnection = Connection,
+) -> Listener:
+    """One listener by name; it is not bound yet. `make_connection` is its transport."""
     values = dynamic.config.values
     listener = Listener(
         services,
         load_handlers(),
         asyncio.get_running_loop(),
         name=name,
+        make_connection=make_connection,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),
         send_buffer_bytes=values.integer("socket.send.buffer.bytes"),

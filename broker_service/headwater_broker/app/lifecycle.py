@@ -193,7 +193,7 @@ class Lifecycle:
             min(v.integer("replica.lag.time.max.ms") / 2000, ISR_TICK_MAX_S),
             server.replicas.isr_tick,
         )
-        every("files", FILES_EVERY_S, server.logs.look_after_files)
+        every("files", FILES_EVERY_S, server.logs.maintain_files)
         server.services.alter_log_dirs.tick()
         self._schedule_log_work()
         every("garbage", COLLECT_EVERY_S, server.environment.process.tick)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headwater_broker.api.background_calls import Background
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.replica.manager import ReplicaManager
 
@@ -33,7 +33,7 @@ class LogDirFailures:
         self._is_ready = is_ready
         self._stop = stop
 
-    def log_dir_failed(self, folder: str, logs: list[PartitionLog]) -> None:
+    def log_dir_failed(self, folder: str, logs: list[UnifiedLog]) -> None:
         """`LogManager.on_offline`."""
         self._replicas.directory_failed(folder, logs)
         if not self._logs.directory_ids:

@@ -22,8 +22,8 @@ from uuid import UUID
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.control import AlterPartitionItem, AlterPartitionResult, PartitionState
-from headwater_broker.log.partition_log import ALL_BATCHES, PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
+from headwater_broker.log.unified_log import ALL_BATCHES, UnifiedLog
 from headwater_broker.replica import isr as rules
 from headwater_broker.replica import replica_errors as errors
 from headwater_broker.replica.caught_up_followers import CaughtUpFollowers
@@ -61,7 +61,7 @@ class Partition:
 
     def __init__(
         self,
-        log: PartitionLog,
+        log: UnifiedLog,
         broker_id: int,
         clock: Clock,
         limits: ReplicationLimits,
@@ -116,7 +116,7 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendResult:
         """Append as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all; nothing
-        is written), KAFKA_STORAGE_ERROR, and the errors of `PartitionLog.append_as_leader`."""
+        is written), KAFKA_STORAGE_ERROR, and the errors of `UnifiedLog.append_as_leader`."""
         if self._cannot_commit or not self.is_leader:
             self.check_append(acks)
         log = self.log
@@ -459,10 +459,10 @@ class Partition:
             self._set_high_watermark(mark)
         return taken
 
-    def use_log(self, log: PartitionLog) -> None:
+    def use_log(self, log: UnifiedLog) -> None:
         """Replace the log, as after a move between log directories."""
         self.log = log
-        log.on_start = self.caught_up_followers.state_updated
+        log.on_log_start_moved = self.caught_up_followers.state_updated
         self.caught_up_followers.wake_all()
 
     def truncate_to(self, offset: int) -> None:

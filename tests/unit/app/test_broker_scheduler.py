@@ -35,4 +35,4 @@ def test_disk_errors_met_off_the_loop_do_not_wait_for_a_flush_that_never_comes()
     server.config.values.integer.return_value = NEVER_MS
     ticks = scheduled(server)
     assert ticks["flush"][0] > 10**12
-    assert ticks["files"] == (1, server.logs.look_after_files)
+    assert ticks["files"] == (1, server.logs.maintain_files)

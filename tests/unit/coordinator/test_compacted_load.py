@@ -7,7 +7,7 @@ import asyncio
 from headwater.system import SystemClock
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
 from headwater_broker.coordinator.common.shard import Decision, Now
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.coordinator.memory_log import MemoryLog
 from unit.log.compacting import batches, compact, compacted_log, records_batch
 from unit.log.harness import Box
@@ -52,7 +52,7 @@ class Table:
 class OnDisk(MemoryLog):
     """Reads a real log, in small parts."""
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: UnifiedLog) -> None:
         super().__init__()
         self._log = log
 
@@ -65,7 +65,7 @@ class OnDisk(MemoryLog):
         return part.file.read_at(part.position, part.size_bytes)
 
 
-def rows_of(log: PartitionLog) -> dict[bytes, bytes]:
+def rows_of(log: UnifiedLog) -> dict[bytes, bytes]:
     """What a coordinator makes of the log."""
     shards: list[Table] = []
 

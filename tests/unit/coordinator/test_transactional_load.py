@@ -13,8 +13,8 @@ from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
 from headwater_broker.coordinator.group.shard import GroupShard
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.coordinator.test_compacted_load import OnDisk
 from unit.log.compacting import compact, compacted_log
 from unit.log.harness import Box
@@ -28,7 +28,7 @@ class OffsetsLog:
 
     def __init__(self) -> None:
         self.box = Box()
-        self.log: PartitionLog = compacted_log(self.box)
+        self.log: UnifiedLog = compacted_log(self.box)
 
     def commit(self, offset: int, producer_id: int = -1) -> None:
         """An offset of t-0: a plain commit, or one within the producer's transaction."""

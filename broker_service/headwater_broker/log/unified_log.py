@@ -35,7 +35,7 @@ from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_context import LogContext, RenamedFiles
 from headwater_broker.log.log_loader import LoadedLog
 from headwater_broker.log.producer_snapshot import decode_snapshot, encode_snapshot
-from headwater_broker.log.producer_state import Producers
+from headwater_broker.log.producer_state import ProducerBatch, Producers
 from headwater_broker.log.producer_state_manager import apply_header
 from headwater_broker.log.record_validation import (
     check_magic,
@@ -185,9 +185,7 @@ class UnifiedLog(LocalLog):
                 self.producers, BatchHeader._make(header), view, origin, self._where()
             )
             if known is not None:
-                stamp = known.timestamp if self.config.is_log_append_time else -1
-                start = self.log_start_offset
-                return AppendResult(known.first_offset, known.last_offset, stamp, start, True)
+                return self._duplicate(known)
         last = offset + delta
         _place(view, 0, offset, length, leader_epoch)
         if leader_epoch != self.epochs.latest:
@@ -198,6 +196,11 @@ class UnifiedLog(LocalLog):
         if last + 1 - self.flusher.recovery_point >= self._flush_messages:
             self.fsync_now()
         return _make(AppendResult, (offset, last, append_time, self.log_start_offset, False))
+
+    def _duplicate(self, known: ProducerBatch) -> AppendResult:
+        stamp = known.timestamp if self.config.is_log_append_time else -1
+        start = self.log_start_offset
+        return AppendResult(known.first_offset, known.last_offset, stamp, start, True)
 
     def _append_several(
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin

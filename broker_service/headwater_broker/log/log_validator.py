@@ -40,7 +40,7 @@ def split(view: memoryview, where: str) -> list[memoryview]:
     return parts
 
 
-def raise_for_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
+def reject_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
     """Raise the KafkaError that names what is wrong with a header."""
     check_client_header(header, where)
     check_timestamps(header, config, now_ms, where)

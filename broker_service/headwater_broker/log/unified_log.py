@@ -165,9 +165,7 @@ class UnifiedLog(LocalLog):
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            validator.raise_for_header(
-                BatchHeader._make(header), self.config, now_ms, self._where()
-            )
+            validator.reject_header(BatchHeader._make(header), self.config, now_ms, self._where())
         if timestamp < first and origin is _CLIENT:
             header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1

@@ -77,7 +77,8 @@ class LocalLog:
         self.log_end_offset = 0
         self.local_log_start_offset = 0
         """Below it nothing is read here; it may lie inside of the first segment."""
-        self.size_bytes = 0
+        self._closed_bytes = 0
+        """Size of all segments but the active one."""
         self.truncations = 0
         """How often the end was cut or the log begun anew."""
         self.is_closed = False
@@ -94,6 +95,11 @@ class LocalLog:
         self._interval_bytes = config.index_interval_bytes
         self._roll_policy = RollPolicy(config, self.context.entropy)
         self._roll_policy.arm(self.active)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all segments, without their indexes."""
+        return self._closed_bytes + self.active.file.size_bytes
 
     @property
     def recovery_point(self) -> int:
@@ -122,7 +128,7 @@ class LocalLog:
         self.segments = segments
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
-        self.size_bytes = sum(segment.file.size_bytes for segment in segments)
+        self._closed_bytes = sum(segment.file.size_bytes for segment in segments[:-1])
 
     def allow_gaps(self) -> None:
         """Offsets will be missing (compaction here or at the leader): no start may take them for
@@ -187,7 +193,6 @@ class LocalLog:
             raise self.storage_error(e) from e
         segment.last_write_ms = now_ms
         self.log_end_offset = last + 1
-        self.size_bytes += size
         flusher = self.flusher
         if flusher.unflushed_since_ms < 0:
             flusher.unflushed_since_ms = now_ms

@@ -276,7 +276,7 @@ class LogManager:
         win an election.
         """
         key = (topic, partition)
-        for other in self._duplicates.settle(key, topic_id):
+        for other in self._duplicates.assign_name(key, topic_id):
             self.futures.drop_of(other)
             self._set_log_aside(other, f"topic id {other.topic_id}, wanted {topic_id}")
         log = self.logs.get(key)

@@ -31,8 +31,8 @@ from headwater_broker.log.duplicate_logs import DuplicateLogs
 from headwater_broker.log.flush_meter import FlushMeter
 from headwater_broker.log.future_logs import (
     DELETE_SUFFIX,
+    FutureLogContext,
     FutureLogs,
-    FutureParts,
     parse_future_name,
     recover_futures,
 )
@@ -45,8 +45,8 @@ from headwater_broker.log.log_dir import (
     DataDirectory,
     is_disk_fault,
     least_used,
+    opening_logs,
     parse_folder_name,
-    starting,
 )
 from headwater_broker.log.log_loader import LoadRequest
 from headwater_broker.log.log_opening import LogOpener
@@ -109,7 +109,7 @@ class LogManager:
         if not any(directory.is_online for directory in self._directories):
             raise UsageError(f"log.dirs: none of {dirs} can be used; see the errors above")
         self.futures = FutureLogs(
-            FutureParts(
+            FutureLogContext(
                 files, entropy, self._directories, self.logs, self._future_request, self._adopted,
                 self._deferred_deletion.add, self._failed,
             )
@@ -167,10 +167,10 @@ class LogManager:
         """
         futures = self._recover_futures()
         for directory in self._online():
-            with starting(directory, self._failed):
+            with opening_logs(directory, self._failed):
                 self._load_directory(directory, topic_config or (lambda topic: {}))
         for directory in self._online():
-            with starting(directory, self._failed):
+            with opening_logs(directory, self._failed):
                 self._load_futures(directory, futures.get(directory.path, []))
                 directory.forget_clean_stop()
         return list(self.logs.values())
@@ -181,7 +181,7 @@ class LogManager:
     def _recover_futures(self) -> dict[str, list[str]]:
         names: dict[str, list[str]] = {}
         for directory in self._online():
-            with starting(directory, self._failed):
+            with opening_logs(directory, self._failed):
                 names[directory.path] = directory.folder_names()
         return recover_futures(
             self._files, names, all_online=not self.offline_directories,

@@ -143,12 +143,21 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     if log is None:
-        return _get_or_create(builder)
+        spark: SparkSession = builder.getOrCreate()
+    else:
+        with start_errors(master, log), stderr_into(log):
+            spark = builder.getOrCreate()
+    choose_shuffle_partitions(spark, os.cpu_count() or 1)
+    return spark
+
+
+@contextmanager
+def start_errors(master: str, log: str | os.PathLike[str]) -> Iterator[None]:
+    """Around the start of Spark, whose JVM writes to `log`. Raises SparkStartError, of one line."""
     try:
-        with stderr_into(log):
-            return _get_or_create(builder)
+        yield
     except (PySparkException, Py4JError) as error:
-        # What Java threw comes here when Java answered, else it is in what it wrote.
+        # An error of a JVM that answers is in the exception; one of a JVM that ended is in the log.
         said = str(error) if isinstance(error, Py4JError) else Path(log).read_text(errors="replace")
         text = f"Spark did not start on {master}; its last words: {last_words(said)} (log: {log})"
         raise SparkStartError(text) from error
@@ -164,12 +173,6 @@ def last_words(said: str) -> str:
     """The last line of a JVM's output that is not of a stack trace; "none" when it is silent."""
     lines = [line for line in said.splitlines() if line.strip() and not STACK_LINE.match(line)]
     return lines[-1].strip().removeprefix(": ") if lines else "none"
-
-
-def _get_or_create(builder: Any) -> SparkSession:
-    spark: SparkSession = builder.getOrCreate()
-    choose_shuffle_partitions(spark, os.cpu_count() or 1)
-    return spark
 
 
 def choose_shuffle_partitions(spark: SparkSession, cores_here: int) -> None:

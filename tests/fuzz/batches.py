@@ -31,7 +31,7 @@ from headwater.records.compression import Compression
 from headwater.records.control import ControlType, build_marker, parse_marker
 from headwater.records.filter import payload_of, rebuild, spans
 from headwater.records.record import read_records
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box
 
 BATCH_CPU_MAX_S = 1.0
@@ -103,7 +103,7 @@ def fuzz_batches(count: int, seed: int) -> dict[str, int]:
     return counts
 
 
-def _one(data: bytes, logs: dict[str, PartitionLog], counts: dict[str, int]) -> None:
+def _one(data: bytes, logs: dict[str, UnifiedLog], counts: dict[str, int]) -> None:
     taken = set()
     for name, log in logs.items():
         with contextlib.suppress(KafkaError):

@@ -152,8 +152,8 @@ class _Feeder:
     async def feed(self, frame: bytes) -> None:
         connection = self._connection or self._connect()
         began = time.thread_time()
-        connection.note_sent_bytes()  # the listener's sweep comes at any moment
-        connection.shrink_when_quiet()
+        assert connection.unsent_bytes == 0
+        connection.shrink_when_quiet()  # the listener's sweep comes at any moment
         at = 0
         while at < len(frame) and not self._wire.is_closed:
             buffer = connection.get_buffer(-1)
@@ -170,7 +170,7 @@ class _Feeder:
         if self._wire.is_closed:
             connection.connection_lost(None)
             self._connection = None
-        elif connection.in_flight or connection._filled:
+        elif connection.in_flight or connection.received_bytes:
             # It waits: for its own answer, or for the rest of a frame.
             self._parked.append((connection, self._wire))
             self._connection = None

@@ -151,7 +151,6 @@ def test_a_script_that_never_stops_its_cluster_ends_quietly(tmp_path: Path) -> N
     arguments = [str(data), str(next_base_port(tmp_path)), *FAKE_BROKER]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],
-        env={k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerMeter
@@ -50,6 +51,7 @@ class Services:
     view: MetadataCache
     controller: ControllerChannel
     groups: GroupService
+    coordinators: Coordinators
     producer_ids: ProducerIds
     authorizer: Authorizer
     purgatories: Purgatories

@@ -17,7 +17,7 @@ from headwater.wire.apis.k35_describe_log_dirs import (
 from headwater_broker.api.admin.forwarding import may_on_cluster
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.registry import handles
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 UNKNOWN_BYTES = -1
 
@@ -44,7 +44,7 @@ def describe_log_dirs(
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=tuple(rows))
 
 
-def _folder(services: Services, path: str, logs: Iterable[PartitionLog]) -> DescribeLogDirsResult:
+def _folder(services: Services, path: str, logs: Iterable[UnifiedLog]) -> DescribeLogDirsResult:
     try:
         total, usable = services.disk_space(path)
     except OSError as error:
@@ -65,7 +65,7 @@ def _folder(services: Services, path: str, logs: Iterable[PartitionLog]) -> Desc
     )
 
 
-def _partition(services: Services, log: PartitionLog) -> DescribeLogDirsPartition:
+def _partition(services: Services, log: UnifiedLog) -> DescribeLogDirsPartition:
     """The lag is what a follower knows to be committed and does not have yet; of a copy under way
     to another folder, what it does not have of its log."""
     current = services.logs.get(log.topic, log.partition)

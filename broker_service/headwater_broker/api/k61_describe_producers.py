@@ -19,8 +19,8 @@ from headwater.wire.apis.k61_describe_producers import (
 from headwater_broker.api.admin.forwarding import may_on_topic
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.producer_state import ProducerEntry
+from headwater_broker.log.unified_log import UnifiedLog
 
 NO_TRANSACTION = -1
 
@@ -63,7 +63,7 @@ def _partition(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
     )
 
 
-def _log(ctx: RequestContext, topic: str, index: int) -> PartitionLog:
+def _log(ctx: RequestContext, topic: str, index: int) -> UnifiedLog:
     services = ctx.broker
     if not is_legal_name(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic's name")

@@ -178,7 +178,7 @@ class Life:
             min(v.integer("replica.lag.time.max.ms") / 2000, ISR_TICK_MAX_S),
             node.replicas.isr_tick,
         )
-        every("files", FILES_EVERY_S, node.logs.look_after_files)
+        every("files", FILES_EVERY_S, node.logs.maintain_files)
         node.services.alter_log_dirs.tick()
         self._start_log_ticks()
         every("garbage", COLLECT_EVERY_S, node.environment.process.tick)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from headwater.ports.remote_log import RemoteLog, RemoteLogError, TieredRange, TieredTopic
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 
@@ -43,7 +43,7 @@ class TieredEnds:
         found = self._ranges.get((topic_id, partition))
         return None if found is None else found.end_offset
 
-    def end_of(self, log: PartitionLog) -> int | None:
+    def end_of(self, log: UnifiedLog) -> int | None:
         """As `end`, for retention, which drops nothing above it: None also while the table cannot
         be read or fails its checks, as then nothing local may go."""
         found = self._ranges.get((log.topic_id, log.partition))

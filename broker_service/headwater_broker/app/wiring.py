@@ -34,7 +34,7 @@ from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.metadata.leader_lookup import LeaderLookup
@@ -122,7 +122,7 @@ class Node:
             )
         )
 
-    def _folder_failed(self, folder: str, logs: list[PartitionLog]) -> None:
+    def _folder_failed(self, folder: str, logs: list[UnifiedLog]) -> None:
         """Its replicas go offline here, and others take over; without any folder there is nothing
         to serve: as in Kafka the process ends, and says why."""
         self.replicas.directory_failed(folder, logs)

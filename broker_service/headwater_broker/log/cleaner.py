@@ -27,12 +27,12 @@ from headwater_broker.log.compaction_job import (
     CleanResult,
     cleaned_names,
 )
-from headwater_broker.log.log_context import Disposal
+from headwater_broker.log.log_context import RenamedFiles
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.log_segment import CLEANED_SUFFIX, LogSegment
 from headwater_broker.log.producer_snapshot import encode_snapshot
-from headwater_broker.log.segment import CLEANED_SUFFIX, Segment
 from headwater_broker.log.segment_swap import put_in_place, swapped_in
+from headwater_broker.log.unified_log import UnifiedLog
 
 FAILURES_MAX = 3
 """So many interrupted tries in a row, and a log counts as one that cannot be compacted."""
@@ -82,7 +82,7 @@ class CleanerSettings:
 
 
 @dataclass(slots=True)
-class _PutOff:
+class _DiskBackoff:
     """A log that the disk failed."""
 
     pause_s: float
@@ -91,12 +91,12 @@ class _PutOff:
 
 
 @dataclass(slots=True)
-class _Under:
+class _Compaction:
     """A log that is being compacted, as it was when the work began."""
 
-    log: PartitionLog
+    log: UnifiedLog
     truncations: int
-    segments: dict[int, Segment] = field(default_factory=dict)
+    segments: dict[int, LogSegment] = field(default_factory=dict)
 
 
 class LogCleaner:
@@ -115,11 +115,11 @@ class LogCleaner:
         self._clock = clock
         self._settings = settings
         self._tasks = OrderedSet[asyncio.Task[None]]()
-        self._busy: dict[PartitionLog, str] = {}
+        self._busy: dict[UnifiedLog, str] = {}
         """With the folder of each. Work goes on in it when the log is deleted: another log that is
         made there meanwhile has the same names, and waits."""
-        self._failures: dict[PartitionLog, int] = {}
-        self._put_off: dict[PartitionLog, _PutOff] = {}
+        self._failures: dict[UnifiedLog, int] = {}
+        self._disk_backoff: dict[UnifiedLog, _DiskBackoff] = {}
 
     def tick(self) -> None:
         """Look for work, unless all hands are busy."""
@@ -135,7 +135,7 @@ class LogCleaner:
 
     async def run(self) -> None:
         """Compact the dirtiest log, again and again until none is due."""
-        tried: set[PartitionLog] = set()
+        tried: set[UnifiedLog] = set()
         while (chosen := self._choose(tried)) is not None:
             log, part = chosen
             tried.add(log)
@@ -161,17 +161,17 @@ class LogCleaner:
         self.meter.uncleanable_partitions = len(marked)
         self.meter.uncleanable_bytes = sum(log.size_bytes for log in marked)
 
-    def _choose(self, tried: set[PartitionLog]) -> tuple[PartitionLog, Cleanable] | None:
-        best: tuple[PartitionLog, Cleanable] | None = None
+    def _choose(self, tried: set[UnifiedLog]) -> tuple[UnifiedLog, Cleanable] | None:
+        best: tuple[UnifiedLog, Cleanable] | None = None
         self.meter.max_dirty_ratio = 0.0
         now_ms, now = self._clock.now_ms(), self._clock.monotonic()
-        for log in [log for log in self._put_off if log.is_closed]:
-            del self._put_off[log]
+        for log in [log for log in self._disk_backoff if log.is_closed]:
+            del self._disk_backoff[log]
         folders = set(self._busy.values())
         for log in self._logs.logs.values():
             if not _is_compactable(log) or self._is_moving(log) or log.path in folders:
                 continue
-            if log in self._put_off and now < self._put_off[log].until:
+            if log in self._disk_backoff and now < self._disk_backoff[log].until:
                 continue
             part = self._judge(log, now_ms)
             ratio = part.dirty_ratio
@@ -182,11 +182,11 @@ class LogCleaner:
                 best = log, part
         return best
 
-    def _is_moving(self, log: PartitionLog) -> bool:
+    def _is_moving(self, log: UnifiedLog) -> bool:
         """A copy is made of it: a tombstone may not go before the copy has it (as in Kafka)."""
         return (log.topic, log.partition) in self._logs.futures.logs
 
-    def _judge(self, log: PartitionLog, now_ms: int) -> Cleanable:
+    def _judge(self, log: UnifiedLog, now_ms: int) -> Cleanable:
         spans = [
             SegmentSpan(
                 segment.base_offset,
@@ -200,7 +200,7 @@ class LogCleaner:
         stable = log.last_stable_offset(self._logs.high_watermarks(log))
         return cleanable(spans, log.first_dirty_offset, stable, log.config, now_ms)
 
-    def _roll_overdue(self, log: PartitionLog, now_ms: int) -> None:
+    def _roll_overdue(self, log: UnifiedLog, now_ms: int) -> None:
         """The active segment is never compacted: one whose oldest record waits too long is closed,
         also when nothing is appended any more."""
         first = log.active.first_timestamp
@@ -212,8 +212,8 @@ class LogCleaner:
 
     # -- one log
 
-    async def _clean(self, log: PartitionLog, part: Cleanable) -> None:
-        under = _Under(log, log.truncations, {s.base_offset: s for s in log.segments})
+    async def _clean(self, log: UnifiedLog, part: Cleanable) -> None:
+        under = _Compaction(log, log.truncations, {s.base_offset: s for s in log.segments})
         started = self._clock.monotonic()
         try:
             result = await self._work(self._job(log, part))
@@ -231,7 +231,7 @@ class LogCleaner:
                 self._give_up(log, str(e))
             return
         self._failures.pop(log, None)
-        self._put_off.pop(log, None)
+        self._disk_backoff.pop(log, None)
         self._count(result, self._clock.monotonic() - started)
         if is_whole and not log.is_closed and log.truncations == under.truncations:
             log.first_dirty_offset = result.end
@@ -241,7 +241,7 @@ class LogCleaner:
             log.path, result.end, result.bytes_read, result.bytes_written, result.records_dropped,
         )  # fmt: skip
 
-    def _job(self, log: PartitionLog, part: Cleanable) -> CleanJob:
+    def _job(self, log: UnifiedLog, part: Cleanable) -> CleanJob:
         settings = self._settings()
         bases = [base for base in log.bases if base < part.end]
         return CleanJob(
@@ -255,12 +255,12 @@ class LogCleaner:
             delete_retention_ms=log.config.delete_retention_ms,
             segment_bytes=log.config.segment_bytes,
             index_interval_bytes=log.config.index_interval_bytes,
-            index_entries_max=min(log.index_entries_max()),
+            index_entries_max=log.index_entries_max,
             map_bytes_max=settings.map_bytes_max // settings.threads,
             io_bytes_per_s=settings.io_bytes_per_s,
         )
 
-    async def _swap(self, under: _Under, segments: list[CleanedSegment]) -> bool:
+    async def _swap(self, under: _Compaction, segments: list[CleanedSegment]) -> bool:
         """Put the new segments in place, one per turn of the loop; False when one was not wanted
         any more."""
         is_whole = True
@@ -288,7 +288,7 @@ class LogCleaner:
         meter.last_took_s = took_s
         meter.longest_s = max(meter.longest_s, took_s)
 
-    def _interrupted(self, log: PartitionLog, reason: str) -> None:
+    def _interrupted(self, log: UnifiedLog, reason: str) -> None:
         if log.is_closed:
             self._failures.pop(log, None)
             return
@@ -298,16 +298,16 @@ class LogCleaner:
         if count >= FAILURES_MAX:
             self._give_up(log, reason)
 
-    def _disk_failed(self, log: PartitionLog, error: OSError | KafkaError) -> None:
+    def _disk_failed(self, log: UnifiedLog, error: OSError | KafkaError) -> None:
         if log.is_closed:
             return
         self.meter.failures += 1
-        before = self._put_off.get(log)
+        before = self._disk_backoff.get(log)
         pause_s = DISK_PAUSE_S if before is None else min(2 * before.pause_s, DISK_PAUSE_MAX_S)
-        self._put_off[log] = _PutOff(pause_s, self._clock.monotonic() + pause_s)
+        self._disk_backoff[log] = _DiskBackoff(pause_s, self._clock.monotonic() + pause_s)
         logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
 
-    def _give_up(self, log: PartitionLog, reason: str) -> None:
+    def _give_up(self, log: UnifiedLog, reason: str) -> None:
         self._failures.pop(log, None)
         if log.is_closed:
             return
@@ -317,13 +317,13 @@ class LogCleaner:
         logger.error("%s: will not be compacted any more: %s", log.path, reason)
 
 
-def _is_compactable(log: PartitionLog) -> bool:
+def _is_compactable(log: UnifiedLog) -> bool:
     """Tiered history is the table's to compact (Kafka allows no compaction with tiering at all)."""
     config = log.config
     return config.is_compacted and not config.remote_storage and not log.uncleanable_reason
 
 
-def _is_as_it_was(under: _Under, new: CleanedSegment) -> bool:
+def _is_as_it_was(under: _Compaction, new: CleanedSegment) -> bool:
     """The old segments are still there, next to each other and untouched."""
     log = under.log
     if log.is_closed or log.truncations != under.truncations or new.base_offset not in log.bases:
@@ -345,7 +345,7 @@ def _clear(files: Files, folder: str) -> None:
         logger.warning("%s: leftovers of a compaction stay: %s", folder, e)
 
 
-def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
+def replace(log: UnifiedLog, new: CleanedSegment, now_ms: int) -> None:
     """A compacted segment takes the place of those it was made of. Raises KAFKA_STORAGE_ERROR."""
     log.allow_gaps()
     at = log.bases.index(new.base_offset)
@@ -361,4 +361,6 @@ def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
     segment.relocate(log.path)
     log.snapshots.forget(new.replaces[1:])
     log.replace_segments([*log.segments[:at], segment, *log.segments[at + len(old) :]])
-    log.context.dispose(Disposal(tuple(renamed), tuple(opened), log.config.file_delete_delay_ms))
+    log.context.delete_later(
+        RenamedFiles(tuple(renamed), tuple(opened), log.config.file_delete_delay_ms)
+    )

@@ -28,7 +28,7 @@ from headwater_broker.runtime.process import die_with_parent
 NICENESS = 19
 
 
-class FixedFolders(SystemFiles):
+class ExistingFolders(SystemFiles):
     """Makes no folders: one that is gone was deleted or renamed, and must not come back."""
 
     def open(self, path: str, *, must_exist: bool = False) -> SystemFile:
@@ -96,7 +96,7 @@ def main() -> None:
         return  # it died before we could ask to die with it
     os.nice(NICENESS)
     for job in sys.stdin.buffer:
-        sys.stdout.buffer.write(answer_to(job, FixedFolders(), SystemClock(), sleep) + b"\n")
+        sys.stdout.buffer.write(answer_to(job, ExistingFolders(), SystemClock(), sleep) + b"\n")
         sys.stdout.buffer.flush()
 
 

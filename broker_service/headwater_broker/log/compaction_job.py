@@ -14,17 +14,17 @@ from headwater.ports.files import File, Files
 from headwater.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 from headwater.records.record import check_batch
 from headwater_broker.log.cleanable import groups
-from headwater_broker.log.compaction_rules import LatestOffsets, Pass, Producer, Transactions
-from headwater_broker.log.producer_snapshot import decode_snapshot
-from headwater_broker.log.producer_state import ProducerEntry
-from headwater_broker.log.producer_state_manager import read_marker
-from headwater_broker.log.segment import (
+from headwater_broker.log.compaction_rules import OffsetMap, Pass, Producer, Transactions
+from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     TXN_INDEX_SUFFIX,
-    Segment,
+    LogSegment,
     file_name,
 )
+from headwater_broker.log.producer_snapshot import decode_snapshot
+from headwater_broker.log.producer_state import ProducerEntry
+from headwater_broker.log.producer_state_manager import read_marker
 from headwater_broker.log.transaction_index import AbortedTransaction, decode_aborted
 
 READ_BYTES = 1 << 20
@@ -152,10 +152,10 @@ class _Work:
                 continue  # most segments have none
         return found
 
-    def _latest_offsets(self) -> LatestOffsets:
+    def _latest_offsets(self) -> OffsetMap:
         """The last offset of each key in the dirty part, as far as the map's bytes go."""
         job = self._job
-        latest = LatestOffsets(job.map_bytes_max)
+        latest = OffsetMap(job.map_bytes_max)
         latest.end = job.first_dirty
         # Markers below are not read: what they ended would seem to go on for ever.
         transactions = Transactions(a for a in self._aborted if a.last_offset >= job.first_dirty)
@@ -188,12 +188,12 @@ class _Work:
         for name in cleaned_names(group[0]):
             self._files.remove(f"{job.folder}/{name}")
         self._open(group[0]).close()  # a log deleted meanwhile would get its folder anew
-        new = Segment(
+        new = LogSegment(
             self._files, job.folder, group[0],
             has_txn_index=False, now_ms=job.now_ms, mark=CLEANED_SUFFIX,
         )  # fmt: skip
         new.create_indexes()
-        new.hold_indexes()
+        new.open_indexes()
         changed, tombstones = len(group) > 1, work.tombstones_dropped
         for header, batch, is_last in self._with_last(group):
             outcome = work.take(header, batch, is_last=is_last)
@@ -219,7 +219,7 @@ class _Work:
             drops_tombstones=work.tombstones_dropped > tombstones,
         )
 
-    def _append(self, new: Segment, batch: memoryview | bytearray) -> None:
+    def _append(self, new: LogSegment, batch: memoryview | bytearray) -> None:
         header = read_header(batch)
         position = new.file.size_bytes
         if not new.can_hold(header.last_offset, position, len(batch)):

@@ -24,7 +24,7 @@ ENTRY_BYTES = 168
 that may be two thirds full after it doubled."""
 
 
-class LatestOffsets:
+class OffsetMap:
     """key -> its last offset, among the records below `end`; bounded in bytes."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -124,7 +124,7 @@ class Pass:
 
     def __init__(
         self,
-        latest: LatestOffsets,
+        latest: OffsetMap,
         transactions: Transactions,
         producers: Mapping[int, Producer],
         now_ms: int,

@@ -8,23 +8,23 @@ from collections.abc import Iterable
 
 from headwater.clock import Clock
 from headwater.ports.files import Files
-from headwater_broker.log.log_context import Disposal, Offload
+from headwater_broker.log.log_context import Offload, RenamedFiles
 
 logger = logging.getLogger(__name__)
 
 
-class Disposals:
+class DeferredDeletion:
     """`add` in any thread, the rest on the loop."""
 
     def __init__(self, files: Files, clock: Clock, offload: Offload) -> None:
         self._files = files
         self._clock = clock
         self._offload = offload
-        self._due: list[tuple[float, Disposal]] = []
-        self._arrived: deque[Disposal] = deque()
+        self._due: list[tuple[float, RenamedFiles]] = []
+        self._arrived: deque[RenamedFiles] = deque()
         """Appended to by jobs off the loop, drained on it."""
 
-    def add(self, item: Disposal) -> None:
+    def add(self, item: RenamedFiles) -> None:
         """Remove this after its delay, which begins at the next look."""
         self._arrived.append(item)
 
@@ -39,11 +39,11 @@ class Disposals:
         if ready:
             self._offload(lambda: self._remove(ready))
 
-    def remove_arrived(self) -> None:
+    def remove_new(self) -> None:
         """At the end: what came since the last look goes now. The next start finds the rest."""
         self._remove(list(self._arrived))
 
-    def _remove(self, items: Iterable[Disposal]) -> None:
+    def _remove(self, items: Iterable[RenamedFiles]) -> None:
         for item in items:
             for file in item.open_files:
                 file.close()

@@ -15,34 +15,34 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from headwater_broker.log.log_creation import Key
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 
-class Twins:
+class DuplicateLogs:
     """The logs of a broker: those that have their name, and others of the same name."""
 
-    def __init__(self, logs: dict[Key, PartitionLog]) -> None:
+    def __init__(self, logs: dict[Key, UnifiedLog]) -> None:
         self._logs = logs
-        self._others: list[PartitionLog] = []
+        self._others: list[UnifiedLog] = []
 
-    def __iter__(self) -> Iterator[PartitionLog]:
+    def __iter__(self) -> Iterator[UnifiedLog]:
         """All of them."""
         yield from self._logs.values()
         yield from self._others
 
-    def find(self, key: Key, topic_id: UUID) -> PartitionLog | None:
+    def find(self, key: Key, topic_id: UUID) -> UnifiedLog | None:
         """The log of a topic."""
         log = self._logs.get(key)
         if log is not None and log.topic_id == topic_id:
             return log
         return next((other for other in self._named(key) if other.topic_id == topic_id), None)
 
-    def add(self, log: PartitionLog) -> PartitionLog | None:
+    def add(self, log: UnifiedLog) -> UnifiedLog | None:
         """A log was found at start. Returns another copy of the same topic that is not to be used
         any more: this one, or the one from before."""
         key = log.topic, log.partition
         twin = self.find(key, log.topic_id)
-        if twin is not None and not knows_more(log, twin):
+        if twin is not None and not is_more_complete(log, twin):
             return log
         if twin is not None:
             self.remove(twin)
@@ -50,7 +50,7 @@ class Twins:
             self._others.append(log)
         return twin
 
-    def settle(self, key: Key, topic_id: UUID) -> list[PartitionLog]:
+    def settle(self, key: Key, topic_id: UUID) -> list[UnifiedLog]:
         """The name is this topic's, and its log's, if there is one. Returns the others, which are
         logs here no more."""
         mine = self.find(key, topic_id)
@@ -63,7 +63,7 @@ class Twins:
             self._logs[key] = mine
         return others
 
-    def remove(self, log: PartitionLog) -> None:
+    def remove(self, log: UnifiedLog) -> None:
         """It is gone."""
         key = log.topic, log.partition
         if self._logs.get(key) is log:
@@ -71,11 +71,11 @@ class Twins:
         else:
             self._others.remove(log)
 
-    def _named(self, key: Key) -> list[PartitionLog]:
+    def _named(self, key: Key) -> list[UnifiedLog]:
         return [log for log in self._others if (log.topic, log.partition) == key]
 
 
-def knows_more(one: PartitionLog, other: PartitionLog) -> bool:
+def is_more_complete(one: UnifiedLog, other: UnifiedLog) -> bool:
     """True when `one` is to be kept."""
     if _is_empty(one) or _is_empty(other):
         # No record tells of an epoch, as all may have been deleted: what lies below a log's start
@@ -84,10 +84,10 @@ def knows_more(one: PartitionLog, other: PartitionLog) -> bool:
     return _last_written(one) > _last_written(other)
 
 
-def _is_empty(log: PartitionLog) -> bool:
+def _is_empty(log: UnifiedLog) -> bool:
     return log.local_log_start_offset == log.log_end_offset
 
 
-def _last_written(log: PartitionLog) -> tuple[int, int]:
+def _last_written(log: UnifiedLog) -> tuple[int, int]:
     """(leader epoch of the last record, log end offset)."""
     return log.epochs.epoch_for_offset(log.log_end_offset - 1), log.log_end_offset

@@ -23,11 +23,11 @@ from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoint_files import CheckpointError, encode_partition_metadata
-from headwater_broker.log.log_context import Disposal
-from headwater_broker.log.log_creation import Creation, Key
+from headwater_broker.log.log_context import RenamedFiles
+from headwater_broker.log.log_creation import Key, LogCreation
 from headwater_broker.log.log_dir import DataDirectory, parse_folder_name, topic_id_in
 from headwater_broker.log.log_loader import LoadRequest
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 FUTURE_SUFFIX = "-future"
 DELETE_SUFFIX = "-delete"
@@ -88,7 +88,7 @@ def parse_future_name(name: str) -> tuple[Key, str] | None:
     return None if key is None else (key, identity)
 
 
-def settle_futures(
+def recover_futures(
     files: Files,
     names: dict[str, list[str]],
     *,
@@ -163,11 +163,11 @@ class FutureParts:
     files: Files
     entropy: Entropy
     directories: list[DataDirectory]
-    current: dict[Key, PartitionLog]
+    current: dict[Key, UnifiedLog]
     request: Callable[[DataDirectory, Key, str], LoadRequest]
     """(data folder, key, folder of the log) -> how to open it, with the current log's config."""
-    adopt: Callable[[Creation], PartitionLog]
-    dispose: Callable[[Disposal], None]
+    adopt: Callable[[LogCreation], UnifiedLog]
+    delete_later: Callable[[RenamedFiles], None]
     failed: Callable[[str, OSError], None]
 
 
@@ -175,9 +175,9 @@ class FutureLogs:
     """The copies under way, at most one of each log, and where logs to come shall be made."""
 
     def __init__(self, parts: FutureParts) -> None:
-        self.logs: dict[Key, PartitionLog] = {}
+        self.logs: dict[Key, UnifiedLog] = {}
         """Never change it from outside."""
-        self.told: dict[Key, UUID] = {}
+        self.announced: dict[Key, UUID] = {}
         """Data folders that the controller is told of before the copies there are in place."""
         self._parts = parts
         self._preferred: dict[Key, str] = {}
@@ -193,12 +193,12 @@ class FutureLogs:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"data folder {path} is offline")
         return directory
 
-    def folder_of(self, log: PartitionLog) -> UUID:
+    def folder_of(self, log: UnifiedLog) -> UUID:
         """Where the controller shall believe a log to be: it may be told so of a copy that is about
         to be in place, and would take the log's own folder for the latest news of it."""
         key = (log.topic, log.partition)
         future = self.logs.get(key)
-        if future is None or self.told.get(key) != future.directory_id:
+        if future is None or self.announced.get(key) != future.directory_id:
             return log.directory_id
         return future.directory_id
 
@@ -219,7 +219,7 @@ class FutureLogs:
 
     # -- a copy, from its beginning to its end
 
-    def plan(self, key: Key, path: str) -> Creation:
+    def plan(self, key: Key, path: str) -> LogCreation:
         """How to make the future log of a log that is here: `run` that anywhere, then `add` it."""
         parts = self._parts
         directory = self.directory(path)
@@ -232,9 +232,9 @@ class FutureLogs:
         topic_id = parts.current[key].topic_id
         request = parts.request(directory, key, f"{directory.path}/{name}")
         metadata = encode_partition_metadata(topic_id)
-        return Creation(parts.files, directory, key, topic_id, metadata, request)
+        return LogCreation(parts.files, directory, key, topic_id, metadata, request)
 
-    def add(self, creation: Creation) -> PartitionLog | None:
+    def add(self, creation: LogCreation) -> UnifiedLog | None:
         """The future log whose files `creation` has made; None when its log is gone meanwhile.
         Raises KAFKA_STORAGE_ERROR."""
         future = self._parts.adopt(creation)
@@ -245,7 +245,7 @@ class FutureLogs:
         self.logs[creation.key] = future
         return future
 
-    def take_up(self, key: Key, future: PartitionLog) -> None:
+    def resume(self, key: Key, future: UnifiedLog) -> None:
         """A future log found at start: it is gone on with, if it is of this log."""
         log = self._parts.current.get(key)
         if log is None or log.topic_id != future.topic_id or key in self.logs:
@@ -259,13 +259,13 @@ class FutureLogs:
         if future is not None:
             self._discard(future)
 
-    def drop_of(self, log: PartitionLog) -> None:
+    def drop_of(self, log: UnifiedLog) -> None:
         """Give up the copy of this log, if one is under way."""
         future = self.logs.get((log.topic, log.partition))
         if future is not None and future.topic_id == log.topic_id:
             self.drop((log.topic, log.partition))
 
-    def put_in_place(self, key: Key) -> PartitionLog:
+    def put_in_place(self, key: Key) -> UnifiedLog:
         """The future log becomes the current one; the caller has seen that it holds the same, and
         that nothing of it waits to be written elsewhere. Raises KAFKA_STORAGE_ERROR.
         """
@@ -287,7 +287,7 @@ class FutureLogs:
         del self.logs[key]
         old.delete()
         next(d for d in parts.directories if d.directory_id == old.directory_id).forget(key)
-        parts.dispose(_disposal(old, away))
+        parts.delete_later(_renamed_files(old, away))
         future.relocate(place)
         future.producers = old.producers
         future.first_dirty_offset = min(future.first_dirty_offset, old.first_dirty_offset)
@@ -302,7 +302,7 @@ class FutureLogs:
             if future is not None:
                 future.delete()
 
-    def _discard(self, future: PartitionLog) -> None:
+    def _discard(self, future: UnifiedLog) -> None:
         future.delete()
         target = future.path.removesuffix(FUTURE_SUFFIX) + DELETE_SUFFIX
         try:
@@ -310,9 +310,9 @@ class FutureLogs:
         except OSError as e:
             self._parts.failed(future.path, e)
             return
-        self._parts.dispose(_disposal(future, target))
+        self._parts.delete_later(_renamed_files(future, target))
 
 
-def _disposal(log: PartitionLog, path: str) -> Disposal:
+def _renamed_files(log: UnifiedLog, path: str) -> RenamedFiles:
     files = tuple(segment.file for segment in log.segments)
-    return Disposal((path,), files, log.config.file_delete_delay_ms)
+    return RenamedFiles((path,), files, log.config.file_delete_delay_ms)

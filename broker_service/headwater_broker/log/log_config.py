@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Immutable: a change of config replaces it (`PartitionLog.update_config`)."""
+    """Immutable: a change of config replaces it (`UnifiedLog.update_config`)."""
 
     retention_ms: int
     retention_bytes: int

@@ -19,7 +19,7 @@ Jobs run one after the other, in order: a flush may say that everything before i
 """
 
 
-class Disposal(NamedTuple):
+class RenamedFiles(NamedTuple):
     """Files that were renamed to `.deleted` (or a folder to `-delete`): remove after the delay."""
 
     paths: tuple[str, ...]
@@ -30,13 +30,13 @@ class Disposal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Handed to every `PartitionLog`."""
+    """Handed to every `UnifiedLog`."""
 
     files: Files
     clock: Clock
     entropy: Entropy
     offload: Offload
-    dispose: Callable[[Disposal], None]
+    delete_later: Callable[[RenamedFiles], None]
     failed: Callable[[str, OSError], None]
     """(log folder, error): a disk error was met; the manager takes the whole directory offline."""
     failed_elsewhere: Callable[[tuple[str, OSError]], None]

@@ -7,12 +7,12 @@ from uuid import UUID
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoint_files import PARTITION_METADATA
 from headwater_broker.log.log_dir import DataDirectory
-from headwater_broker.log.log_loader import LoadedLog, Loader, LoadRequest
+from headwater_broker.log.log_loader import LoadedLog, LoadRequest, LogLoader
 
 Key = tuple[str, int]
 
 
-class Creation:
+class LogCreation:
     """The files of a new log, made by `run`: in any thread, as it touches nothing else."""
 
     def __init__(
@@ -38,6 +38,6 @@ class Creation:
         try:
             path = f"{self.request.folder}/{PARTITION_METADATA}"
             self._files.write_atomic(path, self._metadata)
-            self.loaded = Loader(self._files, self.request).load()
+            self.loaded = LogLoader(self._files, self.request).load()
         except OSError as e:
             self.error = e

@@ -191,7 +191,7 @@ class DataDirectory:
         ):
             offsets.pop(key, None)
 
-    def tells_start(self, key: tuple[str, int]) -> bool:
+    def has_checkpointed_start(self, key: tuple[str, int]) -> bool:
         """Would a start begin the log of that name at an offset that an older one of it left?"""
         return key in self._on_disk.get(LOG_STARTS, {}) and key not in self.log_starts
 
@@ -243,7 +243,7 @@ def starting(directory: DataDirectory, failed: Callable[[str, OSError], None]) -
             raise
 
 
-def emptiest(online: list[DataDirectory], logs: Iterable[str]) -> DataDirectory:
+def least_used(online: list[DataDirectory], logs: Iterable[str]) -> DataDirectory:
     """Of these data folders the one with the fewest of `logs`, which are paths of logs'
     folders (B1-186).
 

@@ -30,8 +30,22 @@ from headwater_broker.log.checkpoint_files import (
 )
 from headwater_broker.log.leader_epochs import LeaderEpochs
 from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.log_segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    DamagedLogError,
+    LogSegment,
+    file_name,
+)
 from headwater_broker.log.producer_state import Producers
-from headwater_broker.log.producer_state_manager import SnapshotFiles, apply_header, leftover_names
+from headwater_broker.log.producer_state_manager import (
+    ProducerSnapshots,
+    leftover_names,
+    replay_segment,
+)
 from headwater_broker.log.recovery_tables import (
     BatchCase,
     BatchFacts,
@@ -39,16 +53,6 @@ from headwater_broker.log.recovery_tables import (
     SegmentFacts,
     judge_batch,
     judge_segment,
-)
-from headwater_broker.log.segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    DamagedLogError,
-    Segment,
-    file_name,
 )
 from headwater_broker.log.segment_swap import finish_swaps
 
@@ -58,17 +62,16 @@ SCAN_CHUNK_BYTES = 1 << 20
 _GOOD = struct.Struct(">qiibI2xi8xqq")
 """base_offset, batch_length, leader_epoch, magic, crc, last_offset_delta, max_timestamp,
 producer_id."""
-_NOTHING = memoryview(b"")
 
 
 @dataclass(slots=True)
 class LoadedLog:
     """A log folder as found, recovered and ready."""
 
-    segments: list[Segment]
+    segments: list[LogSegment]
     producers: Producers
     epochs: LeaderEpochs
-    snapshots: SnapshotFiles
+    snapshots: ProducerSnapshots
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -94,7 +97,7 @@ class LoadRequest:
     now_ms: int
 
 
-class Loader:
+class LogLoader:
     """Loads one log folder. May take long after an unclean stop: run before serving."""
 
     def __init__(self, files: Files, request: LoadRequest) -> None:
@@ -109,7 +112,7 @@ class Loader:
         self._is_gapless = self._load_gapless()
         self._is_cut = False
         self._put_aside: list[str] = []
-        self._segments: list[Segment] = []
+        self._segments: list[LogSegment] = []
         self._end = 0
 
     def load(self) -> LoadedLog:
@@ -132,7 +135,7 @@ class Loader:
         self._epochs.truncate_from_end(self._end)
         self._read_epochs(max(log_start, self._segments[0].base_offset))
         self._epochs.truncate_from_start(log_start)
-        snapshots = SnapshotFiles(self._files, request.folder, self._names)
+        snapshots = ProducerSnapshots(self._files, request.folder, self._names)
         snapshots.remove_above(self._end)
         snapshots.remove_strays([segment.base_offset for segment in self._segments])
         producers = self._load_producers(snapshots)
@@ -248,13 +251,13 @@ class Loader:
             if following is not None:
                 segment.unload_indexes()
 
-    def _learn_age(self, segment: Segment) -> None:
+    def _learn_age(self, segment: LogSegment) -> None:
         """Its records carry no time: the file tells how old they are."""
         path = f"{self._request.folder}/{file_name(segment.base_offset, LOG_SUFFIX)}"
         segment.last_write_ms = min(self._files.modified_ms(path), self._request.now_ms)
 
-    def _open(self, base: int) -> Segment:
-        return Segment(
+    def _open(self, base: int) -> LogSegment:
+        return LogSegment(
             self._files,
             self._request.folder,
             base,
@@ -262,7 +265,7 @@ class Loader:
             now_ms=self._request.now_ms,
         )
 
-    def _has_sane_indexes(self, segment: Segment) -> bool:
+    def _has_sane_indexes(self, segment: LogSegment) -> bool:
         wanted = {file_name(segment.base_offset, s) for s in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
         return (
             wanted <= self._names
@@ -276,7 +279,7 @@ class Loader:
         self._segments.append(segment)
         self._end = offset
 
-    def _set_aside(self, segment: Segment) -> None:
+    def _set_aside(self, segment: LogSegment) -> None:
         self._is_cut = True
         segment.close()
         for name in segment.names():
@@ -287,7 +290,7 @@ class Loader:
                 continue
             self._put_aside.append(path + DELETED_SUFFIX)
 
-    def _trust(self, segment: Segment, following: int | None) -> bool:
+    def _trust(self, segment: LogSegment, following: int | None) -> bool:
         """Use it as it is. Damage met on the way is a matter of who reads there, unless it hides
         where the log ends: then the segment is scanned, and cut (True)."""
         with self._noting_damage("timestamps behind it are not known"):
@@ -307,13 +310,13 @@ class Loader:
         except DamagedLogError as e:
             self._note(f"{e.detail}: {what}")
 
-    def _end_of(self, segment: Segment) -> int:
+    def _end_of(self, segment: LogSegment) -> int:
         end = segment.base_offset
         for _, header in segment.headers(segment.offset_index.floor(2**62)):
             end = header.next_offset
         return end
 
-    def _rebuild(self, segment: Segment, *, checks: bool) -> bool:
+    def _rebuild(self, segment: LogSegment, *, checks: bool) -> bool:
         """Scan from the first byte, fill the indexes; cut at the first bad batch (True: cut)."""
         segment.reset_indexes()
         self._rebuilt.add(segment.base_offset)
@@ -336,7 +339,7 @@ class Loader:
         return True
 
     def _keep_good(
-        self, segment: Segment, position: int, expected: int, read_bytes: int, *, checks: bool
+        self, segment: LogSegment, position: int, expected: int, read_bytes: int, *, checks: bool
     ) -> tuple[int, int]:
         """As far as batches are good (row H of `judge_batch`) and lie within one read: the position
         behind them, and the next offset. Whatever is not, `_judged` names.
@@ -373,7 +376,7 @@ class Loader:
             position += at
         return position, expected
 
-    def _load_producers(self, snapshots: SnapshotFiles) -> Producers:
+    def _load_producers(self, snapshots: ProducerSnapshots) -> Producers:
         """From the newest snapshot that precedes whatever must be indexed again, then replay."""
         producers = Producers()
         start = min([*self._rebuilt, self._end])
@@ -394,25 +397,8 @@ class Loader:
                     segment.close_indexes()
 
 
-def replay_segment(
-    segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
-) -> None:
-    """Feed the batches of [start, end) to `producers`; `index`: fill the transaction index too.
-    Raises DamagedLogError; what lies before the damage has counted.
-    """
-    for position, header in segment.headers(segment.offset_index.floor(start)):
-        if header.base_offset >= end:
-            return
-        if header.base_offset < start or header.producer_id < 0:
-            continue
-        view = segment.batch(position, header.size_bytes) if header.is_control else _NOTHING
-        aborted = apply_header(producers, header, view)
-        if aborted is not None and index:
-            segment.txn_index.add(aborted)
-
-
 def _judged(
-    segment: Segment, at: int, expected: int, *, checks: bool
+    segment: LogSegment, at: int, expected: int, *, checks: bool
 ) -> tuple[BatchHeader | None, BatchCase]:
     """The header, if it is whole, and the verdict on the batch at byte `at`."""
     left = segment.file.size_bytes - at

@@ -26,33 +26,32 @@ from headwater_broker.log.checkpoint_files import (
     Offsets,
     encode_partition_metadata,
 )
-from headwater_broker.log.deferred_deletion import Disposals
-from headwater_broker.log.duplicate_logs import Twins
+from headwater_broker.log.deferred_deletion import DeferredDeletion
+from headwater_broker.log.duplicate_logs import DuplicateLogs
 from headwater_broker.log.flush_meter import FlushMeter
 from headwater_broker.log.future_logs import (
     DELETE_SUFFIX,
     FutureLogs,
     FutureParts,
     parse_future_name,
-    settle_futures,
+    recover_futures,
 )
 from headwater_broker.log.index_flusher import IndexFlusher
 from headwater_broker.log.log_config import LogConfig, LogConfigs
-from headwater_broker.log.log_context import Disposal, LogContext, Offload
-from headwater_broker.log.log_creation import Creation, Key
+from headwater_broker.log.log_context import LogContext, Offload, RenamedFiles
+from headwater_broker.log.log_creation import Key, LogCreation
 from headwater_broker.log.log_dir import (
     MARK_VERSION,
     NO_BROKER_EPOCH,
     DataDirectory,
-    emptiest,
     is_disk_fault,
+    least_used,
     parse_folder_name,
     starting,
 )
-from headwater_broker.log.log_loader import LoadedLog, Loader, LoadRequest
-from headwater_broker.log.log_maintenance import forget_untiered
-from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.log.stray_logs import Strays
+from headwater_broker.log.log_loader import LoadedLog, LoadRequest, LogLoader
+from headwater_broker.log.stray_logs import StrayLogs
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.runtime.histogram import Histogram
 
 logger = logging.getLogger(__name__)
@@ -72,8 +71,8 @@ class LogManager:
         entropy: Entropy,
         broker_properties: Mapping[str, str],
         offload: Offload,
-        high_watermarks: Callable[[PartitionLog], int] | None = None,
-        on_offline: Callable[[str, list[PartitionLog]], None] | None = None,
+        high_watermarks: Callable[[UnifiedLog], int] | None = None,
+        on_offline: Callable[[str, list[UnifiedLog]], None] | None = None,
     ) -> None:
         """`high_watermarks` gives a log's HW (default: its end); `on_offline(folder, logs)` is
         called when a disk failed, perhaps from inside an append."""
@@ -84,18 +83,18 @@ class LogManager:
         self.set_broker_properties(broker_properties)
         self.high_watermarks = high_watermarks or (lambda log: log.log_end_offset)
         self.on_offline = on_offline or (lambda folder, logs: None)
-        self.logs: dict[Key, PartitionLog] = {}
-        self._twins = Twins(self.logs)
-        self._disposals = Disposals(files, clock, offload)
+        self.logs: dict[Key, UnifiedLog] = {}
+        self._duplicates = DuplicateLogs(self.logs)
+        self._deferred_deletion = DeferredDeletion(files, clock, offload)
         self._failures: deque[tuple[str, OSError]] = deque()
         """Appended to by jobs off the loop, drained on it."""
         self._index_flusher = IndexFlusher()
         self._flush_meter = FlushMeter(clock)
         self._is_truncated = False
         self._entropy = entropy
-        self._strays = Strays(files, entropy, self._disposals.add)
+        self._strays = StrayLogs(files, entropy, self._deferred_deletion.add)
         self._context = LogContext(
-            files, clock, entropy, offload, self._disposals.add, self._failed,
+            files, clock, entropy, offload, self._deferred_deletion.add, self._failed,
             self._failures.append,
             self._index_flusher,
             self._flush_meter,
@@ -109,7 +108,7 @@ class LogManager:
         self.futures = FutureLogs(
             FutureParts(
                 files, entropy, self._directories, self.logs, self._future_request, self._adopted,
-                self._disposals.add, self._failed,
+                self._deferred_deletion.add, self._failed,
             )
         )  # fmt: skip
 
@@ -138,9 +137,9 @@ class LogManager:
         """A topic's settings over this broker's defaults."""
         return self._configs.of(overrides)
 
-    def by_folder(self) -> list[tuple[str, bool, list[PartitionLog]]]:
+    def by_folder(self) -> list[tuple[str, bool, list[UnifiedLog]]]:
         """(folder, is it online, its logs and future logs) of every data folder, as configured."""
-        rows: dict[str, list[PartitionLog]] = {d.path: [] for d in self._directories}
+        rows: dict[str, list[UnifiedLog]] = {d.path: [] for d in self._directories}
         for log in (*self.logs.values(), *self.futures.logs.values()):
             rows[self._directory_of(log).path].append(log)
         return [(d.path, d.is_online, rows[d.path]) for d in self._directories]
@@ -156,13 +155,13 @@ class LogManager:
 
     def load_all(
         self, topic_config: Callable[[str], Mapping[str, str]] | None = None
-    ) -> list[PartitionLog]:
+    ) -> list[UnifiedLog]:
         """Open every log on disk, recovering what an unclean stop left. Call once, at start.
 
         Topics are opened with `topic_config(topic)` until the controller announces a config.
         Raises UsageError when there are too few descriptors for all of them.
         """
-        futures = self._settle_futures()
+        futures = self._recover_futures()
         for directory in self._online():
             with starting(directory, self._failed):
                 self._load_directory(directory, topic_config or (lambda topic: {}))
@@ -175,12 +174,12 @@ class LogManager:
     def _online(self) -> list[DataDirectory]:
         return [d for d in self._directories if d.is_online]
 
-    def _settle_futures(self) -> dict[str, list[str]]:
+    def _recover_futures(self) -> dict[str, list[str]]:
         names: dict[str, list[str]] = {}
         for directory in self._online():
             with starting(directory, self._failed):
                 names[directory.path] = directory.folder_names()
-        return settle_futures(
+        return recover_futures(
             self._files, names, all_online=not self.offline_directories,
             set_aside=self._strays.set_aside, failed=self._failed,
         )  # fmt: skip
@@ -191,7 +190,7 @@ class LogManager:
             if parsed is None or topic_id is None or parsed[0] not in self.logs:
                 continue  # its log's folder has just failed
             request = self._future_request(directory, parsed[0], f"{directory.path}/{name}")
-            loaded = Loader(self._files, request).load()
+            loaded = LogLoader(self._files, request).load()
             future = self._made(directory, parsed[0], topic_id, request, loaded)
             if not directory.is_clean:  # it may have a hole
                 try:
@@ -200,7 +199,7 @@ class LogManager:
                     future.delete()
                     self._strays.set_aside(directory.path, name, str(e))
                     continue
-            self.futures.take_up(parsed[0], future)
+            self.futures.resume(parsed[0], future)
 
     def _identity(self, directory: DataDirectory, name: str) -> UUID | None:
         """The topic id of a log's folder; one that does not tell is set aside."""
@@ -224,7 +223,7 @@ class LogManager:
             if topic_id is None:
                 continue
             config = self.log_config(topic_config(key[0]))
-            loser = self._twins.add(self._open(directory, key, topic_id, config))
+            loser = self._duplicates.add(self._open(directory, key, topic_id, config))
             if loser is not None:
                 self._set_log_aside(loser, "another data folder's copy knows more")
             if not directory.is_online:
@@ -232,10 +231,10 @@ class LogManager:
 
     def _open(
         self, directory: DataDirectory, key: Key, topic_id: UUID, config: LogConfig
-    ) -> PartitionLog:
+    ) -> UnifiedLog:
         folder = f"{directory.path}/{key[0]}-{key[1]}"
         request = self._request(directory, key, config, folder)
-        loaded = Loader(self._files, request).load()
+        loaded = LogLoader(self._files, request).load()
         if loaded.is_cut:
             directory.clean_epoch = NO_BROKER_EPOCH
         return self._made(directory, key, topic_id, request, loaded)
@@ -262,15 +261,15 @@ class LogManager:
         topic_id: UUID,
         request: LoadRequest,
         loaded: LoadedLog,
-    ) -> PartitionLog:
-        log = PartitionLog(
+    ) -> UnifiedLog:
+        log = UnifiedLog(
             self._context, key[0], topic_id, key[1], request.folder, directory.directory_id,
             request.config, loaded,
         )  # fmt: skip
         log.first_dirty_offset = min(directory.first_dirty.get(key, 0), log.log_end_offset)
         return log
 
-    def _set_log_aside(self, log: PartitionLog, reason: str) -> None:
+    def _set_log_aside(self, log: UnifiedLog, reason: str) -> None:
         log.delete()
         directory = self._directory_of(log)
         directory.forget((log.topic, log.partition))
@@ -281,27 +280,27 @@ class LogManager:
 
     # -- one log
 
-    def get(self, topic: str, partition: int) -> PartitionLog | None:
+    def get(self, topic: str, partition: int) -> UnifiedLog | None:
         """The log, or None."""
         return self.logs.get((topic, partition))
 
-    def find(self, topic: str, topic_id: UUID, partition: int) -> PartitionLog | None:
+    def find(self, topic: str, topic_id: UUID, partition: int) -> UnifiedLog | None:
         """The log of this topic id, also while another topic's log has its name; or None."""
-        return self._twins.find((topic, partition), topic_id)
+        return self._duplicates.find((topic, partition), topic_id)
 
     def get_or_create(
         self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
-    ) -> PartitionLog:
+    ) -> UnifiedLog:
         """`find_or_plan`, and the creation at once."""
         found = self.find_or_plan(topic, topic_id, partition, config, is_new=is_new)
-        if isinstance(found, Creation):
+        if isinstance(found, LogCreation):
             found.run()
             return self.adopt(found)
         return found
 
     def find_or_plan(
         self, topic: str, topic_id: UUID, partition: int, config: LogConfig, *, is_new: bool
-    ) -> PartitionLog | Creation:
+    ) -> UnifiedLog | LogCreation:
         """The replica's log, or how to make it: `run` that anywhere, then `adopt` it.
 
         The name is this topic's: a log of another topic id is set aside, never reused.
@@ -310,35 +309,35 @@ class LogManager:
         KAFKA_STORAGE_ERROR, rather than an empty log that could win an election.
         """
         key = (topic, partition)
-        for other in self._twins.settle(key, topic_id):
+        for other in self._duplicates.settle(key, topic_id):
             self.futures.drop_of(other)
             self._set_log_aside(other, f"topic id {other.topic_id}, wanted {topic_id}")
         log = self.logs.get(key)
         if log is not None:
             log.update_config(config)
-            forget_untiered(log)
+            log.forget_untiered()
             return log
         if not is_new and self.offline_directories:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{topic}-{partition}: not found, and {self.offline_directories} are offline",
             )
-        directory = self.futures.preferred(key) or emptiest(
+        directory = self.futures.preferred(key) or least_used(
             self._online(), (log.path for log in self.logs.values())
         )
         directory.forget(key)
-        if directory.tells_start(key):
+        if directory.has_checkpointed_start(key):
             self.checkpoint_log_starts()
         metadata = encode_partition_metadata(topic_id)
         request = self._request(directory, key, config, f"{directory.path}/{topic}-{partition}")
-        return Creation(self._files, directory, key, topic_id, metadata, request)
+        return LogCreation(self._files, directory, key, topic_id, metadata, request)
 
-    def adopt(self, creation: Creation) -> PartitionLog:
+    def adopt(self, creation: LogCreation) -> UnifiedLog:
         """The log whose files `creation` has made. Raises KAFKA_STORAGE_ERROR when it could not."""
         log = self.logs[creation.key] = self._adopted(creation)
         return log
 
-    def _adopted(self, creation: Creation) -> PartitionLog:
+    def _adopted(self, creation: LogCreation) -> UnifiedLog:
         if creation.loaded is None or not creation.directory.is_online:  # perhaps only just now
             error = creation.error or OSError("its data folder went offline")
             path = creation.request.folder
@@ -347,13 +346,13 @@ class LogManager:
         return self._made(creation.directory, creation.key, creation.topic_id, creation.request,
                           creation.loaded)  # fmt: skip
 
-    def _directory_of(self, log: PartitionLog) -> DataDirectory:
+    def _directory_of(self, log: UnifiedLog) -> DataDirectory:
         return next(d for d in self._directories if log.path.startswith(d.path + "/"))
 
-    def delete(self, log: PartitionLog) -> None:
+    def delete(self, log: UnifiedLog) -> None:
         """Rename the folder to `-delete` at once, or raise OSError; the files go off the loop."""
         self.futures.drop_of(log)
-        self._twins.remove(log)
+        self._duplicates.remove(log)
         log.delete()
         self._directory_of(log).forget((log.topic, log.partition))
         target = f"{log.path}.{self._entropy.uuid().hex}{DELETE_SUFFIX}"
@@ -363,7 +362,7 @@ class LogManager:
             self._failed(log.path, e)
             raise
         files = tuple(segment.file for segment in log.segments)
-        self._disposals.add(Disposal((target,), files, log.config.file_delete_delay_ms))
+        self._deferred_deletion.add(RenamedFiles((target,), files, log.config.file_delete_delay_ms))
 
     def delete_replica(self, topic: str, topic_id: UUID, partition: int) -> None:
         """`delete` of the log, if it is here, and of what was set aside of that topic.
@@ -376,13 +375,13 @@ class LogManager:
         if offline := self.offline_directories:
             raise OSError(f"there may be more of it: {offline} are offline")
 
-    def high_watermark_checkpoint(self, log: PartitionLog) -> int:
+    def high_watermark_checkpoint(self, log: UnifiedLog) -> int:
         """The high watermark as last written in the log's folder; 0 when unknown."""
         return self._directory_of(log).high_watermarks.get((log.topic, log.partition), 0)
 
     # -- ticks
 
-    def retain_all(self, tiered_end: Callable[[PartitionLog], int | None] | None = None) -> int:
+    def retain_all(self, tiered_end: Callable[[UnifiedLog], int | None] | None = None) -> int:
         """Retention of every log; one that fails does not stop the others."""
         now_ms, count = self._clock.now_ms(), 0
         for log in list(self.logs.values()):
@@ -403,10 +402,10 @@ class LogManager:
         """flush.ms of every log; the fsyncs run off the loop."""
         now_ms = self._clock.now_ms()
         for log in self.logs.values():
-            log.take_finished_flushes()
+            log.apply_finished_flushes()
             log.flush_later(now_ms)
 
-    def look_after_files(self) -> None:
+    def maintain_files(self) -> None:
         """Each second, whatever the intervals that an operator may set: act on disk errors that
         offloaded jobs met, write recovery points that a truncation has lowered, have checkpoints
         forget logs that are gone, unlink what is due.
@@ -429,7 +428,7 @@ class LogManager:
 
     def remove_due_files(self) -> None:
         """Unlink, off the loop, what was renamed long enough ago."""
-        self._disposals.remove_due()
+        self._deferred_deletion.remove_due()
 
     def checkpoint_all(self) -> None:
         """Write all four; none tells afterwards of logs that are gone."""
@@ -443,7 +442,7 @@ class LogManager:
     def checkpoint_recovery_points(self) -> None:
         """Write recovery-point-offset-checkpoint per folder."""
         for log in self.logs.values():
-            log.take_finished_flushes()
+            log.apply_finished_flushes()
         self._checkpoint(RECOVERY_POINTS, lambda log: log.recovery_point)
 
     def checkpoint_log_starts(self) -> None:
@@ -465,10 +464,10 @@ class LogManager:
         """Write cleaner-offset-checkpoint: how far each compacted log is clean."""
         self._checkpoint(CLEANER_OFFSETS, lambda log: log.first_dirty_offset or None)
 
-    def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+    def _checkpoint(self, name: str, value: Callable[[UnifiedLog], int | None]) -> None:
         for directory in self._online():
             offsets: Offsets = {}
-            for log in (*self._twins, *self.futures.logs.values()):
+            for log in (*self._duplicates, *self.futures.logs.values()):
                 offset = value(log)
                 if offset is not None and log.directory_id == directory.directory_id:
                     offsets[log.topic, log.partition] = offset
@@ -481,14 +480,14 @@ class LogManager:
 
     def close(self, broker_epoch: int = -1) -> None:
         """A clean stop: every log closed and durable, checkpoints, then the mark. Blocks."""
-        for log in (*self._twins, *self.futures.logs.values()):
+        for log in (*self._duplicates, *self.futures.logs.values()):
             try:
                 log.close()
             except (OSError, KafkaError) as e:
                 logger.error("%s: not closed cleanly: %s", log.path, e)
                 self._failed(log.path, OSError(str(e)))  # whatever it was: no mark there
         self.checkpoint_all()
-        self._disposals.remove_arrived()
+        self._deferred_deletion.remove_new()
         mark = json.dumps({"version": MARK_VERSION, "brokerEpoch": broker_epoch}).encode()
         for directory in self._directories:
             directory.close(mark)
@@ -502,9 +501,9 @@ class LogManager:
             return
         directory.is_online = False
         logger.error("data folder %s goes offline: %s (%s)", directory.path, error, path)
-        lost = [log for log in self._twins if log.path.startswith(directory.path + "/")]
+        lost = [log for log in self._duplicates if log.path.startswith(directory.path + "/")]
         for log in lost:
             log.delete()
-            self._twins.remove(log)
+            self._duplicates.remove(log)
         self.futures.directory_failed(directory.path, [(log.topic, log.partition) for log in lost])
         self.on_offline(directory.path, lost)

@@ -40,14 +40,14 @@ def split(view: memoryview, where: str) -> list[memoryview]:
     return parts
 
 
-def refuse_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
+def raise_for_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
     """Raise the KafkaError that names what is wrong with a header."""
     check_client_header(header, where)
     check_timestamps(header, config, now_ms, where)
     raise invalid(where, f"header {header} is not valid")
 
 
-def look_closer(
+def check_by_config(
     config: LogConfig,
     view: memoryview,
     header: BatchHeader,

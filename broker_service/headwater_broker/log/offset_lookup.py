@@ -1,19 +1,32 @@
-"""Finding offsets by time, by size and by aborted transaction. Functions over a `LogState`."""
+"""Finds offsets by time, by size and by aborted transaction, in the segments of a log."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Protocol
 
 from headwater.records.batch import BatchHeader
 from headwater.records.record import decode_batch
-from headwater_broker.log.log_state import LogState
+from headwater_broker.log.log_segment import LogSegment
 from headwater_broker.log.results import TimestampAndOffset
-from headwater_broker.log.segment import Segment
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 
+class SegmentedLog(Protocol):
+    """The segments of a log and its bounds."""
+
+    segments: list[LogSegment]
+    bases: list[int]
+    log_end_offset: int
+    local_log_start_offset: int
+
+    def next_offset_of(self, index: int) -> int:
+        """The end offset of segment number `index`."""
+        ...
+
+
 def offset_for_timestamp(
-    log: LogState, timestamp: int, upper_offset: int
+    log: SegmentedLog, timestamp: int, upper_offset: int
 ) -> TimestampAndOffset | None:
     """The first record in [local log start, upper) whose timestamp is >= `timestamp`."""
     for segment in log.segments:
@@ -26,7 +39,7 @@ def offset_for_timestamp(
 
 
 def _in_segment(
-    segment: Segment, timestamp: int, start_offset: int, upper_offset: int
+    segment: LogSegment, timestamp: int, start_offset: int, upper_offset: int
 ) -> TimestampAndOffset | None:
     from_offset = max(segment.time_index.floor(timestamp), start_offset)
     for position, header in segment.headers(segment.offset_index.floor(from_offset)):
@@ -41,7 +54,7 @@ def _in_segment(
 
 
 def _in_batch(
-    segment: Segment,
+    segment: LogSegment,
     position: int,
     header: BatchHeader,
     timestamp: int,
@@ -64,13 +77,13 @@ def _in_batch(
     return None
 
 
-def max_timestamp_offset(log: LogState, upper_offset: int) -> TimestampAndOffset | None:
+def max_timestamp_offset(log: SegmentedLog, upper_offset: int) -> TimestampAndOffset | None:
     """The first record below `upper_offset` with the largest timestamp of all."""
     largest = _largest_below(log, upper_offset)
     return offset_for_timestamp(log, largest, upper_offset) if largest >= 0 else None
 
 
-def _largest_below(log: LogState, upper_offset: int) -> int:
+def _largest_below(log: SegmentedLog, upper_offset: int) -> int:
     """The largest timestamp in whole batches of [local log start, upper). Segments whose largest
     lies outside are scanned: the unreplicated tail is short, and one at most holds the start."""
     start, largest = log.local_log_start_offset, -1
@@ -96,7 +109,7 @@ def _largest_below(log: LogState, upper_offset: int) -> int:
     return largest
 
 
-def offset_at_bytes(log: LogState, start: int, max_bytes: int) -> int:
+def offset_at_bytes(log: SegmentedLog, start: int, max_bytes: int) -> int:
     """The end offset of whole batches from `start` that `max_bytes` hold; at least one batch.
 
     `start` itself when the log ends there. Sizes come from indexes and a short scan.
@@ -122,7 +135,7 @@ def offset_at_bytes(log: LogState, start: int, max_bytes: int) -> int:
     return end
 
 
-def aborted_transactions(log: LogState, start: int, upper: int) -> list[tuple[int, int]]:
+def aborted_transactions(log: SegmentedLog, start: int, upper: int) -> list[tuple[int, int]]:
     """(producer id, first offset), by first offset, of what overlaps [start, upper)."""
     found: list[AbortedTransaction] = []
     for segment in log.segments[max(bisect_right(log.bases, start) - 1, 0) :]:

@@ -10,15 +10,19 @@ from headwater.ports.files import Files
 from headwater.records.batch import NO_PRODUCER_ID, BatchHeader
 from headwater.records.control import ControlType, parse_marker
 from headwater.records.record import decode_batch
-from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
-from headwater_broker.log.producer_state import Marker, Producers
-from headwater_broker.log.segment import (
+from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     SNAPSHOT_SUFFIX,
+    DamagedLogError,
+    LogSegment,
     file_name,
 )
+from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
+from headwater_broker.log.producer_state import Marker, Producers
 from headwater_broker.log.transaction_index import AbortedTransaction
+
+NO_BYTES = memoryview(b"")
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +80,25 @@ def apply_header(
     return producers.aborted_entry(completed)
 
 
-class SnapshotFiles:
+def replay_segment(
+    segment: LogSegment, producers: Producers, start: int, *, index: bool, end: int = 2**63
+) -> None:
+    """Apply the batches of [start, end) to `producers`; `index`: fill the transaction index too.
+
+    Raises DamagedLogError; the batches before the damage are applied.
+    """
+    for position, header in segment.headers(segment.offset_index.floor(start)):
+        if header.base_offset >= end:
+            return
+        if header.base_offset < start or header.producer_id < 0:
+            continue
+        view = segment.batch(position, header.size_bytes) if header.is_control else NO_BYTES
+        aborted = apply_header(producers, header, view)
+        if aborted is not None and index:
+            segment.txn_index.add(aborted)
+
+
+class ProducerSnapshots:
     """The `.snapshot` files of one log folder: offsets known, newest chosen, old ones removed."""
 
     def __init__(self, files: Files, folder: str, names: Iterable[str]) -> None:
@@ -127,6 +149,27 @@ class SnapshotFiles:
             return offset
         producers.replace(())
         return low
+
+    def producers_at(
+        self, offset: int, spans: Iterable[tuple[LogSegment, int]], *, skips_damage: bool = False
+    ) -> Producers:
+        """The producer state of everything below `offset`: newest snapshot, then a replay.
+
+        `spans`: the log's segments with their end offsets. `skips_damage`: the state behind damage
+        in a segment is missing; else CORRUPT_MESSAGE.
+        """
+        producers = Producers()
+        found = list(spans)
+        start = self.load_newest(producers, found[0][0].base_offset, offset)
+        for segment, end in found:
+            if end > start and segment.base_offset < offset:
+                try:
+                    replay_segment(segment, producers, start, index=False, end=offset)
+                except DamagedLogError as e:
+                    if not skips_damage:
+                        raise
+                    logger.error("producers behind it are not known: %s", e.detail)
+        return producers
 
     def forget(self, offsets: Iterable[int]) -> None:
         """Those files are renamed or removed by someone else."""

@@ -124,7 +124,7 @@ def check_ages(
             )
 
 
-def mend_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
+def correct_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
     """The header and its largest timestamp, which was set to what the records say, as Kafka does:
     a client left it out, and lookups by time would not see them. Raises KafkaError."""
     records = decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX)

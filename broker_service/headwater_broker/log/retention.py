@@ -20,7 +20,7 @@ class SegmentAge(NamedTuple):
     """Largest record timestamp, or when it was last written where records carry none."""
 
 
-class Reach(Enum):
+class DeletionScope(Enum):
     """What a deletion means for the topic."""
 
     HISTORY = "log start moves: the records are gone"
@@ -61,7 +61,7 @@ def plan(
     now_ms: int,
     high_watermark: int,
     tiered_end: int | None,
-) -> tuple[int, Reach]:
+) -> tuple[int, DeletionScope]:
     """(how many of the oldest segments go, what that means).
 
     With tiering on, only the local limits count here and only below the tiered end: history
@@ -70,7 +70,7 @@ def plan(
     """
     if config.remote_storage:
         if tiered_end is None:
-            return 0, Reach.LOCAL_COPY
+            return 0, DeletionScope.LOCAL_COPY
         count = expired_prefix(
             segments,
             now_ms,
@@ -78,10 +78,10 @@ def plan(
             config.effective_local_retention_bytes,
             min(high_watermark, tiered_end),
         )
-        return count, Reach.LOCAL_COPY
+        return count, DeletionScope.LOCAL_COPY
     if not config.is_deleted:
-        return 0, Reach.HISTORY
+        return 0, DeletionScope.HISTORY
     count = expired_prefix(
         segments, now_ms, config.retention_ms, config.retention_bytes, high_watermark
     )
-    return count, Reach.HISTORY
+    return count, DeletionScope.HISTORY

@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 from headwater.ports.files import Files
 from headwater_broker.log.compaction_job import CleanedSegment, names_of
-from headwater_broker.log.segment import (
+from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     DamagedLogError,
-    Segment,
+    LogSegment,
     file_name,
 )
 
@@ -111,7 +111,7 @@ def _remove_replaced(files: Files, folder: str, base: int, present: set[str]) ->
 def _end_of_swap(files: Files, folder: str, base: int) -> tuple[int, list[str]]:
     """Where the new segment ends, and what is to be told: one that is damaged covers what lies
     before the damage, so that the old segments with the rest stay."""
-    swap = Segment(files, folder, base, has_txn_index=False, now_ms=0, mark=SWAP_SUFFIX)
+    swap = LogSegment(files, folder, base, has_txn_index=False, now_ms=0, mark=SWAP_SUFFIX)
     end, notes = base + 1, []
     try:
         for _, header in swap.headers(0):
@@ -132,13 +132,13 @@ def _rename(files: Files, source: str, target: str) -> bool:
 
 def swapped_in(
     files: Files, folder: str, new: CleanedSegment, now_ms: int, written_ms: int
-) -> Segment:
+) -> LogSegment:
     """The segment, to be opened before `put_in_place`, so that nothing is renamed for which there
     is no descriptor, and to be relocated after it; nothing of it needs to be read. `written_ms`:
     when the newest of those it was made of was written; where records carry no time, it is as old
     as that.
     """
-    segment = Segment(
+    segment = LogSegment(
         files, folder, new.base_offset,
         has_txn_index=new.has_txn_index, now_ms=now_ms, mark=CLEANED_SUFFIX,
     )  # fmt: skip

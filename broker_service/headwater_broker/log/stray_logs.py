@@ -17,7 +17,7 @@ from headwater.ordered import OrderedSet
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoint_files import CheckpointError
 from headwater_broker.log.future_logs import DELETE_SUFFIX, parse_future_name
-from headwater_broker.log.log_context import Disposal
+from headwater_broker.log.log_context import RenamedFiles
 from headwater_broker.log.log_creation import Key
 from headwater_broker.log.log_dir import parse_folder_name, topic_id_in
 
@@ -35,13 +35,15 @@ def parse_stray_name(name: str) -> Key | None:
     return parse_folder_name(stem) if future is None else future[0]
 
 
-class Strays:
+class StrayLogs:
     """Those of all data folders that are online."""
 
-    def __init__(self, files: Files, entropy: Entropy, dispose: Callable[[Disposal], None]) -> None:
+    def __init__(
+        self, files: Files, entropy: Entropy, delete_later: Callable[[RenamedFiles], None]
+    ) -> None:
         self._files = files
         self._entropy = entropy
-        self._dispose = dispose
+        self._delete_later = delete_later
         self._paths: dict[Key, OrderedSet[str]] = {}
 
     def set_aside(self, folder: str, name: str, reason: str) -> None:
@@ -70,7 +72,7 @@ class Strays:
             except FileNotFoundError:
                 pass  # the try before got so far
             self._paths[key].discard(path)
-            self._dispose(Disposal((target,), (), delay_ms))
+            self._delete_later(RenamedFiles((target,), (), delay_ms))
         if not self._paths.get(key, True):
             del self._paths[key]
 

@@ -56,7 +56,7 @@ class AlterLogDirsManager:
         self._off_loop = off_loop
         self._assign = assign
         self._copies: dict[Key, LogDirCopy] = {}
-        self._told = logs.futures.told
+        self._announced = logs.futures.announced
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._in_order = asyncio.Lock()
@@ -105,7 +105,7 @@ class AlterLogDirsManager:
 
     @property
     def _is_due(self) -> bool:
-        return bool(self._logs.futures.logs or self._told)
+        return bool(self._logs.futures.logs or self._announced)
 
     async def close(self) -> None:
         """Stop; copies stay as they are, and are gone on with after the next start."""
@@ -119,7 +119,7 @@ class AlterLogDirsManager:
         moved = True
         while moved:
             moved = False
-            for key in list(self._told):
+            for key in list(self._announced):
                 if key not in self._logs.futures.logs:
                     await self._take_back(key)
             for key in list(self._logs.futures.logs):
@@ -162,7 +162,7 @@ class AlterLogDirsManager:
             self._logs.checkpoint_log_starts()
             self._logs.checkpoint_cleaned()
             return True
-        if self._told.get(key) != copy.future.directory_id:
+        if self._announced.get(key) != copy.future.directory_id:
             return await self._tell(key, hosted, copy.future.directory_id)
         if self._replicas.in_order.locked():
             return False  # a leader epoch is perhaps being written to the folder that is left
@@ -179,17 +179,17 @@ class AlterLogDirsManager:
         return self._logs.futures.logs.get(key) is copy.future and not copy.log.is_closed
 
     async def _tell(self, key: Key, hosted: Partition, directory_id: UUID) -> bool:
-        before = self._told.get(key)
-        self._told[key] = directory_id  # what LeaderAndIsr is answered with from now on
+        before = self._announced.get(key)
+        self._announced[key] = directory_id  # what LeaderAndIsr is answered with from now on
         is_known = await self._is_taken(key, hosted, directory_id)
         if self._replicas.partitions.get(key) is not hosted:  # it was told of a topic that is gone
             is_known, before = False, None
         if is_known:
             return True
         if before is None:
-            del self._told[key]
+            del self._announced[key]
         else:
-            self._told[key] = before
+            self._announced[key] = before
         return False
 
     async def _is_taken(self, key: Key, hosted: Partition, directory_id: UUID) -> bool:
@@ -212,7 +212,7 @@ class AlterLogDirsManager:
         except KafkaError as error:
             _log.error("%s-%d: not moved: %s", *key, error)
             return
-        del self._told[key]
+        del self._announced[key]
         _log.info("%s: moved from %s", hosted.log.path, copy.log.path)
 
     async def _take_back(self, key: Key) -> None:
@@ -220,4 +220,4 @@ class AlterLogDirsManager:
         hosted = self._replicas.partitions.get(key)
         is_gone = hosted is None or hosted.storage_error
         if hosted is None or is_gone or await self._tell(key, hosted, hosted.log.directory_id):
-            del self._told[key]
+            del self._announced[key]

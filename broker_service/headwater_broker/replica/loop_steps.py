@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing
 from typing import TypeVar, cast
 
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 Job = Callable[[], None]
 T = TypeVar("T")
@@ -40,7 +40,7 @@ async def run_in_turns(steps: LoopSteps[T], off_loop: Callable[[Job], Awaitable[
                 await off_loop(job)
 
 
-def begin_epoch(log: PartitionLog, epoch: int) -> LoopSteps[None]:
+def begin_epoch(log: UnifiedLog, epoch: int) -> LoopSteps[None]:
     """The start of an epoch that we shall lead, on disk before the first append of it.
 
     Nobody may append meanwhile. Raises KafkaError when the disk fails.

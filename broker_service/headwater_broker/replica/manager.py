@@ -25,9 +25,9 @@ from headwater.wire.control import (
 )
 from headwater.wire.control_order import ControllerOrder
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_creation import Creation
+from headwater_broker.log.log_creation import LogCreation
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.replica.alter_partition import AlterPartitionManager
 from headwater_broker.replica.fetcher_manager import FetcherManager
 from headwater_broker.replica.leader_and_isr import hosted_replica, is_other, refusal
@@ -217,14 +217,14 @@ class ReplicaManager:
         for partition in self.partitions.values():
             partition.isr_tick(now)
 
-    def high_watermark_of(self, log: PartitionLog) -> int:
+    def high_watermark_of(self, log: UnifiedLog) -> int:
         """What `replication-offset-checkpoint` shall hold of a log (LogManager's provider)."""
         partition = self.partitions.get((log.topic, log.partition))
         if partition is None or partition.log is not log:
             return self._logs.high_watermark_checkpoint(log)
         return partition.high_watermark
 
-    def directory_failed(self, folder: str, logs: list[PartitionLog]) -> None:
+    def directory_failed(self, folder: str, logs: list[UnifiedLog]) -> None:
         """A disk failed (`LogManager.on_offline`): its replicas go offline, the others go on."""
         _log.error("log directory %s failed: %d replicas go offline", folder, len(logs))
         for log in logs:
@@ -367,7 +367,7 @@ class ReplicaManager:
         log = self._logs.find_or_plan(
             state.topic, state.topic_id, state.partition, config, is_new=state.is_new
         )
-        if isinstance(log, Creation):
+        if isinstance(log, LogCreation):
             yield log.run
             log = self._logs.adopt(log)
             log.update_config(self._config_of(state.topic_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 
 class Replica(Protocol):
@@ -13,7 +13,7 @@ class Replica(Protocol):
 
     topic: str
     partition: int
-    log: PartitionLog
+    log: UnifiedLog
     leader_id: int
     leader_epoch: int
     is_leader: bool

@@ -18,6 +18,7 @@ from headwater.cli.options import (
 from headwater.cli.wait_report import Wait, watching
 from headwater.client.futures import SendFuture
 from headwater.client.producer import TIMESTAMP_MAX, Producer
+from headwater.client.producer_options import Acks, CompressionType
 from headwater.client.values import RecordMetadata
 from headwater.errors import UsageError
 from headwater.system import SystemClock
@@ -58,8 +59,8 @@ def produce(
     headers: tuple[str, ...],
     partition: int | None,
     timestamp: int | None,
-    compression: str,
-    acks: str,
+    compression: CompressionType,
+    acks: Acks,
     timeout_ms: int,
     bootstrap_server: str | None,
     directory: str,

@@ -23,7 +23,15 @@ APP_CONF = {"spark.ui.enabled": "false"}
 class SparkLauncher:
     """A `headwater.local.manager.Manager` that brings its own Spark session."""
 
-    def __init__(self, spec: ClusterSpec, master: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        master: str,
+        changed: Callable[[], None],
+        *,
+        open_session: Callable[..., SparkSession] = session,
+    ) -> None:
+        self._open_session = open_session
         self._spec = spec
         self._master = master
         self._changed = changed
@@ -48,7 +56,7 @@ class SparkLauncher:
 
     def _started(self) -> SparkSession:
         try:
-            return session(self._master, delta=False, app_name=APP_NAME, conf=APP_CONF)
+            return self._open_session(self._master, delta=False, app_name=APP_NAME, conf=APP_CONF)
         except (PySparkException, Py4JError) as error:
             raise SparkStartError(
                 f"Spark did not start on {self._master}: {cause(str(error))}; what it said is in"

@@ -119,7 +119,7 @@ def run(
     servers = bootstrap_servers(bootstrap_server, directory)
     clock = SystemClock()
     _check_there(servers, topics)
-    with _spark_log() as log, _session(master, log) as spark:
+    with spark_log() as log, spark_until_end(master, log) as spark:
         tiers = [
             TopicTier(
                 spark,
@@ -154,8 +154,8 @@ def _check_there(servers: str, topics: Sequence[str]) -> None:
 
 
 @contextmanager
-def _spark_log() -> Iterator[Path]:
-    """A file for Spark's own lines; it stays, and is named, when something went wrong."""
+def spark_log() -> Iterator[Path]:
+    """A file for Spark's own lines. It is deleted, or after an error named and kept."""
     with NamedTemporaryFile(prefix="headwater-tier-", suffix=".log", delete=False) as file:
         path = Path(file.name)
     try:
@@ -167,8 +167,11 @@ def _spark_log() -> Iterator[Path]:
 
 
 @contextmanager
-def _session(master: str | None, log: Path) -> Iterator[SparkSession]:
-    spark = session(master, delta=False, app_name="headwater tier", log=log)
+def spark_until_end(
+    master: str | None, log: Path, *, open_session: Callable[..., SparkSession] = session
+) -> Iterator[SparkSession]:
+    """A session that is stopped at the end, unless its JVM is gone already."""
+    spark = open_session(master, delta=False, app_name="headwater tier", log=log)
     try:
         yield spark
     finally:

@@ -378,7 +378,7 @@ def test_a_dynamic_config_counts_at_once_and_until_it_is_taken_back(tmp_path: Pa
         broker.create_topic("later")
         assert broker.replicas.lookup("later", 0).log.config.retention_ms == 77
         second = asyncio.create_task(open_connection("127.0.0.1", broker.port))
-        while not broker.listener._arrivals.waiting:
+        while not broker.listener.waiting:
             await asyncio.sleep(0)
         broker.configure(all_brokers={"zzz": "1", "log.dirs": "/x", "num.partitions": "none"})
         assert logs["plain"].config.retention_ms == 604_800_000

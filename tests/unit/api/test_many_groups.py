@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.client.connection import Connection, open_connection
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -30,7 +30,7 @@ from headwater.wire.apis.k15_describe_groups import DescribeGroupsRequest, Descr
 from headwater.wire.apis.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from headwater.wire.apis.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from headwater_broker.api import group_authorization, k10_find_coordinator
-from headwater_broker.coordinator.group import service
+from headwater_broker.coordinator.common.service import CoordinatorService
 from solo_broker import SoloBroker
 from unit.api.test_offset_requests import commit, serve
 
@@ -64,14 +64,15 @@ def test_groups_of_a_shard_that_is_not_here_yet_are_waited_for_together(
     monkeypatch.setattr(group_authorization, "GROUPS_AT_ONCE", 25)
 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
-        async def arrived(self: service.GroupService, group_id: str) -> None:
+        async def run(self: CoordinatorService[Any], group_id: str, command: object) -> None:
             nonlocal waiting, most
             waiting += 1
             most = max(most, waiting)
             await asyncio.sleep(0)
             waiting -= 1
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id)
 
-        monkeypatch.setattr(service.GroupService, "_arrived", arrived)
+        monkeypatch.setattr(CoordinatorService, "run", run)
         reply = await c.call(request_, response)
         assert tuple(row.group_id for row in rows_of(reply)) == MANY
         assert most == 25, "and no more than that at a time"

@@ -36,4 +36,4 @@ def test_disk_errors_met_off_the_loop_do_not_wait_for_a_flush_that_never_comes()
     node.config.values.integer.return_value = NEVER_MS
     ticks = repeated(node)
     assert ticks["flush"][0] > 10**12
-    assert ticks["files"] == (1, node.logs.look_after_files)
+    assert ticks["files"] == (1, node.logs.maintain_files)

@@ -14,14 +14,14 @@ from headwater.records.batch import iter_headers
 from headwater.system_files import SystemFiles
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.checkpoint_files import CLEAN_SHUTDOWN
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.producer_state import Producers
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import TOPIC_ID, Box, batch
 
 HUGE = 1 << 30
 
 
-def everything(log: PartitionLog) -> list[int]:
+def everything(log: UnifiedLog) -> list[int]:
     found, at = [], log.local_log_start_offset
     while at < log.log_end_offset:
         part = log.read(at, HUGE, HUGE)
@@ -84,7 +84,7 @@ def test_damage_in_the_middle_cuts_there_and_says_so() -> None:
     assert log.append_as_leader(batch(), 1, 2000).base_offset == log.log_end_offset - 1
 
 
-def nine_checkpointed() -> tuple[Box, PartitionLog]:
+def nine_checkpointed() -> tuple[Box, UnifiedLog]:
     """A log of nine records, durable, and its recovery point on disk says so."""
     box = Box()
     log = box.log()
@@ -198,7 +198,7 @@ def test_an_error_met_off_the_loop_waits_for_the_next_tick() -> None:
     box.files.failing_prefix = logs[0].path
     box.manager.flush_due()
     assert ("t", 0) in box.manager.logs  # the offloaded job only noted it
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert list(box.manager.logs) == [("u", 0)]
 
 
@@ -223,7 +223,7 @@ def test_a_failed_fsync_of_a_rolled_segment_and_a_cut_need_no_flush_tick(
     monkeypatch.setattr(MemoryFile, "fsync", refuse)
     logs[0].roll(2000)
     assert box.manager.offline_directories == []
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.manager.offline_directories == [logs[0].path[:2]]
     points = box.files.read(f"{logs[1].path[:2]}/recovery-point-offset-checkpoint")
     assert points.endswith(b"u 0 1\n")
@@ -343,10 +343,10 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     path = "/d/recovery-point-offset-checkpoint"
     assert box.files.read(path).endswith(b"t 0 9\n")
     log.truncate_to(4)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.files.read(path).endswith(b"t 0 4\n")
     log.truncate_fully_and_start_at(2)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.files.read(path).endswith(b"t 0 2\n")
 
 

@@ -18,7 +18,7 @@ from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from headwater_broker.log.segment import SCAN_BYTES
+from headwater_broker.log.log_segment import SCAN_BYTES
 from headwater_broker.replica.partition import Partition
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve

@@ -59,7 +59,7 @@ def test_a_bug_in_work_beside_a_kept_place_closes_the_connection(
     """Else all replies behind that place waited for ever."""
 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
-        (served,) = broker.listener._connections
+        (served,) = broker.listener.connections
         served.park()
         behind = asyncio.create_task(c.call(ApiVersionsRequest(), ApiVersionsResponse))
         while served.in_flight < 2:

@@ -21,8 +21,8 @@ from headwater_broker.log.future_logs import (
     parse_future_name,
 )
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica import alter_log_dirs, log_dir_copy
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
@@ -80,7 +80,7 @@ class Mover:
         return self.answer
 
     @property
-    def log(self) -> PartitionLog:
+    def log(self) -> UnifiedLog:
         return self.partitions[KEY].log
 
     async def run(self) -> None:
@@ -113,7 +113,7 @@ def written(count: int = 60, files: StoppingFiles | None = None, **settings: str
     return Mover(box)
 
 
-def everything(log: PartitionLog) -> list[tuple[int, int, int]]:
+def everything(log: UnifiedLog) -> list[tuple[int, int, int]]:
     found, at = [], log.local_log_start_offset
     while at < log.log_end_offset:
         part = log.read(at, HUGE, HUGE)

@@ -10,12 +10,11 @@ from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkRuntimeError, PythonException
 from pyspark.sql import SparkSession
 
 from headwater.local.cluster_spec import ClusterSpec
-from headwater_spark import spark_session
-from headwater_spark.cluster import launcher
+from headwater_spark.cluster.launcher import SparkLauncher
 from headwater_spark.spark_session import (
     SparkGoneError,
     SparkJobError,
@@ -23,7 +22,7 @@ from headwater_spark.spark_session import (
     cause,
     job_errors,
     last_words,
-    session,
+    start_errors,
     stderr_into,
 )
 
@@ -65,31 +64,35 @@ def test_the_last_words_are_no_stack_trace(said: str, last: str) -> None:
     assert last_words(said) == last
 
 
-def test_a_master_that_java_refuses_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_builder: Any) -> None:
-        raise Py4JError(f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}")
+REFUSAL = f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}"
 
-    monkeypatch.setattr(spark_session, "_get_or_create", refused)
+
+def test_a_master_that_java_refuses_is_told_in_one_line(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
-    log.touch()
-    with pytest.raises(SparkStartError) as caught:
-        session("local[0]", delta=False, log=log)
+    with pytest.raises(SparkStartError) as caught, start_errors("local[0]", log):
+        raise Py4JError(REFUSAL)
     assert str(caught.value) == (
         "Spark did not start on local[0]; its last words: Asked to run locally with 0 threads"
         f" (log: {log})"
     )
 
 
-def test_up_tells_why_spark_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise Py4JError(f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}")
+def test_a_jvm_that_ends_at_its_start_is_told_by_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(f"WARN Utils\nUnrecognized option: -Xnonsense\n{TRACE}")
+    words = "last words: Unrecognized option: -Xnonsense"
+    with pytest.raises(SparkStartError, match=words), start_errors("local[2]", log):
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
-    monkeypatch.setattr(launcher, "session", refused)
+
+def test_up_tells_why_spark_did_not_start(tmp_path: Path) -> None:
+    def refused(*_: Any, **__: Any) -> SparkSession:
+        raise Py4JError(REFUSAL)
+
     spec = cast(ClusterSpec, SimpleNamespace(directory=tmp_path))
+    launcher = SparkLauncher(spec, "local[0]", lambda: None, open_session=refused)
     with pytest.raises(SparkStartError) as caught:
-        launcher.SparkLauncher(spec, "local[0]", lambda: None).start(lambda *_: None)
+        launcher.start(lambda *_: None)
     assert str(caught.value) == (
         "Spark did not start on local[0]: Asked to run locally with 0 threads; what it said is in"
         f" {tmp_path}/logs/supervisor.log"

@@ -6,17 +6,17 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers, read_header
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
 HUGE = 1 << 30
 
 
-def append(log: PartitionLog, view: memoryview, epoch: int = 0) -> int:
+def append(log: UnifiedLog, view: memoryview, epoch: int = 0) -> int:
     return log.append_as_leader(view, epoch, 2000).base_offset
 
 
-def offsets(log: PartitionLog, start: int, upper: int = HUGE, max_bytes: int = HUGE) -> list[int]:
+def offsets(log: UnifiedLog, start: int, upper: int = HUGE, max_bytes: int = HUGE) -> list[int]:
     part = log.read(start, max_bytes, upper, min_one=True)
     data = part.file.read_at(part.position, part.size_bytes)
     assert len(data) == part.size_bytes
@@ -24,7 +24,7 @@ def offsets(log: PartitionLog, start: int, upper: int = HUGE, max_bytes: int = H
     return [h.base_offset for _, h in iter_headers(data)]
 
 
-def refused(log: PartitionLog, view: memoryview) -> ErrorCode:
+def refused(log: UnifiedLog, view: memoryview) -> ErrorCode:
     before = log.log_end_offset, log.size_bytes
     with pytest.raises(KafkaError) as caught:
         append(log, view)

@@ -62,7 +62,7 @@ class DamagedLogError(KafkaError):
         )
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch lies."""
 
     position: int
@@ -76,7 +76,7 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
-class Segment:
+class LogSegment:
     """One segment. Only the last one of a log is appended to."""
 
     __slots__ = (
@@ -88,12 +88,14 @@ class Segment:
         "folder",
         "hint_offset",
         "hint_position",
-        "is_damage_told",
+        "is_damage_logged",
         "last_write_ms",
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
+        "roll_at_bytes",
         "roll_at_ms",
+        "roll_at_offset",
         "time_index",
         "txn_index",
     )
@@ -124,10 +126,13 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.created_ms = now_ms
         self.last_write_ms = now_ms
+        self.roll_at_bytes = 0
         self.roll_at_ms = 0
+        self.roll_at_offset = 0
+        """Bounds of this segment, see `roll_policy`."""
         self.hint_offset = -1
         self.hint_position = 0
-        self.is_damage_told = False
+        self.is_damage_logged = False
 
     def relocate(self, folder: str) -> None:
         """The log's folder was renamed: files that are opened later are found there."""
@@ -142,7 +147,7 @@ class Segment:
         self.offset_index.create()
         self.time_index.create()
 
-    def hold_indexes(self) -> None:
+    def open_indexes(self) -> None:
         """Load and open them now: until they are released no call needs another descriptor for
         them, or finds other files by their names."""
         self.offset_index.load()
@@ -180,8 +185,8 @@ class Segment:
         error = DamagedLogError(
             f"{self.folder}/{file_name(self.base_offset, LOG_SUFFIX)}", position
         )
-        if not self.is_damage_told:
-            self.is_damage_told = True
+        if not self.is_damage_logged:
+            self.is_damage_logged = True
             logger.error("%s", error.detail)
         return error
 
@@ -236,11 +241,11 @@ class Segment:
             and position + size <= RELATIVE_OFFSET_MAX
         )
 
-    def locate(self, offset: int, at: int) -> Place | None:
+    def locate(self, offset: int, at: int) -> BatchPosition | None:
         """The first batch from byte `at` on whose last offset is >= `offset`. Raises
         DamagedLogError."""
         found = self._locate(offset, at)
-        return None if found is None else Place(*found[:4])
+        return None if found is None else BatchPosition(*found[:4])
 
     def _locate(self, offset: int, at: int) -> tuple[int, int, int, int, bytes, int] | None:
         """As `locate`: the fields of the place, then what was read last and where in the file that
@@ -287,7 +292,7 @@ class Segment:
                 position += length + 12
             at += position
 
-    def find(self, offset: int) -> Place | None:
+    def find(self, offset: int) -> BatchPosition | None:
         """The batch that holds `offset`, or the next one; None when the segment ends before."""
         return self.locate(offset, self._start_of_scan(offset))
 

@@ -160,6 +160,7 @@ def test_status_and_produce_report_an_outage(up: Cli) -> None:
     assert "2 records to quiet" in producer.stderr.read().decode()
     producer.stderr.close()
     assert up.read("quiet") == ["one", "two"]
+    up.run("topics", "delete", "quiet")
 
 
 def test_a_second_up_on_the_same_folder_is_refused(up: Cli) -> None:

@@ -126,20 +126,6 @@ def plan_ranges(
     return tuple(ranges)
 
 
-def split_ranges(ranges: Sequence[TierRange], parts: int) -> tuple[tuple[TierRange, ...], ...]:
-    """The ranges, uncut, spread over at most `parts` tasks of about equal numbers of offsets.
-
-    Largest first to the task with the fewest offsets; a task's ranges are sorted by partition.
-    """
-    tasks: list[list[TierRange]] = [[] for _ in range(max(1, min(parts, len(ranges))))]
-    loads = [0] * len(tasks)
-    for planned in sorted(ranges, key=lambda r: (r.start_offset - r.end_offset, r.partition)):
-        lightest = loads.index(min(loads))
-        tasks[lightest].append(planned)
-        loads[lightest] += planned.end_offset - planned.start_offset
-    return tuple(tuple(sorted(task, key=lambda r: r.partition)) for task in tasks if task)
-
-
 def judge(ranges: Sequence[TierRange], ends: Mapping[int, int]) -> Verdict:
     """The verdict on ranges, from the ends of a checked snapshot."""
     if all(ends.get(r.partition) == r.end_offset for r in ranges):

@@ -15,7 +15,10 @@ SOURCE_ROOTS = ("platform", "tiered_storage", "broker_service", "spark_integrati
 CODE_FOLDERS = (*SOURCE_ROOTS, "jobs", "tests", "bench")
 FILE_LINES_MAX = 500
 LISTED_FILE_LINES_MAX = 800
-LISTED_FILES = {"broker_service/headwater_broker/network/connection.py"}
+LISTED_FILES = {
+    "broker_service/headwater_broker/log/unified_log.py",
+    "broker_service/headwater_broker/network/connection.py",
+}
 """A cut would split one thing: these may be longer."""
 FUNCTION_LINES_MAX = 60
 INIT_LINES_MAX = 40

@@ -104,6 +104,7 @@ class Sender:
             accumulator,
             outages,
             delivery_timeout_s=options.delivery_timeout_ms / 1000,
+            linger_s=options.linger_ms / 1000,
             finish=self._finish,
         )
 

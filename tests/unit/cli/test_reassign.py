@@ -85,9 +85,7 @@ def test_a_plan_that_is_refused_leaves_no_throttle(
 def gauge(broker: Any, name: str) -> float:
     """A gauge of a broker's metrics."""
     others = LeaderEndOffsets(broker.view, cast(Any, None), "PLAINTEXT")
-    collector = BrokerCollector(
-        lambda: broker.services, cast(LagProbe, None), broker.controller, others
-    )
+    collector = BrokerCollector(broker.services, cast(LagProbe, None), broker.controller, others)
     found = next(family for family in collector.collect() if family.name == f"headwater_{name}")
     return float(found.samples[0].value)
 

@@ -175,13 +175,18 @@ class PartitionQueue:
         """True while nothing waits and nothing is in flight."""
         return not (self.open or self.sealed or self.retry or self.in_flight)
 
-    def oldest_created(self) -> float | None:
-        """When the oldest batch was created, in monotonic seconds; None without batches."""
+    def waiting_since(self, now: float, linger_s: float) -> float | None:
+        """Since when a batch could have been acknowledged (monotonic s); None without such a batch.
+
+        The open batch waits from the end of its linger time on.
+        """
         if self._unfinished:
             return self._unfinished[0].created
         if self.sealed:
             return self.sealed[0].created
-        return None if self.open is None else self.open.created
+        if self.open is None or self.open.created + linger_s > now:
+            return None
+        return self.open.created + linger_s
 
     def seal(self) -> None:
         """Close the open batch: the next drain sends it."""

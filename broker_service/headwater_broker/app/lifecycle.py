@@ -182,8 +182,8 @@ class Life:
         node.services.alter_log_dirs.tick()
         self._start_log_ticks()
         every("garbage", COLLECT_EVERY_S, node.environment.process.tick)
-        node.status.look()
-        node.services.view.on_brokers.append(node.status.look)
+        node.status.observe_brokers()
+        node.services.view.on_brokers.append(node.status.observe_brokers)
         every("rates", RATES_EVERY_S, node.status.sample)
         every("disk failures", DISK_FAILURES_EVERY_S, node.report_log_dir_failures)
         every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
@@ -285,7 +285,7 @@ class Life:
             node.controller_channel.close()
 
         async def settle_files() -> None:
-            node.files.settle()
+            node.files.sync_all()
 
         for listener in node.listeners:
             yield f"listener {listener.name}", listener.close

@@ -48,7 +48,7 @@ from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
-from headwater_broker.telemetry.status_page import PageParts, StatusPages
+from headwater_broker.telemetry.status_page import StatusPageContext, StatusPages
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ class Node:
         return name or self.config.listeners[0].name
 
     async def _off_loop(self, job: Callable[[], None]) -> None:
-        await self.loop.run_in_executor(self.environment.pool, self.files.run_late, job)
+        await self.loop.run_in_executor(self.environment.pool, self.files.run_deferred, job)
 
     async def _connect(self, host: str, port: int) -> PeerConnection:
         client_id = f"replica-fetcher-{self.config.broker_id}"
@@ -272,11 +272,11 @@ class Node:
 
     def _status_server(self) -> HttpStatusServer:
         pages = StatusPages(
-            PageParts(
+            StatusPageContext(
                 broker_id=self.config.broker_id,
                 clock=self.clock,
                 view=self.view,
-                comings=self.status.comings,
+                broker_events=self.status.broker_events,
                 control=self.control_calls,
                 document=self.status.text,
                 metrics=self.metrics,

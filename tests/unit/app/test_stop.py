@@ -60,7 +60,7 @@ def stopped(failing: str, *, is_loaded: bool = True) -> list[str]:
 @pytest.mark.parametrize(
     "failing",
     ["listener.close", "services.groups.close", "replicas.close", "controller.stop",
-     "controller_channel.close", "registration.stop", "files.settle", "logs.close", "store.close"],
+     "controller_channel.close", "registration.stop", "files.sync_all", "logs.close", "store.close"],
 )  # fmt: skip
 def test_a_step_that_fails_is_told_and_keeps_none_from_being_done(
     failing: str, caplog: pytest.LogCaptureFixture
@@ -72,7 +72,7 @@ def test_a_step_that_fails_is_told_and_keeps_none_from_being_done(
 def test_clients_go_first_and_logs_are_closed_before_the_session_ends() -> None:
     calls = stopped("nothing")
     order = ["listener.close", "replicas.close", "controller.stop", "registration.stop",
-             "files.settle", "logs.close", "store.close"]  # fmt: skip
+             "files.sync_all", "logs.close", "store.close"]  # fmt: skip
     assert [call for call in calls if call in order] == order
 
 

@@ -98,9 +98,8 @@ class DeferredFsyncFiles(SystemFiles):
     def _is_deferred(self) -> bool:
         if self._is_stopping.is_set():
             return False
-        return threading.get_ident() == self._loop_thread or getattr(
-            self._thread, "is_deferred", False
-        )
+        is_on_loop = threading.get_ident() == self._loop_thread
+        return is_on_loop or getattr(self._thread, "is_deferred", False)
 
     def _sync_later(self, path: str | None, folder: str) -> None:
         with self._lock:

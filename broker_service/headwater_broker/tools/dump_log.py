@@ -46,7 +46,7 @@ SUFFIXES = (".log", *INDEXES, ".txnindex", ".snapshot")
 NAMES = (LEADER_EPOCHS, PARTITION_METADATA, META_PROPERTIES)
 OFFSETS = "-offset-checkpoint"
 ASIDE = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
-"""Suffixes after a file's own: it is deleted and waits for its removal, or the cleaner writes it."""
+"""Ends of names of files that wait for their removal, or that the cleaner writes."""
 
 
 @click.command("dump-log")

@@ -152,7 +152,7 @@ def _blast(
     folder: Path,
     nice: int,
 ) -> Figure:
-    """Send these requests over and over, each (each pair, in sessions) on a connection of its own."""
+    """Send these requests over and over, each (in sessions: each pair) on its own connection."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for number, request in enumerate(requests):

@@ -13,7 +13,6 @@ from headwater_broker.api.fetch.response_codec import with_throttle_time
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer
-from headwater_broker.api.request_meters import LATENCY_SAMPLE
 from headwater_broker.quota.request_quota import RequestQuota
 
 
@@ -23,15 +22,9 @@ def fetch(
     quota: RequestQuota | None = None,
 ) -> Answer:  # fmt: skip
     """Answer at once when there is enough, an error, or no time to wait; park otherwise."""
-    services = peer.services
-    meter = services.meters.fetch
-    meter.requests += 1
-    started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
     plain = parse_plain(view, at, end, version) if quota is None else None
     answer = None if plain is None else answer_plain(peer, plain, version, correlation_id)
-    if answer is None:
-        frame = parse_fetch(view[:end], at, end, version) if plain is None else FetchFrame.of(plain)
-        answer = FetchJob(peer, frame, version, correlation_id, quota).start()
-    if started:
-        meter.observe((services.clock.monotonic() - started) * 1000)
-    return answer
+    if answer is not None:
+        return answer
+    frame = parse_fetch(view[:end], at, end, version) if plain is None else FetchFrame.of(plain)
+    return FetchJob(peer, frame, version, correlation_id, quota).start()

@@ -14,7 +14,7 @@ from headwater.columnar.decode import batches_to_arrow
 from headwater.columnar.schema import HEADERS, LOG_TABLE_COLUMNS
 from headwater.errors import UsageError
 from headwater_tier.commit import commit_facts, ensure_table
-from headwater_tier.files import tier_range
+from headwater_tier.data_files import tier_range
 from headwater_tier.plan import TableLocation, plan_ranges
 from headwater_tier.verify import Digest, compare, describe, digest, table_rows
 from headwater_tier.verify_command import document, storage_options, verify_topic
@@ -41,7 +41,7 @@ def location(tmp_path: Path, log: MemoryLog) -> TableLocation:
 
 
 class Client:
-    """As much of RawClient as verifying asks for, over a MemoryLog."""
+    """As much of RecordClient as verifying asks for, over a MemoryLog."""
 
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
@@ -63,7 +63,7 @@ class Client:
             out[topic, partition] = found
         return out
 
-    def stream_raw(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
+    def stream_batches(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
         class Chunk:
             def __init__(self, records: Any) -> None:
                 self.records, self.aborted = records, ()

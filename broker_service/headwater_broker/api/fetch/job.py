@@ -36,14 +36,14 @@ from headwater_broker.api.leadership_confirmation import confirm
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 from headwater_broker.quota.request_quota import RequestQuota
 from headwater_broker.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 
-class FetchJob(Waiter):
+class FetchJob(DelayedOperation):
     """One fetch, parked between its first read and its response or not.
 
     `quota`: the quotas of the client; None while no client has any.
@@ -91,7 +91,7 @@ class FetchJob(Waiter):
         self._moves: SessionMoves | None = None
         """Set while this reads what is due in its session, and nothing else."""
         self._reply: ParkedReply | None = None
-        self._gauges: dict[Gauge, Partition] = {}
+        self._gauges: dict[WatchedOffset, Partition] = {}
         self._parked_reads: list[PartitionRead] = []
         """What was read when this was parked, as long as no bound has moved since."""
 
@@ -104,6 +104,7 @@ class FetchJob(Waiter):
             )
             if not peer.is_exempt:
                 return self._error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            peer.raw_meters = peer.services.meters.of_followers
         try:
             self._open_session()
         except KafkaError as error:
@@ -134,7 +135,7 @@ class FetchJob(Waiter):
         self._park(reads)
         return self._reply
 
-    def check(self, gauge: Gauge) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         """A bound moved: look again, answer, or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
@@ -147,7 +148,7 @@ class FetchJob(Waiter):
         elif watched is not None:
             self._watch(watched)
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         """max_wait_ms is over: answer with what there is now."""
         reads = self._parked_reads
         if reads:
@@ -159,7 +160,7 @@ class FetchJob(Waiter):
             reads, _, _ = self._read_again()
         self._answer(reads)
 
-    def fail(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """Close the connection: the client fetches again on another."""
         self._let_go()
         self._peer.close(f"internal error: {error!r}")
@@ -288,7 +289,7 @@ class FetchJob(Waiter):
         is_follower = self._frame.replica_id >= 0
         committed = self._frame.isolation == READ_COMMITTED
         services = self._peer.services
-        gauge = services.purgatories.watches.fetch_gauge(
+        gauge = services.purgatories.watches.read_bound(
             partition, is_follower=is_follower, committed=committed
         )
         if is_follower:
@@ -297,12 +298,12 @@ class FetchJob(Waiter):
             bound = partition.last_stable_offset if committed else partition.high_watermark
         self._wait_for(gauge, bound + 1, partition)
         if is_follower and services.config.selects_by_rack:
-            marks = services.purgatories.watches.fetch_gauge(
+            marks = services.purgatories.watches.read_bound(
                 partition, is_follower=False, committed=False
             )
             self._wait_for(marks, partition.high_watermark + 1, partition)
 
-    def _wait_for(self, gauge: Gauge, threshold: int, partition: Partition) -> None:
+    def _wait_for(self, gauge: WatchedOffset, threshold: int, partition: Partition) -> None:
         if gauge not in self._gauges:
             self._gauges[gauge] = partition
             gauge.add(threshold, self)
@@ -319,6 +320,8 @@ class FetchJob(Waiter):
     # --- answering ----------------------------------------------------------------------------
 
     def _error(self, code: ErrorCode) -> Answer:
+        is_follower = self._frame.replica_id >= 0
+        self._peer.services.meters.fetch_failed(None, code, is_follower=is_follower)
         return self._blank(NO_SESSION).build([], code)
 
     def _blank(self, session_id: int) -> FetchReply:
@@ -349,6 +352,8 @@ class FetchJob(Waiter):
         """No partitions, as Kafka answers: the client asks again, from where it was. A session that
         this fetch opened is not begun (KIP-219)."""
         self._peer.mute(delay_ms)
+        if self._reply is not None and self._reply.timing is not None:
+            self._reply.timing.throttle_s = delay_ms / 1000
         if not self._is_incremental and self._session is not None:
             self._peer.services.sessions.close(self._session_id)
             self._session_id = NO_SESSION
@@ -389,9 +394,17 @@ class FetchJob(Waiter):
                 meter.bytes_out += size
                 if self._frame.replica_id >= 0 and read.partition is not None:
                     services.replicas.quotas.leader.passed(read.partition, size)
+            elif read.code:
+                self._count_error(read)
         reply = self._blank(self._session_id)
         named = reads if self._session is None else self._changed_only(self._session, reads)
         return reply.build(named), reply.cold
+
+    def _count_error(self, read: PartitionRead) -> None:
+        """A topic that is not hosted here must not become a metric's label: a client chose it."""
+        topic = None if read.partition is None else read.name
+        is_follower = self._frame.replica_id >= 0
+        self._peer.services.meters.fetch_failed(topic, read.code, is_follower=is_follower)
 
     async def _answer_cold(
         self, parts: list[Part], cold: Sequence[FilePart], reply: ParkedReply

@@ -97,7 +97,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request of the general path: its session, client id and API version."""
+    """A general request: its session, client id, API version, and the broker's services."""
 
     broker: Services
     session: Session
@@ -106,18 +106,13 @@ class RequestContext:
     correlation_id: int
 
     @property
-    def services(self) -> Services:
-        """The same as `broker`."""
-        return self.broker
-
-    @property
     def principal(self) -> Principal:
         """The session's principal."""
         return self.session.principal
 
     @property
     def listener(self) -> str:
-        """Name of the listener that the request came in by."""
+        """Name of the listener that received the request."""
         return self.session.listener
 
     @property

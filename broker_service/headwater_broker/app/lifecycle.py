@@ -313,7 +313,7 @@ class Lifecycle:
         yield "cleaner", server.cleaner.close
         yield "cleaner processes", server.cleaner_processes.close
         yield "replicas", server.replicas.close
-        yield "dead peers", server.dead_peers.close
+        yield "dead brokers", server.dead_brokers.close
         yield "controller", server.controller.stop
         yield "control port", server.control.stop_async
         yield "controller channel", close_controller_channel

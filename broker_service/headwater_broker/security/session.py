@@ -99,7 +99,7 @@ class Session:
             self.gate.open(lifetime_ms)
 
     def forget_decisions(self) -> None:
-        """Ask the authorizer anew for every right."""
+        """Forget all remembered decisions of the authorizer."""
         self._decisions.clear()
         self._revision += 1
         self._generation = self._authorizer.generation

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from headwater.client.blocking.record_client import RawClient
+from headwater.client.blocking.record_client import RecordClient
 from headwater_spark.options import Timeouts
 
 DEFAULT_TIMEOUTS = Timeouts()
 
 
-def raw_client(
+def record_client(
     bootstrap_servers: str, client_id: str, timeouts: Timeouts = DEFAULT_TIMEOUTS
-) -> RawClient:
+) -> RecordClient:
     """A blocking client of a cluster that retries for `timeouts.retry_s`."""
-    return RawClient(
+    return RecordClient(
         bootstrap_servers,
         client_id=client_id,
         request_timeout_s=timeouts.request_s,

@@ -18,7 +18,7 @@ from headwater.cli.options import (
     json_option,
     open_admin,
 )
-from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RawClient
+from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RecordClient
 from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
 from headwater.errors import UsageError
@@ -76,7 +76,7 @@ def verify(
             admin, topic, tables_uri=tables_uri, storage_options=storage_options(options)
         )
     with (
-        RawClient(servers, client_id="headwater-verify") as client,
+        RecordClient(servers, client_id="headwater-verify") as client,
         Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress,
     ):
         found = verify_topic(client, location, progress)
@@ -99,7 +99,7 @@ def storage_options(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def verify_topic(
-    client: RawClient, location: TableLocation, progress: Progress | None = None
+    client: RecordClient, location: TableLocation, progress: Progress | None = None
 ) -> Verification:
     """Compare the table's rows with the records that brokers serve for the same offsets."""
     scan = TableScan(location)
@@ -133,7 +133,7 @@ def verify_topic(
 
 
 def _verify_partition(
-    client: RawClient,
+    client: RecordClient,
     scan: TableScan,
     partition: int,
     span: tuple[int, int],
@@ -160,10 +160,12 @@ def _verify_partition(
 
 
 def topic_rows(
-    client: RawClient, topic: str, partition: int, start_offset: int, end_offset: int
+    client: RecordClient, topic: str, partition: int, start_offset: int, end_offset: int
 ) -> Iterator[pa.RecordBatch]:
     """The range's records for a read-committed consumer, in the log table's columns."""
-    chunks = client.stream_raw(topic, partition, start_offset, end_offset, isolation=READ_COMMITTED)
+    chunks = client.stream_batches(
+        topic, partition, start_offset, end_offset, isolation=READ_COMMITTED
+    )
     at = start_offset
     for chunk in chunks:
         decoded = decode_batches(

@@ -36,7 +36,7 @@ def handle_raw(
 ) -> Answer:  # fmt: skip
     """Run Produce or Fetch, and charge the client for it."""
     clock = peer.services.clock
-    budget = peer.services.quotas.of(peer.principal.name, peer.client_id)
+    budget = peer.services.quotas.of(peer.session.principal.name, peer.client_id)
     delay_ms = 0
     started = clock.monotonic()
     if row.key == FETCH:
@@ -55,7 +55,7 @@ def handle_raw(
 
 def charge(peer: Peer, response: Message, spent_s: float) -> Message:
     """Charge the client for a general request; the response that tells it to wait."""
-    budget = peer.services.quotas.of(peer.principal.name, peer.client_id)
+    budget = peer.services.quotas.of(peer.session.principal.name, peer.client_id)
     delay_ms = _request_delay_ms(peer, budget, spent_s)
     if not delay_ms:
         return response
@@ -69,8 +69,8 @@ def asks_as_replica(peer: Peer, key: int, version: int, frame: memoryview, body:
     """True for a general request that a broker sends, and may."""
     if version < REPLICA_ID_FIRST.get(key, version + 1) or len(frame) < body + 4:
         return False
-    return int(_INT32.unpack_from(frame, body)[0]) >= 0 and peer.services.authorizer.authorize(
-        peer.principal, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER
+    return int(_INT32.unpack_from(frame, body)[0]) >= 0 and peer.session.allows(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER
     )
 
 

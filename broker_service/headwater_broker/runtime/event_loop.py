@@ -105,6 +105,8 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             timeout = -1.0
         events = self._wait_for(timeout, len(keys) or 1)
         turns.began_s = began = monotonic()
+        if timeout:  # nothing was ready: this is time without work
+            turns.idle_s += began - now
         if began >= turns.fresh_until or (timeout and began - now > SLEPT_S):
             turns.look()
         for fd, mask in events:

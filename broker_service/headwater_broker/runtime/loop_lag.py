@@ -114,6 +114,8 @@ class TurnClock:
         """Of the turn: each has its own."""
         self.ended_s = self.began_s = monotonic()
         """When the last turn ended, and this one began; by the loop's clock."""
+        self.idle_s = 0.0
+        """Seconds that the loop has waited in its selector with nothing else to do."""
         self.ends: list[Callable[[], object]] = []
         """What is to be called as this turn ends."""
         self._run_queue: RunQueue | None = None
@@ -202,12 +204,15 @@ class LagProbe:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._delays = Maxima()
+        self._idle: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        """(time, seconds idle until then) once a second."""
         turns = getattr(loop, "turns", None)
         self._turns = turns if isinstance(turns, TurnClock) else None
 
     def start(self) -> None:
         """Begin to measure: what was before, the start included, does not count."""
         self._delays = Maxima()
+        self._idle.clear()
         if self._turns is not None:
             self._turns.reset()
         self._schedule()
@@ -242,6 +247,21 @@ class LagProbe:
         """How many turns took more than 20 ms."""
         return 0 if self._turns is None else self._turns.late_total
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds that the loop waited for something to do; 0 where asyncio's own turn runs."""
+        return 0.0 if self._turns is None else self._turns.idle_s
+
+    @property
+    def recent_idle_share(self) -> float:
+        """The share of the last minute that the loop waited for something to do (Kafka's
+        RequestHandlerAvgIdlePercent and NetworkProcessorAvgIdlePercent)."""
+        if not self._idle:
+            return 0.0
+        since, idle_s = self._idle[0]
+        elapsed = self._loop.time() - since
+        return min((self.idle_s - idle_s) / elapsed, 1.0) if elapsed > 0 else 0.0
+
     def _schedule(self) -> None:
         self._due = self._loop.time() + PROBE_S
         self._timer = self._loop.call_at(self._due, self._fire)
@@ -249,4 +269,6 @@ class LagProbe:
     def _fire(self) -> None:
         now = self._loop.time()
         self._delays.add(now, max(now - self._due, 0.0))
+        if not self._idle or now - self._idle[-1][0] >= 1.0:
+            self._idle.append((now, self.idle_s))
         self._schedule()

@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater_broker.api.context import Services
-from headwater_broker.metadata.cache import TopicView
+from headwater_broker.metadata.cache import TopicMetadata
 from headwater_broker.replica.manager import describe_partition
 from headwater_broker.replica.partition import Partition
 from headwater_broker.runtime.loop_lag import LagProbe
@@ -42,7 +42,7 @@ class StatusDocument:
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        services: Services,
         clock: Clock,
         lag: LagProbe,
         is_ready: Callable[[], bool],
@@ -62,7 +62,7 @@ class StatusDocument:
 
     async def text(self) -> str:
         """The whole document."""
-        services = self._services()
+        services = self._services
         head = _encode(self._head(services))
         topics = await _rows(_topic, sorted(services.view.topics.values(), key=lambda t: t.name))
         hosted = _encode(services.replicas.describe_fetching())
@@ -95,7 +95,7 @@ class StatusDocument:
 
     def look(self) -> None:
         """Notice brokers that went or came."""
-        self.comings.observe(self._services().view.brokers, self._clock.now_ms())
+        self.comings.observe(self._services.view.brokers, self._clock.now_ms())
 
     def _head(self, services: Services) -> dict[str, Any]:
         view = services.view
@@ -145,11 +145,11 @@ class StatusDocument:
         }
 
     def _totals(self) -> _Totals:
-        total = self._services().meters.total()
+        total = self._services.meters.total()
         return _Totals(self._clock.monotonic(), total.bytes_in, total.bytes_out, total.records_in)
 
 
-def _topic(topic: TopicView) -> dict[str, Any]:
+def _topic(topic: TopicMetadata) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": str(topic.topic_id),

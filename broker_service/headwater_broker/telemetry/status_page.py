@@ -17,7 +17,7 @@ from headwater.clock import Clock
 from headwater.errors import KafkaError
 from headwater.ports.control import ControlCalls, ControlUnavailableError
 from headwater.wire.control import LiveBroker, StatusReply, StatusRequest
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.http_server import HTML, HttpReply, Route
 from headwater_broker.telemetry.broker_events import Comings
 from headwater_broker.telemetry.cached_answer import Recent
@@ -37,7 +37,7 @@ class PageParts:
 
     broker_id: int
     clock: Clock
-    view: ClusterView
+    view: MetadataCache
     comings: Comings
     control: ControlCalls
     document: Callable[[], Awaitable[str]]

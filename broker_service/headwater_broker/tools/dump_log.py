@@ -34,8 +34,8 @@ from headwater_broker.log.checkpoint_files import (
     decode_tells_gaps,
 )
 from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
+from headwater_broker.log.log_segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from headwater_broker.log.producer_snapshot import decode_snapshot
-from headwater_broker.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from headwater_broker.log.transaction_index import ENTRY as ABORTED_ENTRY
 from headwater_broker.log.transaction_index import decode_aborted
 

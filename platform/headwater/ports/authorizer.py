@@ -1,4 +1,4 @@
-"""Who may do what: every handler asks this port, so that security later touches no handler."""
+"""Authorization as a port: the principal of a request, and the authorizer that grants rights."""
 
 from __future__ import annotations
 
@@ -33,28 +33,61 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who speaks on a connection, and by which listener it came in."""
+    """The identity behind a connection (Kafka's `KafkaPrincipal`), and its listener's name."""
 
     kind: str = "User"
     name: str = "ANONYMOUS"
     listener: str = "PLAINTEXT"
 
 
+class Requester(Protocol):
+    """Who asks for a right: the session of a connection."""
+
+    @property
+    def principal(self) -> Principal:
+        """The authenticated principal; `User:ANONYMOUS` on listeners without authentication."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """IP address of the client: ACLs may name hosts."""
+        ...
+
+
 class Authorizer(Protocol):
-    """Decides one operation on one resource. Must not block, must not raise."""
+    """Decides one operation on one resource (KIP-11). Must not block, must not raise."""
+
+    @property
+    def generation(self) -> int:
+        """A number that changes with the ACLs: sessions remember decisions of one generation."""
+        ...
 
     def authorize(
-        self, principal: Principal, operation: Operation, resource: ResourceType, name: str
+        self, requester: Requester, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
-        """True when allowed."""
+        """True when `requester` may do `operation` on the resource `name`."""
+        ...
+
+    def authorize_any(
+        self, requester: Requester, operation: Operation, resource: ResourceType
+    ) -> bool:
+        """True when `requester` may do `operation` on some resource of this type (KIP-679)."""
         ...
 
 
 class AllowAll:
-    """The authorizer until security lands: everything is allowed."""
+    """The authorizer of a cluster without ACLs: every operation is allowed."""
+
+    generation = 0
 
     def authorize(
-        self, principal: Principal, operation: Operation, resource: ResourceType, name: str
+        self, requester: Requester, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        """Always True."""
+        return True
+
+    def authorize_any(
+        self, requester: Requester, operation: Operation, resource: ResourceType
     ) -> bool:
         """Always True."""
         return True

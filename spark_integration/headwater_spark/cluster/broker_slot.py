@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.local.child import last_error_line
+from headwater.local.cluster_spec import Slot
 from headwater.local.processes import ProcessRef
-from headwater.local.slots import Slot
 from headwater_spark.cluster.driver_link import Report, TaskLink
 
 

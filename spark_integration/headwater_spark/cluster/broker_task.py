@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from headwater.local.child import ChildSpec
-from headwater.local.keeper import Keeper
+from headwater.local.supervised_child import SupervisedChild
 from headwater.system import SystemClock
 
 CONNECT_TIMEOUT_S = 10.0
@@ -76,7 +76,7 @@ class _Supervisor:
     def run(self) -> str:
         self._report("up", **_location())
         try:
-            keeper = Keeper(
+            keeper = SupervisedChild(
                 self._child(),
                 SystemClock(),
                 on_ready=lambda readiness: self._on_ready({"pid": keeper.pid, **readiness}),

@@ -23,12 +23,12 @@ from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_sessions import BrokerSessions
 from headwater.local.child import ChildFailedError, ChildSpec
-from headwater.local.keeper import Keeper
+from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_ports_free
 from headwater.local.manager import ManagerState, Progress, silent
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef, wait_gone
-from headwater.local.sessions import Sessions
-from headwater.local.slots import LOOPBACK, ClusterSpec, check_ports_free
+from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import BROKER_COMMAND, broker_properties
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
@@ -81,9 +81,9 @@ class SparkManager:
                 " Cluster.start(..., zookeeper='host:2181')"
             )
         self.external_zookeeper = zookeeper
-        self._zookeeper: Keeper | None = None
+        self._zookeeper: SupervisedChild | None = None
         servers = zookeeper or spec.zookeeper
-        self._sessions = Sessions(spec.directory / "zookeeper", servers)
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", servers)
         self._token = SystemEntropy().randbytes(16).hex()
         self._link: DriverLink | None = None
         self._state = threading.Condition()
@@ -200,7 +200,7 @@ class SparkManager:
             probe=child.probe,
             drains_at_eof=child.drains_at_eof,
         )
-        self._zookeeper = Keeper(marked, self._clock, on_gone=lambda _c: self._changed())
+        self._zookeeper = SupervisedChild(marked, self._clock, on_gone=lambda _c: self._changed())
         self._zookeeper.start()
         self._zookeeper.wait_ready()
 

@@ -9,8 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import ManagerState, Progress
-from headwater.local.slots import ClusterSpec
 from headwater.system import SystemClock
 from headwater_spark.cluster.interrupts import Handler, restore
 from headwater_spark.cluster.job_manager import SparkManager, plan_for

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.blocking.record_client import WITHOUT_ID, RawClient
+from headwater.client.blocking.record_client import NO_PRODUCER, RecordClient
 from headwater.clock import Clock
 from headwater.columnar.schema import HEADERS
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import NO_SEQUENCE
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Sender:
     """A thread, its connections, and its unfinished requests."""
 
     pool: ThreadPoolExecutor
-    client: RawClient
+    client: RecordClient
     under_way: list[Future[int]] = field(default_factory=list)
 
 
@@ -61,7 +61,7 @@ class TaskWriter:
         self._options = options
         self._clock = clock
         self._client_id = options.client_id or CLIENT_ID
-        self._meta = raw_client(options.bootstrap_servers, self._client_id, options.timeouts)
+        self._meta = record_client(options.bootstrap_servers, self._client_id, options.timeouts)
         self._partitions: dict[str, int] = {}
         self._senders: list[_Sender] = []
         self._producer: tuple[int, int] | None = None
@@ -166,7 +166,7 @@ class TaskWriter:
             batch_bytes_max=self._options.batch_bytes,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
-            base_sequence=sequence if self._producer != WITHOUT_ID else NO_SEQUENCE,
+            base_sequence=sequence if self._producer != NO_PRODUCER else NO_SEQUENCE,
         )
         self._sequences[target] = (sequence + len(value)) & 0x7FFFFFFF
         self._rows[target] = self._rows.get(target, 0) + len(value)
@@ -182,13 +182,13 @@ class TaskWriter:
         for future in done:
             future.result()
             sender.under_way.remove(future)
-        send = sender.client.produce_raw
+        send = sender.client.produce_batch
         sender.under_way.append(sender.pool.submit(send, *target, batch.data))
 
     def _sender(self, target: tuple[str, int]) -> _Sender:
         number = target[1] % SENDERS
         while len(self._senders) <= number:
-            client = RawClient(
+            client = RecordClient(
                 self._options.bootstrap_servers,
                 client_id=self._client_id,
                 request_timeout_s=self._options.timeouts.request_s,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from headwater.client.blocking.cluster import Patience
+from headwater.client.blocking.cluster import RetryTimer
 from headwater.client.blocking.record_client import (
     EARLIEST_LOCAL,
     READ_COMMITTED,
@@ -43,7 +43,7 @@ from headwater.wire.control import (
     TierHintRequest,
 )
 from headwater_spark import options
-from headwater_spark.blocking_clients import DEFAULT_TIMEOUTS, raw_client
+from headwater_spark.blocking_clients import DEFAULT_TIMEOUTS, record_client
 from headwater_spark.options import Timeouts
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Brokers:
         self.bootstrap_servers = bootstrap_servers
         self._timeouts = timeouts
         self._clock = SystemClock()
-        self._client = raw_client(bootstrap_servers, client_id, timeouts)
+        self._client = record_client(bootstrap_servers, client_id, timeouts)
         self._control_addresses: dict[int, str] = {}
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class Brokers:
         A call of Headwater's control plane. Raises UsageError for brokers without one.
         """
         ends: dict[PartitionId, int] = {}
-        patience = Patience(self._clock, self._timeouts.retry_s, "offsets at bytes")
+        patience = RetryTimer(self._clock, self._timeouts.retry_s, "offsets at bytes")
         while left := {tp: row for tp, row in wanted.items() if tp not in ends}:
             try:
                 self._offsets_at_bytes_once(left, ends)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RawClient
+from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RecordClient
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches
 from headwater_spark.source.planning import Split
@@ -26,7 +26,7 @@ CLIENT_ID = "headwater-spark-read"
 
 # Clients outlive a task: a worker process runs many tasks, one after the other.
 Connection = tuple[str, str, options.Timeouts]
-_idle: dict[Connection, list[RawClient]] = {}
+_idle: dict[Connection, list[RecordClient]] = {}
 
 
 class OffsetsLostError(HeadwaterError):
@@ -79,7 +79,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     client = _borrow_client(task)
     while start < split.end_offset:
         try:
-            for chunk in client.stream_raw(
+            for chunk in client.stream_batches(
                 split.topic,
                 split.partition,
                 start,
@@ -103,7 +103,7 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     _return_client(task, client)
 
 
-def _after_loss(task: ReadTask, client: RawClient, start: int, error: KafkaError) -> int:
+def _after_loss(task: ReadTask, client: RecordClient, start: int, error: KafkaError) -> int:
     """The offset to continue at when the log start has passed `start`. Raises OffsetsLostError."""
     split = task.split
     if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -124,12 +124,12 @@ def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
     return cold_batches(task.split, task.files, tuple(task.schema.names))
 
 
-def _borrow_client(task: ReadTask) -> RawClient:
+def _borrow_client(task: ReadTask) -> RecordClient:
     idle = _idle.get(task.connection)
-    return idle.pop() if idle else raw_client(*task.connection)
+    return idle.pop() if idle else record_client(*task.connection)
 
 
-def _return_client(task: ReadTask, client: RawClient) -> None:
+def _return_client(task: ReadTask, client: RecordClient) -> None:
     """Keep the client of a task that succeeded; a failed task's client may have a reply pending."""
     idle = _idle.setdefault(task.connection, [])
     if len(idle) < IDLE_CLIENTS_MAX:

@@ -16,11 +16,18 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.existing_topics import existing_topics
+from headwater.cli.options import (
+    DIRECTORY_DEFAULT,
+    bootstrap_options,
+    bootstrap_servers,
+    echo_json,
+    json_option,
+    open_admin,
+)
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
-from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.spark_session import SparkGoneError, has_ended, session
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
@@ -145,12 +152,9 @@ def run(
 
 
 def _check_topics_exist(servers: str, topics: Sequence[str]) -> None:
-    """Raises UsageError for an unknown topic, before Spark starts, which takes seconds."""
-    brokers = Brokers(servers)
-    try:
-        brokers.topics(topics)
-    finally:
-        brokers.close()
+    """Raise UnknownTopicOrPartitionError for a topic that does not exist, before Spark starts."""
+    with open_admin(servers, DIRECTORY_DEFAULT) as admin:
+        existing_topics(admin, topics)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, RawClient, RawFetch
+from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatches, RecordClient
 from headwater.system import SystemClock, SystemEntropy
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.worker_errors import without_traceback
 from headwater_tier.data_files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
@@ -24,7 +24,7 @@ FACTS_SCHEMA = "facts BINARY"
 _ARROW_SCHEMA = pa.schema([pa.field("facts", pa.binary())])
 
 # A worker process runs many tasks; connections stay open between rounds.
-_clients: dict[str, RawClient] = {}
+_clients: dict[str, RecordClient] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class TierTask:
 class StreamFetch:
     """`headwater_tier.data_files.Fetch` over one stream of fetches per range, one fetch ahead."""
 
-    def __init__(self, client: RawClient, topic: str, ranges: Sequence[TierRange]) -> None:
+    def __init__(self, client: RecordClient, topic: str, ranges: Sequence[TierRange]) -> None:
         self._client = client
         self._topic = topic
         self._ends = {r.partition: r.end_offset for r in ranges}
-        self._stream: Iterator[RawFetch] = iter(())
+        self._stream: Iterator[FetchedBatches] = iter(())
         self._at: tuple[int, int] | None = None
 
     def __call__(self, partition: int, offset: int) -> Fetched:
         """Batches from `offset` on; the memory is valid until the next call."""
         if self._at != (partition, offset):
-            self._stream = self._client.stream_raw(
+            self._stream = self._client.stream_batches(
                 self._topic,
                 partition,
                 offset,
@@ -68,7 +68,7 @@ def run_task(task: TierTask) -> FileFacts | None:
     """Write the task's file and return its facts; None when its ranges have no rows."""
     client = _clients.pop(task.bootstrap_servers, None)
     if client is None:
-        client = raw_client(task.bootstrap_servers, CLIENT_ID)
+        client = record_client(task.bootstrap_servers, CLIENT_ID)
     fetch = StreamFetch(client, task.location.topic, task.ranges)
     facts = tier_range(
         fetch, task.ranges, task.location, clock=SystemClock(), entropy=SystemEntropy()

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from headwater.client.connection import Connection
-from headwater.ports.authorizer import Operation, Principal, ResourceType
+from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.records.builder import build_batch
 from headwater.records.compression import Compression
 from headwater.wire.apis.k01_fetch import (
@@ -28,6 +28,7 @@ from headwater_broker.api.fetch.codec import parse_fetch
 from headwater_broker.api.fetch.fast_path import answer_plain
 from headwater_broker.api.k01_fetch import FetchJob
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply
+from headwater_broker.security.session import Session
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch_request, produce, serve
 
@@ -42,8 +43,7 @@ def peer_of(broker: SoloBroker) -> Any:
     """A connection that keeps nothing."""
     return SimpleNamespace(
         services=broker.services,
-        principal=Principal(listener="test"),
-        listener="test",
+        session=Session(broker.authorizer, listener="test"),
         park=lambda: ParkedReply(lambda: None),
         spawn=lambda work: work.close(),
         refused=None,
@@ -204,9 +204,9 @@ def test_old_clients_get_no_zstd(tmp_path: Path) -> None:
 
 
 def test_who_may_not_read_is_left_to_the_whole_way(tmp_path: Path) -> None:
-    class NoReader:
+    class NoReader(AllowAll):
         def authorize(
-            self, principal: Principal, operation: Operation, kind: ResourceType, name: str
+            self, requester: Requester, operation: Operation, kind: ResourceType, name: str
         ) -> bool:
             return operation is not Operation.READ
 

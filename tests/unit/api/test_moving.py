@@ -1,4 +1,4 @@
-"""ElectLeaders and partition reassignments: the real handlers, a real controller in memory."""
+"""ElectLeaders and partition reassignments: real handlers, a real controller in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater.ports.authorizer import AllowAll, Operation, Principal, ResourceType
+from headwater.ports.authorizer import AllowAll, Operation, Principal, Requester, ResourceType
 from headwater.ports.metadata_store import Delete
 from headwater.wire.apis.k43_elect_leaders import (
     ElectLeadersRequest,
@@ -33,6 +33,7 @@ from headwater_broker.api.k43_elect_leaders import elect_leaders
 from headwater_broker.api.k45_alter_partition_reassignments import alter_partition_reassignments
 from headwater_broker.api.k46_list_partition_reassignments import list_partition_reassignments
 from headwater_broker.metadata import znodes
+from headwater_broker.security.session import Session
 from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
 from unit.controller.test_controller import create, leader, rejoin_partition
 
@@ -40,11 +41,11 @@ Key = tuple[str, int]
 Codes = dict[Key, ErrorCode]
 
 
-class DeniesCluster:
+class DeniesCluster(AllowAll):
     """No rights on the cluster."""
 
     def authorize(
-        self, principal: Principal, operation: Operation, resource: ResourceType, name: str
+        self, requester: Requester, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         return resource is not ResourceType.CLUSTER
 
@@ -54,11 +55,12 @@ def context(broker: FakeBroker, version: int, authorizer: Any = None) -> Request
     services = SimpleNamespace(
         controller=broker.calls,
         view=broker.view,
-        authorizer=authorizer or AllowAll(),
         clock=broker.clock,
     )
-    principal = Principal("User", "test")
-    return RequestContext(cast(Services, services), principal, "test", version, 1, "PLAINTEXT")
+    session = Session(
+        authorizer or AllowAll(), listener="PLAINTEXT", principal=Principal("User", "test")
+    )
+    return RequestContext(cast(Services, services), session, "test", version, 1)
 
 
 async def elect(
@@ -219,9 +221,9 @@ def test_an_unclean_election_only_where_nobody_leads() -> None:
         assert leader(one, "t") == 1
         assert told(cluster) == (0, 1)
         rows = [b.controller for b in cluster.all()]
-        first = cluster.controller().controller.term
+        first = cluster.controller().controller.controller_loop
         await one.store.multi([Delete(znodes.CONTROLLER)])
-        await until(lambda: any(r.is_active and r.term is not first for r in rows))
+        await until(lambda: any(r.is_active and r.controller_loop is not first for r in rows))
         assert told(cluster) == (0, 1), "a term that is over counts, too"
 
     play(story)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.ports.authorizer import AllowAll, Operation, Principal, ResourceType
+from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.schema import encode
 from headwater_broker.api import k00_produce
@@ -31,7 +31,7 @@ class NoWrites(AllowAll):
     """Nobody writes to "closed"."""
 
     def authorize(
-        self, principal: Principal, operation: Operation, resource: ResourceType, name: str
+        self, requester: Requester, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         return not (operation is Operation.WRITE and name == "closed")
 

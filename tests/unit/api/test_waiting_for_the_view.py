@@ -1,4 +1,4 @@
-"""What admin requests change is answered when this broker shows it, each topic for itself."""
+"""Admin requests are answered when this broker's metadata shows their effect."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ def answered(ctx: RequestContext, answer: Answer, spent_s: float = 0.0) -> Reque
     services = SimpleNamespace(
         controller=Controller(),
         view=ctx.broker.view,
-        authorizer=ctx.broker.authorizer,
         clock=SimpleNamespace(monotonic=lambda: now_s),
     )
     return replace(ctx, broker=cast(Services, services))

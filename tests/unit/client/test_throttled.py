@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import Admin, Consumer, Producer
-from headwater.client.blocking.record_client import RawClient
+from headwater.client.blocking.record_client import RecordClient
 from headwater.client.connection import Connection
 from headwater.client.values import NewTopic
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
@@ -133,12 +133,14 @@ def test_a_member_of_a_group_sends_nothing_that_would_not_be_read(
 
 def test_a_raw_client_goes_on_after_a_throttle(c: ServedCluster) -> None:
     """Over the quota a fetch is answered without topics: that ended the tasks of Spark."""
-    with RawClient(c.bootstrap, client_id="slow", request_timeout_s=PATIENCE_MS / 1000) as client:
+    with RecordClient(
+        c.bootstrap, client_id="slow", request_timeout_s=PATIENCE_MS / 1000
+    ) as client:
         with Producer(c.bootstrap) as producer:
             for _ in range(2):
                 producer.send("t", RECORD).result(30)
         limit(c, "consumer_byte_rate")
-        rows = client.stream_raw("t", 0, 0, 2, max_bytes=len(RECORD))
+        rows = client.stream_batches("t", 0, 0, 2, max_bytes=len(RECORD))
         assert [row.next_offset for row in rows] == [1, 2]
-        assert client.fetch_raw("t", 0, 1, max_bytes=len(RECORD)).next_offset == 2
+        assert client.fetch_batches("t", 0, 1, max_bytes=len(RECORD)).next_offset == 2
         assert throttled(c) >= 2

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError, PythonException
 from pyspark.sql import SparkSession
 
-from headwater.local.slots import ClusterSpec
+from headwater.local.cluster_spec import ClusterSpec
 from headwater_spark.cluster.launcher import SparkLauncher
 from headwater_spark.spark_session import (
     SparkGoneError,

@@ -63,7 +63,7 @@ class Client:
             out[topic, partition] = found
         return out
 
-    def stream_raw(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
+    def stream_batches(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
         class Chunk:
             def __init__(self, records: Any) -> None:
                 self.records, self.aborted = records, ()

@@ -93,7 +93,7 @@ def answer_plain(
         or not partition.is_leader
         or (epoch != ANY_EPOCH and epoch != partition.leader_epoch)
         or not partition.log.local_log_start_offset <= offset < partition.high_watermark
-        or not services.authorizer.authorize(peer.principal, _READ, _TOPIC, name)
+        or not peer.session.allows(_READ, _TOPIC, name)
     ):
         return None
     payload = _records(services, partition, asked, version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.authorizer import Operation, Principal, ResourceType
+from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import AT_COMPRESSION, codec_of
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch.codec import MAX_BYTES, FetchFrame
@@ -14,6 +14,7 @@ from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.log.results import EMPTY, LogSlice
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.truncation import EpochEnd
+from headwater_broker.security.session import Session
 
 READ_COMMITTED = 1
 ZSTD_SINCE = 10
@@ -86,7 +87,7 @@ class PartitionRead:
 
 def read_all(
     services: Services,
-    principal: Principal,
+    session: Session,
     frame: FetchFrame,
     items: list[FetchItem],
     version: int,
@@ -114,12 +115,10 @@ def read_all(
             if partition is None:
                 raise _not_here(services, item, name)
             read.partition = partition
-            if is_first and not services.authorizer.authorize(principal, _READ, _TOPIC, name):
+            if is_first and not session.allows(_READ, _TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
             left = frame.max_bytes - used if frame.max_bytes > used else 0
-            if frame.rack_id and _is_sent_away(
-                services, principal.listener, frame, read, partition
-            ):
+            if frame.rack_id and _is_sent_away(services, session.listener, frame, read, partition):
                 is_urgent = True
                 continue
             read_one(services, frame, read, partition, left, used == 0, is_first=is_first)

@@ -41,7 +41,7 @@ from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
-from headwater_broker.telemetry.status_page import PageParts, StatusPages
+from headwater_broker.telemetry.status_page import StatusPageContext, StatusPages
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class BrokerServer:
         environment, view, loop = self.environment, self.view, asyncio.get_running_loop()
 
         async def off_loop(job: Callable[[], None]) -> None:
-            await loop.run_in_executor(environment.pool, environment.files.run_late, job)
+            await loop.run_in_executor(environment.pool, environment.files.run_deferred, job)
 
         return ReplicationPorts(
             clock=environment.clock,
@@ -216,11 +216,11 @@ class BrokerServer:
 
     def _status_server(self) -> HttpStatusServer:
         pages = StatusPages(
-            PageParts(
+            StatusPageContext(
                 broker_id=self.config.broker_id,
                 clock=self.environment.clock,
                 view=self.view,
-                comings=self.status.comings,
+                broker_events=self.status.broker_events,
                 control=self.environment.control_calls,
                 document=self.status.text,
                 metrics=self.metrics,

@@ -21,9 +21,10 @@ from headwater_broker.log.retention import DeletionScope, SegmentAge
 from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata import znodes
 from headwater_broker.replica import manager
+from headwater_broker.replica.control_fence import ControlFence
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.role_transitions import Decision, HostedReplica, decide
+from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
 from sim.plan import Plan, administer
 from sim.upkeep import Deleting
 from sim.world import World
@@ -68,13 +69,15 @@ class Planted:
 def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
     """Old controllers and old leader epochs are obeyed like new ones."""
 
-    def obey(hosted: HostedReplica | None, epoch: int, version: int, **where: bool) -> Decision:
+    def obey(
+        hosted: HostedReplica | None, epoch: int, version: int, **where: bool
+    ) -> RoleTransition:
         if hosted is not None and epoch < hosted.leader_epoch:
             hosted = None
         return decide(hosted, epoch, version, **where)
 
     patch.setattr(manager, "decide", obey)
-    patch.setattr(ReplicaManager, "_fence", lambda *_: ErrorCode.NONE)
+    patch.setattr(ControlFence, "check", lambda *_: ErrorCode.NONE)
 
 
 def ack_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:

@@ -257,7 +257,7 @@ class Lifecycle:
         server, v = self._server, self._server.config.values
         if not v.boolean("controlled.shutdown.enable") or len(server.view.brokers) < 2:
             return
-        server.replicas.leave()
+        server.replicas.begin_controlled_shutdown()
         give_up_s = server.environment.clock.monotonic() + DRAIN_MAX_S
         for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
             if server.environment.clock.monotonic() > give_up_s:

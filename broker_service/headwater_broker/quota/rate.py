@@ -60,7 +60,7 @@ class WindowedRate:
 
 
 class SimpleRate(WindowedRate):
-    """Bytes per second since the oldest kept window began (Kafka's SimpleRate).
+    """Bytes per second since the oldest kept window began, or over one window (Kafka's SimpleRate).
 
     Windows before the first amount do not count: a burst after a silence exceeds the rate at once.
     """

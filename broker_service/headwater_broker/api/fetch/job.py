@@ -393,7 +393,7 @@ class FetchJob(DelayedOperation):
                 meter = meters.topics.get(read.name) or meters.topic(read.name)
                 meter.bytes_out += size
                 if self._frame.replica_id >= 0 and read.partition is not None:
-                    services.replicas.quotas.leader.passed(read.partition, size)
+                    services.replicas.quotas.leader.record_copied(read.partition, size)
             elif read.code:
                 self._count_error(read)
         reply = self._blank(self._session_id)

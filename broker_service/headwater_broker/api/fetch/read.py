@@ -277,7 +277,7 @@ def _left_out(frame: FetchFrame, read: PartitionRead, partition: Partition, size
 
 def is_held_back(services: Services, partition: Partition, replica: int) -> bool:
     """A follower out of sync gets no records while the leader's quota is exceeded (KIP-73)."""
-    return replica not in partition.isr and services.replicas.quotas.leader.holds_back(partition)
+    return replica not in partition.isr and services.replicas.quotas.leader.throttles(partition)
 
 
 def _is_sent_away(

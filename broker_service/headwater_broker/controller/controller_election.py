@@ -121,7 +121,7 @@ async def _read_epoch(store: MetadataStore) -> tuple[int, int]:
     text = node.data.decode(errors="replace").strip()
     if not (text.isascii() and text.isdigit()) or int(text) >= EPOCH_MAX:
         raise znodes.ZnodeError(
-            f"{znodes.CONTROLLER_EPOCH}: {text[:40]!r} is not an epoch: no broker can become controller "
-            "until the number of the last controller's epoch, or a higher one, is written there"
+            f"{znodes.CONTROLLER_EPOCH}: {text[:40]!r} is not an epoch: no broker can be the "
+            "controller until the last epoch, or a higher one, is written there"
         )
     return int(text), node.version

@@ -101,7 +101,7 @@ class ControllerMachine:
         elections.recheck_elr(self.state, self._decision, self.state.partitions())
         self.handle(BrokerChange(registered))
         reconcile(self.state, self._decision, self.state.partitions())
-        topic_deletion.adopt(self.state, self._decision)
+        topic_deletion.resume(self.state, self._decision)
         for broker_id in self.state.brokers:  # the last controller's list is lost
             elect_leaders.watch_catching_up(self.state, broker_id)
         for broker_id in self.state.brokers:
@@ -133,7 +133,7 @@ class ControllerMachine:
         known = [p for p in part if p.topic_id in self.state.topic_by_id]
         reconcile(self.state, self._decision, known)
         elect_leaders.balance_caught_up(self.state, self._decision)
-        topic_deletion.retry(self.state, self._decision)
+        topic_deletion.retry_failed(self.state, self._decision)
 
     def _on_auto_preferred_leader_election(self, _event: AutoPreferredLeaderElection) -> None:
         if self.state.config.auto_leader_rebalance_enable:

@@ -14,6 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("platform", "tiered_storage", "broker_service", "spark_integration")
 CODE_FOLDERS = (*SOURCE_ROOTS, "jobs", "tests", "bench")
 FILE_LINES_MAX = 500
+LISTED_FILE_LINES_MAX = 800
+LISTED_FILES = {
+    "broker_service/headwater_broker/log/unified_log.py",
+    "broker_service/headwater_broker/network/connection.py",
+}
+"""A cut would split one thing: these may be longer."""
 FUNCTION_LINES_MAX = 60
 INIT_LINES_MAX = 40
 BANNED_NAMES = {"util", "utils", "common", "helpers", "misc", "base"}
@@ -52,6 +58,8 @@ def test_every_package_folder_has_an_init() -> None:
 
 def test_files_stay_under_the_ceiling() -> None:
     lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in code_files()}
+    for name in LISTED_FILES:
+        assert FILE_LINES_MAX < lengths.pop(name) <= LISTED_FILE_LINES_MAX, f"{name}: off the list"
     assert {n: c for n, c in lengths.items() if c > FILE_LINES_MAX} == {}
 
 

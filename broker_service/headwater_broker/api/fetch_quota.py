@@ -47,6 +47,8 @@ class LimitedFetch(FetchJob):
             delay_ms = limit.take(sum(read.slice.size_bytes for read in reads))
             if delay_ms:
                 self._peer.mute(delay_ms)
+                if self._reply is not None and self._reply.timing is not None:
+                    self._reply.timing.throttle_s = delay_ms / 1000
                 return self._give(tell_fetch(self._nothing(), self._version, delay_ms))
         return super()._answer(reads)
 

@@ -12,7 +12,6 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
-from headwater_broker.api.context import Services
 from headwater_broker.api.leadership_confirmation import confirm, is_doubtful
 from headwater_broker.api.produce.codec import (
     TOPIC_IDS_SINCE,
@@ -29,8 +28,7 @@ from headwater_broker.api.produce.responses import Row, encode_rows, encode_sing
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
-from headwater_broker.api.request_meters import LATENCY_SAMPLE
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.replica.delayed_operations import DelayedProduce, any_pending
 from headwater_broker.replica.partition import Partition
 
 ACKS_ALL = -1
@@ -49,24 +47,16 @@ def produce(
     peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
 ) -> Answer:
     """Append every partition's batch, then answer, or park until the in-sync replicas have it."""
-    services = peer.services
-    meter = services.meters.produce
-    meter.requests += 1
-    started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
     if version >= FLEXIBLE:
         single = parse_single_flexible(view, at, end) if version < TOPIC_IDS_SINCE else None
     else:
         single = parse_single(view, at, end) if version >= ZSTD_SINCE else None
     if single is not None:
-        answer = _produce_single(peer, view, version, correlation_id, single)
-    else:
-        parse = parse_flexible if version >= FLEXIBLE else parse_plain
-        view = view[:end]
-        frame = parse(view, at, end, version)
-        answer = _produce_all(peer, view, version, correlation_id, frame)
-    if started:
-        meter.observe((services.clock.monotonic() - started) * 1000)
-    return answer
+        return _produce_single(peer, view, version, correlation_id, single)
+    parse = parse_flexible if version >= FLEXIBLE else parse_plain
+    view = view[:end]
+    frame = parse(view, at, end, version)
+    return _produce_all(peer, view, version, correlation_id, frame)
 
 
 def _produce_single(
@@ -128,6 +118,8 @@ def _produce_all(
                 row.fail(*(refusal or _why_not(peer, row, partition, start)))
                 if start >= 0:
                     _remember(peer, row, view[start:stop], now_ms)
+                if partition is not None:
+                    services.meters.rejected(name, max(stop - start, 0))
                 rows.append(row)
                 continue
             try:
@@ -160,6 +152,7 @@ def _refused(
     """The partition did not take the batch."""
     row.leader_epoch = partition.leader_epoch
     row.fail(error.code, error.detail)
+    peer.services.meters.rejected(row.name, len(batch))
     _look_back(peer, row, partition, batch, now_ms)
 
 
@@ -193,7 +186,7 @@ def _why_not(
 
 def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, now_ms: int) -> None:
     """What a batch lacks before it may be with a former leader, which still has to answer."""
-    role, now_s = partition.role, peer.services.clock.monotonic()
+    role, now_s = partition.leader_state, peer.services.clock.monotonic()
     if (
         is_doubtful(row)
         and role is not None
@@ -258,25 +251,15 @@ def _settle(
 ) -> Answer:
     """The answer, or the reply that gets it later: `reply`, where one is parked already."""
     services = peer.services
-    if acks == ACKS_ALL and _must_wait(rows):
-        parked = ParkedProduce(peer, reply or peer.park(), version, correlation_id, rows)
-        parked.start(services, timeout_ms)
-        return parked.reply
+    if acks == ACKS_ALL and any_pending(rows):
+        waiting = ProduceReply(peer, reply or peer.park(), version, correlation_id, rows)
+        waiting.start(timeout_ms)
+        return waiting.reply
     answer = encode_rows(services, peer.session.listener, version, correlation_id, rows)
     if reply is None:
         return answer
     reply.resolve([answer])
     return reply
-
-
-def _must_wait(rows: list[Row]) -> bool:
-    """Settle what is settled of an acks=all request; whether anything is left."""
-    waiting = False
-    for row in rows:
-        if row.partition is not None:
-            row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
-            waiting |= row.code is None
-    return waiting
 
 
 async def _confirmed(
@@ -296,68 +279,33 @@ async def _confirmed(
         _settle(peer, reply, version, correlation_id, acks, timeout_ms, rows)
 
 
-class ParkedProduce(Waiter):
-    """An acks=all produce that waits for the high watermarks of its partitions."""
+class ProduceReply(DelayedProduce[Row]):
+    """The reply of an acks=all produce that waits for the high watermarks of its partitions."""
 
-    __slots__ = ("_correlation_id", "_peer", "_rows", "_version", "reply")
+    __slots__ = ("_correlation_id", "_peer", "_version", "reply")
 
     def __init__(
         self, peer: Peer, reply: ParkedReply, version: int, correlation_id: int, rows: list[Row]
     ) -> None:
-        super().__init__()
+        super().__init__(peer.services.purgatories, rows)
+        reply.on_gone = self.cancel  # the records stay; nobody waits for their replication
         self.reply = reply
         self._peer = peer
         self._version = version
         self._correlation_id = correlation_id
-        self._rows = rows
 
-    def start(self, services: Services, timeout_ms: int) -> None:
-        """Wait for each partition that has no outcome."""
-        purgatories = services.purgatories
-        purgatories.produce.park(self, max(timeout_ms, 0))
-        self.reply.on_gone = self._give_up
-        for row in self._rows:
-            if row.code is None and row.partition is not None:
-                row.gauge = purgatories.watches.produce_gauge(row.partition)
-                row.gauge.add(row.last_offset + 1, self)
-
-    def check(self, gauge: Gauge) -> None:
-        """A high watermark passed, or leadership moved."""
-        services = self._peer.services
-        waiting = False
-        for row in self._rows:
-            if row.code is None and row.partition is not None:
-                row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
-                if row.code is None:
-                    waiting = True
-                    if row.gauge is gauge:
-                        row.gauge = services.purgatories.watches.produce_gauge(row.partition)
-                        row.gauge.add(row.last_offset + 1, self)
-        if not waiting and services.purgatories.produce.complete(self):
-            self._resolve()
-
-    def expire(self) -> None:
-        """Which partitions did not make it is told one by one."""
-        self._resolve()
-
-    def fail(self, error: Exception) -> None:
-        """The producer learns it from its connection, and asks again."""
-        self._rows = []
+    def on_failure(self, error: Exception) -> None:
+        """Close the connection: the producer sends again what has no reply."""
         self._peer.close(f"internal error: {error!r}")
 
-    def _give_up(self) -> None:
-        """The connection is lost: the records stay, nobody waits for their replication."""
-        if self._peer.services.purgatories.produce.complete(self):
-            self._rows = []
-
-    def _resolve(self) -> None:
-        for row in self._rows:
+    def completed(self) -> None:
+        """Send the reply; a row without a code has timed out."""
+        rows, peer = self.commits, self._peer
+        for row in rows:
             if row.code is None:
                 row.fail(ErrorCode.REQUEST_TIMED_OUT, "not replicated to all in-sync replicas")
             elif row.code and not row.message:
                 row.fail(row.code, "after the append")
-        peer = self._peer
-        rows = self._rows
         row = rows[0]
         if len(rows) == 1 and not row.code:
             data = encode_single(
@@ -373,5 +321,4 @@ class ParkedProduce(Waiter):
             data = encode_rows(
                 peer.services, peer.session.listener, self._version, self._correlation_id, rows
             )
-        self._rows = []
         self.reply.resolve([data])

@@ -33,8 +33,7 @@ from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
-from headwater_broker.api.request_meters import LATENCY_SAMPLE
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
 
 logger = logging.getLogger(__name__)
 
@@ -45,22 +44,15 @@ def fetch(
     kind: type[FetchJob] | None = None,
 ) -> Answer:  # fmt: skip
     """Answer at once when there is enough, an error, or no time to wait; park otherwise."""
-    services = peer.services
-    meter = services.meters.fetch
-    meter.requests += 1
-    started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
-    answer: Answer = None
     if kind is None:
         answer = answer_plain(peer, view, at, end, version, correlation_id)
-    if answer is None:
-        frame = parse_fetch(view[:end], at, end, version)
-        answer = (kind or FetchJob)(peer, frame, version, correlation_id).start()
-    if started:
-        meter.observe((services.clock.monotonic() - started) * 1000)
-    return answer
+        if answer is not None:
+            return answer
+    frame = parse_fetch(view[:end], at, end, version)
+    return (kind or FetchJob)(peer, frame, version, correlation_id).start()
 
 
-class FetchJob(Waiter):
+class FetchJob(DelayedOperation):
     """One fetch from its first read to its reply, parked in between or not."""
 
     __slots__ = (
@@ -96,15 +88,17 @@ class FetchJob(Waiter):
         self._moves: SessionMoves | None = None
         """Set while this goes over what is due in its session, and over nothing else."""
         self._reply: ParkedReply | None = None
-        self._gauges: dict[Gauge, PartitionRead] = {}
+        self._gauges: dict[WatchedOffset, PartitionRead] = {}
         self._parked_reads: list[PartitionRead] = []
         """What was read when this was parked, as long as no bound has moved since."""
 
     def start(self) -> Answer:
         """Open or continue the session, read once, then answer or park."""
         peer, frame = self._peer, self._frame
-        if frame.replica_id >= 0 and not self._may_replicate():
-            return self._error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if frame.replica_id >= 0:
+            if not self._may_replicate():
+                return self._error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            peer.raw_meters = peer.services.meters.of_followers
         try:
             self._open_session()
         except KafkaError as error:
@@ -126,7 +120,7 @@ class FetchJob(Waiter):
         self._park(reads)
         return self._reply
 
-    def check(self, gauge: Gauge) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         """A bound moved: look again, answer, or wait for the next move of that bound."""
         watched = self._gauges.pop(gauge, None)
         self._parked_reads = []
@@ -144,7 +138,7 @@ class FetchJob(Waiter):
         elif watched is not None:
             self._watch(watched)
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         """max_wait_ms is over: answer with what there is now."""
         peer, reads = self._peer, self._parked_reads
         if reads:
@@ -161,7 +155,7 @@ class FetchJob(Waiter):
             )  # fmt: skip
         self._answer(reads)
 
-    def fail(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """The consumer learns it from its connection, and asks again."""
         self._let_go()
         self._peer.close(f"internal error: {error!r}")
@@ -273,7 +267,7 @@ class FetchJob(Waiter):
         is_follower = self._frame.replica_id >= 0
         committed = self._frame.isolation == READ_COMMITTED
         services = self._peer.services
-        gauge = services.purgatories.watches.fetch_gauge(
+        gauge = services.purgatories.watches.read_bound(
             partition, is_follower=is_follower, committed=committed
         )
         if is_follower:
@@ -282,12 +276,12 @@ class FetchJob(Waiter):
             bound = partition.last_stable_offset if committed else partition.high_watermark
         self._wait_for(gauge, bound + 1, read)
         if is_follower and services.config.selects_by_rack:
-            marks = services.purgatories.watches.fetch_gauge(
+            marks = services.purgatories.watches.read_bound(
                 partition, is_follower=False, committed=False
             )
             self._wait_for(marks, partition.high_watermark + 1, read)
 
-    def _wait_for(self, gauge: Gauge, threshold: int, read: PartitionRead) -> None:
+    def _wait_for(self, gauge: WatchedOffset, threshold: int, read: PartitionRead) -> None:
         if gauge not in self._gauges:
             self._gauges[gauge] = read
             gauge.add(threshold, self)
@@ -304,6 +298,8 @@ class FetchJob(Waiter):
     # --- answering ----------------------------------------------------------------------------
 
     def _error(self, code: ErrorCode) -> Answer:
+        is_follower = self._frame.replica_id >= 0
+        self._peer.services.meters.fetch_failed(None, code, is_follower=is_follower)
         return self._blank(NO_SESSION).build([], code)
 
     def _blank(self, session_id: int) -> FetchReply:
@@ -360,9 +356,17 @@ class FetchJob(Waiter):
                 meter.bytes_out += size
                 if self._frame.replica_id >= 0 and read.partition is not None:
                     services.replicas.quotas.leader.passed(read.partition, size)
+            elif read.code:
+                self._count_error(read)
         reply = self._blank(self._session_id)
         named = reads if self._session is None else self._changed_only(self._session, reads)
         return reply.build(named), reply.cold
+
+    def _count_error(self, read: PartitionRead) -> None:
+        """What clients make up must not become a metric's label: only topics hosted here do."""
+        topic = None if read.partition is None else read.name
+        is_follower = self._frame.replica_id >= 0
+        self._peer.services.meters.fetch_failed(topic, read.code, is_follower=is_follower)
 
     async def _answer_cold(
         self, parts: list[Part], cold: Sequence[FilePart], reply: ParkedReply

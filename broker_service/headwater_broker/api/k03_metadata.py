@@ -27,7 +27,7 @@ from headwater.wire.schema import decode, encode
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.registry import handles
-from headwater_broker.metadata.cache import TopicView
+from headwater_broker.metadata.cache import TopicMetadata
 
 NO_OPERATIONS = -(2**31)
 """authorized_operations when they were not asked for."""
@@ -154,20 +154,20 @@ def _missing(
     if not (wanted and may_be_made):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not ctx.broker.view.is_complete:
-        return ErrorCode.LEADER_NOT_AVAILABLE  # it may well exist: we have not been told yet
+        return ErrorCode.LEADER_NOT_AVAILABLE  # the topic may exist: this broker does not know yet
     may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
     if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    refused = ctx.broker.refused_topics.find(name, ctx.broker.clock)
+    refused = ctx.broker.failed_topic_creations.find(name, ctx.broker.clock)
     if refused is not None:
         return refused
     to_create[name] = None
-    return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # clients retry on it, as on Kafka's
 
 
 def create_on_demand(services: Services, names: Iterable[str], principal: str) -> None:
     """Ask the controller, once per topic at a time; the client asks for the metadata again, and
-    then learns of the topics, or for a while why there are none (`refused_topics`)."""
+    then learns of the topics, or for a while why there are none (`failed_topic_creations`)."""
     services.background.together(
         [("create", name) for name in names],
         lambda keys: _create_now(services, [name for _, name in keys], f"User:{principal}"),
@@ -184,7 +184,7 @@ async def _create_now(services: Services, names: list[str], principal: str) -> N
         some = ", ".join(names[:NAMES_LOGGED])
         logger.warning("%d topics were not created on demand: %s (%s)", len(names), error, some)
         for name in names:
-            services.refused_topics.put(name, error.code, services.clock)
+            services.failed_topic_creations.put(name, error.code, services.clock)
         return
     for topic in decode(CreateTopicsResponse, CREATE_VERSION, reply).topics:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -194,7 +194,9 @@ async def _create_now(services: Services, names: list[str], principal: str) -> N
                 ErrorCode(topic.error_code).name,
                 topic.error_message,
             )
-            services.refused_topics.put(topic.name, ErrorCode(topic.error_code), services.clock)
+            services.failed_topic_creations.put(
+                topic.name, ErrorCode(topic.error_code), services.clock
+            )
 
 
 def creatable(services: Services, name: str) -> CreatableTopic:
@@ -223,7 +225,9 @@ def creatable(services: Services, name: str) -> CreatableTopic:
     )
 
 
-def _known(ctx: RequestContext, request: MetadataRequest, view: TopicView) -> MetadataResponseTopic:
+def _known(
+    ctx: RequestContext, request: MetadataRequest, view: TopicMetadata
+) -> MetadataResponseTopic:
     name, version = view.name, ctx.api_version
     if not ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
@@ -243,6 +247,16 @@ def _known(ctx: RequestContext, request: MetadataRequest, view: TopicView) -> Me
     )
 
 
+def client_isr(state: PartitionState) -> tuple[int, ...]:
+    """The ISR as clients see it: empty for a partition without a leader (KIP-966).
+
+    The controller keeps the last ISR of an offline partition, so that one of its members can lead
+    again. All of them are offline, and Kafka takes offline replicas out of the ISR: its tools list
+    the partition as under-replicated.
+    """
+    return state.isr if state.leader_id >= 0 else ()
+
+
 def partition_row(
     services: Services, listener: str, state: PartitionState, version: int
 ) -> MetadataResponsePartition:
@@ -250,7 +264,7 @@ def partition_row(
     live = services.view.brokers
     offline = tuple(r for r in state.replicas if r not in live or r in state.offline_replicas)
     leader_id, code = state.leader_id, ErrorCode.NONE
-    replicas, isr = state.replicas, state.isr
+    replicas, isr = state.replicas, client_isr(state)
     if leader_id not in live:
         leader_id, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
     elif not endpoints(services, listener, (leader_id,)):

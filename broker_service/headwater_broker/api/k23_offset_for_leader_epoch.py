@@ -1,12 +1,12 @@
-"""OffsetForLeaderEpoch: where does an epoch's part of the log end? (KIP-101, KIP-320)
+"""OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-320).
 
-Followers and consumers that know an older history ask the leader, to find where theirs parts.
+Followers and consumers find out with it where their log or position diverges from the leader's.
 """
 
 from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.authorizer import Operation, ResourceType
+from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k23_offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -15,6 +15,7 @@ from headwater.wire.apis.k23_offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from headwater_broker.api.admin.forwarding import may_on_cluster, may_on_topic
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -23,12 +24,16 @@ from headwater_broker.api.registry import handles
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answer each partition from its leader's epochs; -1, -1 for an epoch nobody knows."""
-    return OffsetForLeaderEpochResponse(topics=tuple(_topic(ctx, row) for row in request.topics))
+    """One end offset per partition; epoch and offset are -1 for an unknown epoch."""
+    is_follower = may_on_cluster(ctx, Operation.CLUSTER_ACTION)
+    topics = tuple(_topic(ctx, row, is_follower=is_follower) for row in request.topics)
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _topic(ctx: RequestContext, asked: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
-    allowed = ctx.allowed(Operation.DESCRIBE, ResourceType.TOPIC, asked.topic)
+def _topic(
+    ctx: RequestContext, asked: OffsetForLeaderTopic, *, is_follower: bool
+) -> OffsetForLeaderTopicResult:
+    allowed = is_follower or may_on_topic(ctx, Operation.DESCRIBE, asked.topic)
     return OffsetForLeaderTopicResult(
         topic=asked.topic,
         partitions=tuple(

@@ -27,8 +27,8 @@ from headwater.wire.control import (
     TierHintRequest,
     UpdateMetadataRequest,
 )
-from headwater_broker.app.tiered_offsets import TieredEnds
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.app.tiered_offsets import TieredOffsets
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.combined_update import part
 from headwater_broker.replica.manager import ReplicaManager
 
@@ -38,9 +38,9 @@ class ControlParts:
     """What answers."""
 
     broker_id: int
-    view: ClusterView
+    view: MetadataCache
     replicas: ReplicaManager
-    tiered: TieredEnds
+    tiered: TieredOffsets
     status: Callable[[], Awaitable[str]]
     is_ready: Callable[[], bool]
     stop: Callable[[str], None]
@@ -68,14 +68,14 @@ class ControlHandlers:
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         """Replicas first, so that a leader knows itself before clients do."""
-        reply = await self._parts.replicas.take_leader_and_isr(request)
+        reply = await self._parts.replicas.handle_leader_and_isr(request)
         metadata = part(request)
         if metadata is None or reply.error_code != ErrorCode.NONE:
             return reply
         return replace(reply, metadata_error_code=self._parts.view.apply(metadata))
 
     async def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
-        return await self._parts.replicas.take_stop_replica(request)
+        return await self._parts.replicas.handle_stop_replica(request)
 
     async def _replica_state(self, request: ReplicaStateRequest) -> ReplicaStateReply:
         return self._parts.replicas.replica_state(request)

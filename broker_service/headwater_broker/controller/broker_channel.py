@@ -34,11 +34,11 @@ from headwater.wire.control import (
 from headwater_broker.controller.events import (
     BrokerUpdate,
     Event,
-    LeaderAndIsrAnswered,
-    StopReplicaAnswered,
+    LeaderAndIsrResponseReceived,
+    StopReplicaResponseReceived,
 )
 from headwater_broker.controller.state import PartitionKey
-from headwater_broker.metadata.combined_update import join, with_newness
+from headwater_broker.metadata.combined_update import join, with_is_new
 
 CALL_TIMEOUT_MS = 30_000
 RETRY_DELAY_S = 0.05
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class ControllerHeader:
     """Who speaks: in every request."""
 
     controller_id: int
@@ -87,7 +87,7 @@ class Pending:
             self.metadata.clear()
             self.topics.clear()
             self.full_replicas = self.full_metadata = True
-        self.has_metadata = self.has_metadata or update.is_news
+        self.has_metadata = self.has_metadata or update.has_metadata
         if update.broker_configs is not None:
             self.broker_configs = update.broker_configs
         if update.client_quotas is not None:
@@ -103,7 +103,7 @@ class Pending:
             key = (state.topic_id, state.partition)
             known = before.get(key)
             is_new_still = known is not None and known.is_new and not state.is_new
-            self.replicas[key] = with_newness(state, True) if is_new_still else state
+            self.replicas[key] = with_is_new(state, True) if is_new_still else state
             self.stops.pop(key, None)
         for stop in update.stops:
             key = (stop.topic_id, stop.partition)
@@ -128,7 +128,7 @@ class Pending:
         )
         self.has_metadata = has_metadata
 
-    def metadata_told(self) -> None:
+    def metadata_delivered(self) -> None:
         """The broker took the metadata; its replicas may be left."""
         self.has_metadata = self.full_metadata = False
         self.metadata = {}
@@ -145,14 +145,14 @@ class BrokerChannel:
 
     def __init__(
         self,
-        office: Office,
+        office: ControllerHeader,
         broker: LiveBroker,
         calls: ControlCalls,
         live: Callable[[], tuple[LiveBroker, ...]],
         post: Callable[[Event], None],
     ) -> None:
         self.broker = broker
-        self._office = office
+        self._header = office
         self._calls = calls
         self._live = live
         self._post = post
@@ -228,15 +228,15 @@ class BrokerChannel:
 
     async def _send_replicas(self, batch: Pending) -> None:
         request = LeaderAndIsrRequest(
-            controller_id=self._office.controller_id,
-            controller_epoch=self._office.controller_epoch,
+            controller_id=self._header.controller_id,
+            controller_epoch=self._header.controller_epoch,
             broker_epoch=self.broker.broker_epoch,
             full=batch.full_replicas,
             partitions=tuple(batch.replicas.values()),
             topics=tuple(batch.replica_topics.values()),
             live_leaders=self._live(),
             metadata=self._along(batch),
-            sequence=next(self._office.sequence),
+            sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, LeaderAndIsrReply, CALL_TIMEOUT_MS)
@@ -245,7 +245,7 @@ class BrokerChannel:
             self._takes_metadata_along = reply.metadata_error_code != METADATA_NOT_TAKEN
             if self._takes_metadata_along:
                 self._check(reply.metadata_error_code)
-                batch.metadata_told()
+                batch.metadata_delivered()
         batch.full_replicas = False
         failed = {
             (r.topic_id, r.partition): r.error_code
@@ -255,7 +255,9 @@ class BrokerChannel:
         batch.replicas = {k: s for k, s in batch.replicas.items() if k in failed}
         ids = {k[0] for k in failed}
         batch.replica_topics = {i: t for i, t in batch.replica_topics.items() if i in ids}
-        answer = LeaderAndIsrAnswered(self.broker.broker_id, self.broker.broker_epoch, reply)
+        answer = LeaderAndIsrResponseReceived(
+            self.broker.broker_id, self.broker.broker_epoch, reply
+        )
         self._post(answer)
         if failed:
             logger.warning("broker %d refused %s", self.broker.broker_id, failed)
@@ -266,7 +268,7 @@ class BrokerChannel:
         return join(
             batch.replicas,
             batch.metadata,
-            cluster_id=self._office.cluster_id,
+            cluster_id=self._header.cluster_id,
             full=batch.full_metadata,
             topics=tuple(batch.topics.values()),
             broker_configs=batch.broker_configs,
@@ -275,38 +277,40 @@ class BrokerChannel:
 
     async def _send_metadata(self, batch: Pending) -> None:
         request = UpdateMetadataRequest(
-            controller_id=self._office.controller_id,
-            controller_epoch=self._office.controller_epoch,
+            controller_id=self._header.controller_id,
+            controller_epoch=self._header.controller_epoch,
             broker_epoch=self.broker.broker_epoch,
-            cluster_id=self._office.cluster_id,
+            cluster_id=self._header.cluster_id,
             full=batch.full_metadata,
             brokers=self._live(),
             topics=tuple(batch.topics.values()),
             partitions=tuple(batch.metadata.values()),
             broker_configs=batch.broker_configs,
             client_quotas=batch.client_quotas,
-            sequence=next(self._office.sequence),
+            sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, UpdateMetadataReply, CALL_TIMEOUT_MS)
         self._check(reply.error_code)
-        batch.metadata_told()
+        batch.metadata_delivered()
 
     async def _send_stops(self, batch: Pending) -> None:
         asked = tuple(batch.stops.values())
         request = StopReplicaRequest(
-            controller_id=self._office.controller_id,
-            controller_epoch=self._office.controller_epoch,
+            controller_id=self._header.controller_id,
+            controller_epoch=self._header.controller_epoch,
             broker_epoch=self.broker.broker_epoch,
             partitions=asked,
-            sequence=next(self._office.sequence),
+            sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, StopReplicaReply, CALL_TIMEOUT_MS)
         self._check(reply.error_code)
         # What failed is told again by the machine, which knows whether it is still wanted.
         batch.stops = {}
-        answer = StopReplicaAnswered(self.broker.broker_id, self.broker.broker_epoch, asked, reply)
+        answer = StopReplicaResponseReceived(
+            self.broker.broker_id, self.broker.broker_epoch, asked, reply
+        )
         self._post(answer)
 
     def _check(self, error_code: int) -> None:

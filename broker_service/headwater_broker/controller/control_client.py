@@ -33,7 +33,9 @@ Reply = TypeVar("Reply", bound=Message)
 class GrpcControlCalls:
     """One channel per address, made on first use and kept. Made and used on one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        """`credentials` are those of all channels; None: without TLS."""
+        self._credentials = credentials
         self._peers: dict[str, _Peer] = {}
         self._formats = PeerFormats()
         self._closed = False
@@ -92,15 +94,19 @@ class GrpcControlCalls:
     def _peer(self, address: str) -> _Peer:
         peer = self._peers.get(address)
         if peer is None:
-            peer = self._peers[address] = _Peer(address)
+            peer = self._peers[address] = _Peer(address, self._credentials)
         return peer
 
 
 class _Peer:
     """The channel to one address, and its methods that were called."""
 
-    def __init__(self, address: str) -> None:
-        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.channel = (
+            grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+        )
         self._methods: dict[type[Message], Any] = {}
 
     def method(self, request: type[Message]) -> Any:

@@ -2,7 +2,7 @@
 
 service = ControllerService(ControllerIdentity(...), store, calls, clock, entropy, config)
 await service.start()
-... control server: service.handlers(); ControllerCalls(local=service) ...
+... control server: service.handlers(); ControllerChannel(local=service) ...
 await service.stop()
 """
 
@@ -35,7 +35,7 @@ from headwater.wire.control import (
 )
 from headwater_broker.controller import controller_election
 from headwater_broker.controller.admin_requests import AdminExecutor
-from headwater_broker.controller.controller_loop import TermOfOffice
+from headwater_broker.controller.controller_loop import ControllerLoop
 from headwater_broker.controller.events import (
     AllocateProducerIds,
     AlterPartition,
@@ -46,7 +46,7 @@ from headwater_broker.controller.state import ControllerConfig, ControllerState
 from headwater_broker.metadata import znodes
 
 RETRY_DELAY_S = 0.1
-LEAVE_GATHER_S = 0.1
+SHUTDOWN_GATHER_S = 0.1
 """Brokers that stop together ask within this time: all are known before the first hands over."""
 RESIGN_TIMEOUT_S = 2.0
 """A store that is away may not keep a broker from stopping: kazoo holds calls until it is back."""
@@ -83,7 +83,7 @@ class ControllerService:
         self._entropy = entropy
         self._config = config or ControllerConfig()
         self._admin = AdminExecutor(identity.settings)
-        self._term: TermOfOffice | None = None
+        self._controller_loop: ControllerLoop | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._leading: asyncio.Task[None] | None = None
@@ -94,12 +94,12 @@ class ControllerService:
     @property
     def is_active(self) -> bool:
         """True while this broker is the controller and its state is loaded."""
-        return self._term is not None and self._term.machine is not None
+        return self._controller_loop is not None and self._controller_loop.machine is not None
 
     @property
     def controller_epoch(self) -> int:
         """The epoch of the present term; -1 while standing by."""
-        return self._term.term.controller_epoch if self._term else -1
+        return self._controller_loop.won.controller_epoch if self._controller_loop else -1
 
     @property
     def offline_partitions(self) -> int:
@@ -115,19 +115,19 @@ class ControllerService:
 
     @property
     def _state(self) -> ControllerState | None:
-        machine = None if self._term is None else self._term.machine
+        machine = None if self._controller_loop is None else self._controller_loop.machine
         return None if machine is None else machine.state
 
     @property
-    def term(self) -> TermOfOffice | None:
+    def controller_loop(self) -> ControllerLoop | None:
         """The present term, for the status page and tests."""
-        return self._term
+        return self._controller_loop
 
     def reconfigure(self, config: ControllerConfig) -> None:
         """Settings changed while running: they count from the next decision on."""
         self._config = config
-        if self._term is not None:
-            self._term.reconfigure(config)
+        if self._controller_loop is not None:
+            self._controller_loop.reconfigure(config)
 
     async def start(self) -> None:
         """Begin to stand for election. The broker is registered before."""
@@ -173,21 +173,21 @@ class ControllerService:
         while True:
             self._changed.clear()
             try:
-                term = await self._stand()
+                won = await self._elect()
             except (StoreError, znodes.ZnodeError) as e:
                 if met != (met := repr(e)):  # told once, tried until it is mended
                     logger.error("standing for election failed, trying again: %s", met)
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             met = ""
-            if term is None:
+            if won is None:
                 await self._changed.wait()
                 continue
-            await self._lead(term)
+            await self._lead(won)
 
-    async def _stand(self) -> controller_election.Term | None:
+    async def _elect(self) -> controller_election.WonElection | None:
         identity = self._identity
-        return await controller_election.stand(
+        return await controller_election.elect(
             self._store,
             identity.broker_id,
             identity.control_address,
@@ -195,9 +195,9 @@ class ControllerService:
             identity.cluster_id,
         )
 
-    async def _lead(self, won: controller_election.Term) -> None:
+    async def _lead(self, won: controller_election.WonElection) -> None:
         identity = self._identity
-        self._term = TermOfOffice(
+        self._controller_loop = ControllerLoop(
             identity.broker_id,
             identity.cluster_id,
             won,
@@ -207,7 +207,9 @@ class ControllerService:
             self._entropy,
             self._config,
         )
-        self._leading = asyncio.get_running_loop().create_task(self._term.run(), name="term")
+        self._leading = asyncio.get_running_loop().create_task(
+            self._controller_loop.run(), name="controller-loop"
+        )
         try:
             await asyncio.wait([self._leading])
         finally:
@@ -215,14 +217,14 @@ class ControllerService:
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)
             self._unclean_before = self.unclean_elections_total
-            self._term = None
-        self._tell_end(self._leading)
+            self._controller_loop = None
+        self._log_end(self._leading)
         self._leading = None
         if not self._is_stopped:
             await controller_election.resign(self._store)
             await asyncio.sleep(self._entropy.uniform(0, RETRY_DELAY_S))
 
-    def _tell_end(self, leading: asyncio.Task[None]) -> None:
+    def _log_end(self, leading: asyncio.Task[None]) -> None:
         if leading.cancelled():
             logger.warning("the session expired: this broker is no longer controller")
             return
@@ -232,11 +234,11 @@ class ControllerService:
         else:
             logger.error("the controller failed", exc_info=error)
 
-    def _active(self) -> TermOfOffice:
-        if self._term is None or self._term.machine is None:
+    def _active(self) -> ControllerLoop:
+        if self._controller_loop is None or self._controller_loop.machine is None:
             text = f"broker {self._identity.broker_id} stands by"
             raise KafkaError(ErrorCode.NOT_CONTROLLER, text)
-        return self._term
+        return self._controller_loop
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionReply:
         try:
@@ -258,8 +260,8 @@ class ControllerService:
         self, request: ControlledShutdownRequest
     ) -> ControlledShutdownReply:
         try:
-            self._active().foresee_leaving(request.broker_id, request.broker_epoch)
-            await asyncio.sleep(LEAVE_GATHER_S)
+            self._active().mark_shutting_down(request.broker_id, request.broker_epoch)
+            await asyncio.sleep(SHUTDOWN_GATHER_S)
             reply = await self._active().ask(
                 lambda token: ControlledShutdown(token, request.broker_id, request.broker_epoch)
             )

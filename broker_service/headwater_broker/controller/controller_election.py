@@ -27,23 +27,23 @@ EPOCH_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class WonElection:
     """One term of office. `fence` goes into every write."""
 
     controller_epoch: int
     fence: Check
 
 
-async def stand(
+async def elect(
     store: MetadataStore, broker_id: int, control_address: str, clock: Clock, cluster_id: str
-) -> Term | None:
+) -> WonElection | None:
     """Try to become controller; None when somebody else is. Raises StoreError, ZnodeError: also
     when the store is another cluster's.
 
     The epoch is the cluster's logical clock of controllers: it rises with every election, and
     brokers refuse requests with a lower one.
     """
-    held = await _holder(store)
+    held = await _claim_owner(store)
     if held is not None:
         if held == NO_SESSION:
             text = f"{znodes.CONTROLLER} was made by hand: nobody can be controller"
@@ -61,28 +61,28 @@ async def stand(
         if version == NO_VERSION
         else Set(znodes.CONTROLLER_EPOCH, data, version)
     )
-    term = Term(epoch + 1, Check(znodes.CONTROLLER_EPOCH, version + 1))
+    won = WonElection(epoch + 1, Check(znodes.CONTROLLER_EPOCH, version + 1))
     node = Create(znodes.CONTROLLER, claim.encode(), ephemeral=True)
     try:
         await store.multi([node, raise_epoch])
     except (NodeExistsError, BadVersionError, NoNodeError):
         return None
     except ConnectionLostError:
-        return term if await _is_ours(store, term) else None
-    return term
+        return won if await _is_our_claim(store, won) else None
+    return won
 
 
-async def _is_ours(store: MetadataStore, term: Term) -> bool:
+async def _is_our_claim(store: MetadataStore, won: WonElection) -> bool:
     """After a lost reply: the node is of this session and the epoch is the one written."""
-    if await _holder(store) != store.session().session_id:
+    if await _claim_owner(store) != store.session().session_id:
         return False
-    node = await store.get(term.fence.path)
-    return node.version == term.fence.version
+    node = await store.get(won.fence.path)
+    return node.version == won.fence.version
 
 
-async def is_held_by_us(store: MetadataStore) -> bool:
+async def is_controller(store: MetadataStore) -> bool:
     """True while `/controller` is of this session."""
-    return await _holder(store) == store.session().session_id
+    return await _claim_owner(store) == store.session().session_id
 
 
 async def resign(store: MetadataStore) -> None:
@@ -96,7 +96,7 @@ async def resign(store: MetadataStore) -> None:
         return
 
 
-async def _holder(store: MetadataStore) -> int | None:
+async def _claim_owner(store: MetadataStore) -> int | None:
     try:
         return (await store.get(znodes.CONTROLLER)).ephemeral_owner
     except NoNodeError:

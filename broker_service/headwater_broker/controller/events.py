@@ -28,7 +28,7 @@ from headwater_broker.metadata.znodes import BrokerRegistration, TopicAssignment
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredBroker:
     """A registration as found in the store."""
 
     epoch: int
@@ -36,14 +36,14 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokersFound:
+class BrokerChange:
     """All registrations, read after the watch on /brokers/ids or the timer fired."""
 
-    brokers: Mapping[int, Registered]
+    brokers: Mapping[int, RegisteredBroker]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTopic:
+class ChangedTopic:
     """A topic node that the controller did not write, with what lies beside it."""
 
     name: str
@@ -54,16 +54,16 @@ class FoundTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsFound:
+class TopicChange:
     """Topics made by hand in the store, as Kafka's old tools do. `unusable`: all those that cannot
     be used, and why."""
 
-    topics: tuple[FoundTopic, ...]
+    topics: tuple[ChangedTopic, ...]
     unusable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigFound:
+class TopicConfigChange:
     """A topic's overrides were edited by hand, and are valid. `has_config`: there is a node."""
 
     topic: str
@@ -72,7 +72,7 @@ class ConfigFound:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigRefused:
+class TopicConfigRejected:
     """They are not valid; `version` of the node with them, None: it was removed."""
 
     topic: str
@@ -80,7 +80,7 @@ class ConfigRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfigFound:
+class BrokerConfigChange:
     """A broker's dynamic configs, or with an empty name those of all, were edited by hand."""
 
     name: str
@@ -90,7 +90,7 @@ class BrokerConfigFound:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientQuotasFound:
+class ClientQuotaChange:
     """The quotas of one entity were edited by hand; None: their node was removed."""
 
     path: str
@@ -129,7 +129,7 @@ class DeleteTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class PartitionGrowth:
     """One topic of a CreatePartitions request: the new total, and where the new ones go."""
 
     name: str
@@ -142,7 +142,7 @@ class CreatePartitions:
     """Reply: tuple[TopicResult, ...]."""
 
     token: int
-    topics: tuple[Growth, ...]
+    topics: tuple[PartitionGrowth, ...]
     validate_only: bool
 
 
@@ -244,7 +244,7 @@ class AllocateProducerIds:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderAndIsrAnswered:
+class LeaderAndIsrResponseReceived:
     """A broker took its states; it names the directory of each replica, or an error."""
 
     broker_id: int
@@ -253,7 +253,7 @@ class LeaderAndIsrAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class StopReplicaAnswered:
+class StopReplicaResponseReceived:
     """A broker stopped, or deleted, replicas."""
 
     broker_id: int
@@ -263,7 +263,7 @@ class StopReplicaAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskFailed:
+class LogDirFailure:
     """A disk of a running broker failed: its answers will say which replicas are lost."""
 
     broker_id: int
@@ -275,17 +275,17 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class BalanceTick:
+class AutoPreferredLeaderElection:
     """Time to bring leaders back to preferred replicas."""
 
 
 Event = (
-    BrokersFound
-    | TopicsFound
-    | ConfigFound
-    | ConfigRefused
-    | BrokerConfigFound
-    | ClientQuotasFound
+    BrokerChange
+    | TopicChange
+    | TopicConfigChange
+    | TopicConfigRejected
+    | BrokerConfigChange
+    | ClientQuotaChange
     | CreateTopics
     | DeleteTopics
     | CreatePartitions
@@ -297,11 +297,11 @@ Event = (
     | ElectLeaders
     | Reassign
     | AllocateProducerIds
-    | LeaderAndIsrAnswered
-    | StopReplicaAnswered
-    | DiskFailed
+    | LeaderAndIsrResponseReceived
+    | StopReplicaResponseReceived
+    | LogDirFailure
     | Tick
-    | BalanceTick
+    | AutoPreferredLeaderElection
 )
 
 
@@ -336,7 +336,7 @@ class BrokerUpdate:
 
     broker_id: int
     full: bool = False
-    is_news: bool = True
+    has_metadata: bool = True
     """Its metadata are to be told, also when they are no more than who is live."""
     replicas: tuple[PartitionState, ...] = ()
     replica_topics: tuple[TopicState, ...] = ()

@@ -1,6 +1,6 @@
 """Control calls of a broker to itself, as a controller makes them, without a socket.
 
-calls = OwnCalls(advertised_address, GrpcControlCalls())
+calls = LoopbackControlCalls(advertised_address, GrpcControlCalls())
 port = calls.serve(handlers, ControlServer(...))    # start and stop this one
 await calls.call(address, request, reply, timeout_ms)
 """
@@ -36,7 +36,7 @@ class Served(Protocol):
         ...
 
 
-class OwnCalls:
+class LoopbackControlCalls:
     """`headwater.ports.control.ControlCalls`: what goes to `address` is handled on this loop."""
 
     def __init__(self, address: str, others: ControlCalls) -> None:
@@ -44,11 +44,11 @@ class OwnCalls:
         self._others = others
         self._table: Table = {}
 
-    def serve(self, table: Table, port: Served) -> OwnPort:
+    def serve(self, table: Table, port: Served) -> LoopbackControlPort:
         """The port that serves `table`, to this broker too as long as it is open."""
-        return OwnPort(self, table, port)
+        return LoopbackControlPort(self, table, port)
 
-    def take(self, table: Table) -> None:
+    def set_handlers(self, table: Table) -> None:
         """Handle own calls by this; by nothing when it is empty."""
         self._table = table
 
@@ -82,10 +82,10 @@ class OwnCalls:
         await self._others.close()
 
 
-class OwnPort:
+class LoopbackControlPort:
     """A control port that this broker reaches without it."""
 
-    def __init__(self, calls: OwnCalls, table: Table, port: Served) -> None:
+    def __init__(self, calls: LoopbackControlCalls, table: Table, port: Served) -> None:
         self._calls = calls
         self._table = table
         self._served = port
@@ -94,10 +94,10 @@ class OwnPort:
     def start(self) -> int:
         """Bind and serve; the port. Raises UsageError when it is taken."""
         self.port = self._served.start()
-        self._calls.take(self._table)
+        self._calls.set_handlers(self._table)
         return self.port
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
         """Refuse new calls at once; those in flight have `grace_s`."""
-        self._calls.take({})
+        self._calls.set_handlers({})
         await self._served.stop_async(grace_s)

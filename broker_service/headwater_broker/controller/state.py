@@ -1,4 +1,4 @@
-"""What the controller knows: brokers, topics, partitions, pending removals. No logic of change.
+"""The state that the controller decides on: brokers, topics, partitions, deletions.
 
 Rebuilt whole from the store at every fail-over, so nothing here is ever rolled back.
 """
@@ -24,7 +24,7 @@ from headwater_broker.controller.state_machines import (
     partition_move,
     replica_move,
 )
-from headwater_broker.metadata.znodes import BrokerLife, BrokerRegistration, PartitionRecord
+from headwater_broker.metadata.znodes import BrokerRegistration, LastRegistration, PartitionRecord
 
 NO_LEADER = -1
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -75,9 +75,9 @@ class Broker:
             control_address=r.control_address,
         )
 
-    def life(self) -> BrokerLife:
+    def last_registration(self) -> LastRegistration:
         """As kept in the store for the next controller."""
-        return BrokerLife(self.epoch, self.boot_id, self.min_insync_replicas)
+        return LastRegistration(self.epoch, self.boot_id, self.min_insync_replicas)
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Partition:
     elr: tuple[int, ...] = ()
     """Eligible leader replicas (KIP-966): see `set_isr`."""
     directories: dict[int, UUID] = field(default_factory=dict)
-    unmade: set[int] = field(default_factory=set)
+    uncreated: set[int] = field(default_factory=set)
     """Brokers that shall make their replica and have not answered: they are told that it is new,
     by whichever controller, so that one of them may lead without a log."""
     version: int = NO_VERSION
@@ -157,7 +157,7 @@ class Partition:
             controller_epoch=controller_epoch,
             directories=self.directories,
             elr=self.elr,
-            unmade=tuple(sorted(self.unmade)),
+            uncreated=tuple(sorted(self.uncreated)),
         )
 
 
@@ -185,12 +185,20 @@ class Topic:
 
 
 @dataclass(slots=True)
-class Removal:
+class CatchingUp:
+    """A broker that is back: partitions that prefer it and that it may still be behind in."""
+
+    partitions: list[Partition]
+    ticks: int = 0
+
+
+@dataclass(slots=True)
+class PendingDeletion:
     """Replicas whose data must go: of a deleted topic (`whole`), or moved away from a broker."""
 
     topic: str
     topic_id: UUID
-    whole: bool
+    is_topic_deletion: bool
     phases: dict[tuple[int, int], ReplicaPhase]
     """(partition, broker) -> phase, until the broker has confirmed."""
     in_store: bool = False
@@ -242,8 +250,10 @@ class ControllerState:
         self.cluster_id = cluster_id
         self.config = config
         self.brokers: dict[int, Broker] = {}
-        self.memories: dict[int, Broker] = {}
+        self.offline_brokers: dict[int, Broker] = {}
         self.shutting_down: set[int] = set()
+        self.catching_up: dict[int, CatchingUp] = {}
+        """Brokers that are back and not in sync with all partitions that prefer them."""
         self.topics: dict[str, Topic] = {}
         self.topic_by_id: dict[UUID, Topic] = {}
         self.folded_names: dict[str, str] = {}
@@ -252,10 +262,10 @@ class ControllerState:
         self.stray_configs: set[str] = set()
         """Names whose config node is there without a topic: hand-made, or left behind."""
         self.hosted: dict[int, dict[PartitionKey, Partition]] = {}
-        self.removals: dict[UUID, Removal] = {}
+        self.pending_deletions: dict[UUID, PendingDeletion] = {}
         self.storage_faults: set[tuple[PartitionKey, int]] = set()
-        self.stored_lives: set[int] = set()
-        self.bad_notes: set[UUID] = set()
+        self.stored_registrations: set[int] = set()
+        self.unreadable_deletions: set[UUID] = set()
         """Topic ids below `/headwater/deletions` whose nodes cannot be used."""
         self.leaderless: dict[PartitionKey, Partition] = {}
         self.unclean_elections = 0
@@ -282,7 +292,11 @@ class ControllerState:
 
     def topic_id_owners(self) -> dict[UUID, str]:
         """Whose every topic id is: of the topics, and of those whose deletion goes on."""
-        removed = {key: removal.topic for key, removal in self.removals.items() if removal.whole}
+        removed = {
+            key: deletion.topic
+            for key, deletion in self.pending_deletions.items()
+            if deletion.is_topic_deletion
+        }
         return removed | {topic_id: topic.name for topic_id, topic in self.topic_by_id.items()}
 
     def add_partition(self, partition: Partition) -> None:
@@ -298,7 +312,7 @@ class ControllerState:
         self.storage_faults.discard((partition.key, broker_id))
         partition.replica_phases.pop(broker_id, None)
         partition.directories.pop(broker_id, None)
-        partition.unmade.discard(broker_id)
+        partition.uncreated.discard(broker_id)
 
     def drop_topic(self, topic: Topic) -> None:
         """Forget a topic."""
@@ -345,7 +359,7 @@ class ControllerState:
             return own
         stored = [_number(row.get(MIN_INSYNC_REPLICAS)) for row in self.broker_configs.values()]
         changed = [value for value in stored if value is not None and value > 0]
-        known = (self.brokers.get(b) or self.memories.get(b) for b in partition.replicas)
+        known = (self.brokers.get(b) or self.offline_brokers.get(b) for b in partition.replicas)
         told = (broker.min_insync_replicas for broker in known if broker is not None)
         return min([self.config.min_insync_replicas, *changed, *told])
 
@@ -369,8 +383,8 @@ class ControllerState:
         """It runs, or ran once: what waits for it may come true."""
         return (
             broker_id in self.brokers
-            or broker_id in self.memories
-            or broker_id in self.stored_lives
+            or broker_id in self.offline_brokers
+            or broker_id in self.stored_registrations
         )
 
     def fault(self, partition: Partition, broker_id: int) -> str:

@@ -2,7 +2,7 @@
 
 A pair that is not in a table is an error that names both states. Every legal pair has a letter, so
 that logs and tests can cite it. The tables are those of Kafka's PartitionStateMachine and
-ReplicaStateMachine; who may move when is in `elections`, `membership_changes` and `removals`.
+ReplicaStateMachine; the decisions on moves are in `decisions`.
 """
 
 from __future__ import annotations

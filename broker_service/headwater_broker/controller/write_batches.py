@@ -40,7 +40,7 @@ def _data(operation: Operation) -> bytes:
     return operation.data if isinstance(operation, Create | Set) else b""
 
 
-def topic_groups(changed: Sequence[Group], node: Group, made: Sequence[Group]) -> list[Group]:
+def topic_batches(changed: Sequence[Group], node: Group, made: Sequence[Group]) -> list[Group]:
     """A topic's node (with what goes along) and its partitions' records, those that `changed` and
     those that are `made`: one group, or several when that would be too large.
 

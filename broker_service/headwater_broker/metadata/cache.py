@@ -25,7 +25,7 @@ NO_CONTROLLER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class TopicView:
+class TopicMetadata:
     """One topic: its config overrides and its partitions by index."""
 
     name: str
@@ -35,7 +35,7 @@ class TopicView:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewChange:
+class MetadataDelta:
     """What one `apply` changed, for those that react: groups, configs, purgatories."""
 
     full: bool
@@ -48,21 +48,21 @@ class ViewChange:
     """Client quotas were told anew."""
 
 
-class ClusterView:
+class MetadataCache:
     """This broker's view of brokers, topics and leaders; empty until the first full update."""
 
     def __init__(self, cluster_id: str, broker_epoch: Callable[[], int]) -> None:
         self.cluster_id = cluster_id
         self.controller_id = NO_CONTROLLER
         self.brokers: Mapping[int, LiveBroker] = {}
-        self.topics: Mapping[str, TopicView] = {}
-        self.topic_by_id: Mapping[UUID, TopicView] = {}
+        self.topics: Mapping[str, TopicMetadata] = {}
+        self.topic_by_id: Mapping[UUID, TopicMetadata] = {}
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         """Dynamic configs by broker id as text; the empty name counts for every broker."""
         self.client_quotas: Mapping[str, Mapping[str, str]] = {}
         """Client quotas by entity path (`headwater.config.quotas`)."""
         self.is_complete = False
-        self.on_change: list[Callable[[ViewChange], None]] = []
+        self.on_change: list[Callable[[MetadataDelta], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
         """Called when `brokers` may name others than before."""
         self._broker_epoch = broker_epoch
@@ -123,9 +123,9 @@ class ClusterView:
             notify(change)
         return ErrorCode.NONE
 
-    def _apply_topics(self, request: UpdateMetadataRequest) -> ViewChange:
+    def _apply_topics(self, request: UpdateMetadataRequest) -> MetadataDelta:
         before = self.topics
-        topics: dict[str, TopicView] = {} if request.full else dict(before)
+        topics: dict[str, TopicMetadata] = {} if request.full else dict(before)
         configs = {t.topic for t in request.topics if _apply_topic(topics, t, before)}
         told: Iterable[str] = before if request.full else {t.topic for t in request.topics}
         deleted = {t.topic for t in request.topics if t.deleted and t.topic not in topics}
@@ -141,7 +141,7 @@ class ClusterView:
         for name, partitions in grown.items():
             topics[name] = replace(topics[name], partitions=partitions)
         self._enter(topics, grown.keys() | deleted | {t.topic for t in request.topics})
-        return ViewChange(
+        return MetadataDelta(
             full=request.full,
             topics=frozenset(grown),
             configs=frozenset(configs),
@@ -150,7 +150,7 @@ class ClusterView:
             client_quotas=request.client_quotas is not None,
         )
 
-    def _enter(self, topics: dict[str, TopicView], touched: Set[str]) -> None:
+    def _enter(self, topics: dict[str, TopicMetadata], touched: Set[str]) -> None:
         """Hashing ids and comparing names costs more than all else: only of touched topics."""
         by_id = dict(self.topic_by_id)
         for name in touched:
@@ -161,7 +161,7 @@ class ClusterView:
         self.topics, self.topic_by_id = topics, by_id
 
 
-def _has_gone(was: TopicView | None, now: TopicView | None) -> bool:
+def _has_gone(was: TopicMetadata | None, now: TopicMetadata | None) -> bool:
     """Also when another topic has its name already: what was kept of the old one is none of it."""
     return was is not None and (now is None or now.topic_id != was.topic_id)
 
@@ -171,7 +171,7 @@ def _by_name(rows: Iterable[BrokerConfigs]) -> dict[str, dict[str, str]]:
 
 
 def _apply_topic(
-    topics: dict[str, TopicView], state: TopicState, before: Mapping[str, TopicView]
+    topics: dict[str, TopicMetadata], state: TopicState, before: Mapping[str, TopicMetadata]
 ) -> bool:
     """Enter, change or drop one topic; True when its configs differ from what was known."""
     known = topics.get(state.topic)
@@ -183,7 +183,7 @@ def _apply_topic(
     configs = {c.name: c.value for c in state.configs if c.value is not None}
     is_same = known is not None and known.topic_id == state.topic_id
     partitions = known.partitions if known is not None and is_same else {}
-    topics[state.topic] = TopicView(
+    topics[state.topic] = TopicMetadata(
         name=state.topic, topic_id=state.topic_id, configs=configs, partitions=partitions
     )
     old = before.get(state.topic)

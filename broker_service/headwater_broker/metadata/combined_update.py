@@ -52,7 +52,7 @@ def part(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
     along = request.metadata
     if along is None:
         return None
-    alike = (with_newness(s, False) if s.is_new else s for s in request.partitions)
+    alike = (with_is_new(s, False) if s.is_new else s for s in request.partitions)
     return UpdateMetadataRequest(
         controller_id=request.controller_id,
         controller_epoch=request.controller_epoch,
@@ -69,7 +69,7 @@ def part(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
     )
 
 
-def with_newness(state: PartitionState, is_new: bool) -> PartitionState:
+def with_is_new(state: PartitionState, is_new: bool) -> PartitionState:
     """The same state, for a broker that shall make the replica, or shall not."""
     values = {name: getattr(state, name) for name in PartitionState.__slots__}
     return PartitionState(**{**values, "is_new": is_new})
@@ -78,4 +78,4 @@ def with_newness(state: PartitionState, is_new: bool) -> PartitionState:
 def _is_told(replica: PartitionState | None, state: PartitionState) -> bool:
     if replica is None or replica is state:
         return replica is state
-    return (with_newness(replica, False) if replica.is_new else replica) == state
+    return (with_is_new(replica, False) if replica.is_new else replica) == state

@@ -71,7 +71,7 @@ class _Target:
     address: str
 
 
-class ControllerCalls:
+class ControllerChannel:
     """Finds the controller and calls it."""
 
     def __init__(

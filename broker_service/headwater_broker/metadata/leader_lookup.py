@@ -14,7 +14,7 @@ ANSWER_WITHIN_S = 5.0
 logger = logging.getLogger(__name__)
 
 
-class Leadership:
+class LeaderLookup:
     """Looks at a partition's state as this broker's own session sees it.
 
     A session that expired sees nothing, and a broker loses what it leads only with its session or
@@ -25,7 +25,7 @@ class Leadership:
         self._store = store
         self._broker_id = broker_id
 
-    async def holds(self, topic: str, partition: int, leader_epoch: int) -> bool:
+    async def is_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
         """Whether this broker leads with that epoch; False also when nobody can tell."""
         path = znodes.state_path(topic, partition)
         try:

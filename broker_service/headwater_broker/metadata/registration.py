@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
@@ -27,6 +27,7 @@ from headwater.ports.metadata_store import (
     SessionState,
     StoreError,
 )
+from headwater_broker.log.folder_inspection import FolderContent
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.log_dir_events import encode_log_dir_event
 
@@ -37,7 +38,7 @@ NOT_REGISTERED = -1
 logger = logging.getLogger(__name__)
 
 
-async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
+async def ensure_cluster_id(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
     """Create or read the cluster id; `expected` is what the data folders say, or None.
 
     Raises UsageError when the folders belong to another cluster.
@@ -62,6 +63,33 @@ async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str |
         return found
 
 
+async def check_store_knows_broker(
+    store: MetadataStore, where: str, broker_id: int, folders: Iterable[FolderContent]
+) -> None:
+    """Refuse a store that has lost the cluster whose data this broker holds.
+
+    A broker gets its first log only after the controller has stored the broker's registration below
+    `/headwater/lives`. So a broker with logs and without that node meets a store that was emptied,
+    or another one. Over such a store it would take all its logs for strays, and clients would
+    create the topics anew, without their records. Raises UsageError.
+    """
+    with_logs = [folder for folder in folders if folder.logs]
+    if not with_logs:
+        return
+    try:
+        await store.get(znodes.last_registration_path(broker_id))
+    except NoNodeError:
+        rows = ", ".join(f"{f.path} ({f.logs} partitions)" for f in with_logs)
+        ids = sorted({f.cluster_id for f in with_logs if f.cluster_id is not None})
+        raise UsageError(
+            f"the metadata store at {where} does not know broker {broker_id}, but there is data of "
+            f"cluster {', '.join(ids) or 'unknown'} in {rows}: the store was emptied, or is "
+            "another one. Point zookeeper.connect at that cluster's ensemble and chroot, or "
+            "restore ZooKeeper's data. If it is lost for good, move the folders away to start "
+            "empty: `headwater dump-log` reads their records, Delta tables keep tiered history"
+        ) from None
+
+
 def check_cluster_id(data: bytes, own: str) -> None:
     """Raises ZnodeError when `/cluster/id` holds another cluster's: a new session may be with a
     store that took the place of ours."""
@@ -71,7 +99,7 @@ def check_cluster_id(data: bytes, own: str) -> None:
         raise znodes.ZnodeError(f"{znodes.CLUSTER_ID}: {text}")
 
 
-class Membership:
+class RegistrationManager:
     """Keeps this broker registered. `broker_epoch` is NOT_REGISTERED (-1) while it is not."""
 
     def __init__(
@@ -84,7 +112,7 @@ class Membership:
         on_registered: Callable[[int], None] | None = None,
     ) -> None:
         self.broker_epoch = NOT_REGISTERED
-        self.untold_disk_failures = 0
+        self.unreported_log_dir_failures = 0
         """Data folders that went offline, of which the controller has not heard."""
         self._store = store
         self._clock = clock
@@ -101,13 +129,13 @@ class Membership:
         """Register; the broker epoch. Raises UsageError when another broker holds this id."""
         self._store.on_session(self._session_changed)
         await self._register()
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="membership")
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name="registration")
         return self.broker_epoch
 
-    async def tell_disk_failures(self) -> None:
+    async def report_log_dir_failures(self) -> None:
         """Have the controller ask which replicas this broker still has (KIP-112). While the store
         is away the failures stay untold: call again."""
-        told = self.untold_disk_failures
+        told = self.unreported_log_dir_failures
         data = encode_log_dir_event(self._describe().broker_id)
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         try:
@@ -115,7 +143,7 @@ class Membership:
         except StoreError as error:
             logger.warning("the controller does not know of the failed folder yet: %s", error)
         else:
-            self.untold_disk_failures -= told
+            self.unreported_log_dir_failures -= told
 
     async def stop(self) -> None:
         """Stop renewing. Closing the store's session removes the registration."""

@@ -1,7 +1,7 @@
 """The metadata store over ZooKeeper: the broker's one kazoo user.
 
 kazoo works on threads of its own. Every callback here only posts to the broker's loop, which is
-why `LeanHandler` may call it on the thread of the connection. kazoo's
+why `DirectCallbackHandler` may call it on the thread of the connection. kazoo's
 `transaction().commit()` returns the errors of its operations instead of raising them; `multi` is
 the one place where they become exceptions. Watches of ZooKeeper fire once: each is set again before
 its owner hears of it, so what the owner reads then is covered by the next one.
@@ -37,7 +37,7 @@ from headwater.ports.metadata_store import (
     Set,
     StoreError,
 )
-from headwater_broker.metadata.zk_handler import LeanHandler
+from headwater_broker.metadata.zk_handler import DirectCallbackHandler
 from headwater_broker.metadata.zk_multi_read import MultiRead
 
 RECONNECT_DELAY_S = 0.05
@@ -84,7 +84,7 @@ class ZooKeeperStore:
             hosts=self._hosts,
             timeout=session_timeout_ms / 1000,
             connection_retry=retry,
-            handler=LeanHandler(),
+            handler=DirectCallbackHandler(),
             logger=logging.getLogger("kazoo"),
         )
         self._watches: dict[str, list[Callable[[str], None]]] = {}

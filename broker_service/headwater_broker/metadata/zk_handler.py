@@ -23,7 +23,7 @@ _POLL = SimpleNamespace(
 """kazoo makes a selector for each wait: one of epoll is four system calls more."""
 
 
-class LeanResult(AsyncResult):  # type: ignore[misc] # kazoo has no types
+class DirectCallbackResult(AsyncResult):  # type: ignore[misc] # kazoo has no types
     """Calls who waits for it on the thread that has the answer, not on a thread for that alone.
 
     Whoever is called may only post to another thread, or ask kazoo for more: neither waits.
@@ -37,12 +37,12 @@ class LeanResult(AsyncResult):  # type: ignore[misc] # kazoo has no types
                 logger.exception("a callback of a ZooKeeper request failed")
 
 
-class LeanHandler(SequentialThreadingHandler):  # type: ignore[misc]
+class DirectCallbackHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """`SequentialThreadingHandler` with these."""
 
-    def async_result(self) -> LeanResult:
+    def async_result(self) -> DirectCallbackResult:
         """What a request will give."""
-        return LeanResult(self)
+        return DirectCallbackResult(self)
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         """As `select.select`, for any file descriptor."""

@@ -14,7 +14,7 @@
     /config/changes/config_change_0000000001      somebody edited an override by hand
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
-    /headwater/lives/1                            BrokerLife: the last life the controller saw
+    /headwater/lives/1                            LastRegistration: the last life the controller saw
     /headwater/deletions/<topic id>               Deletion: replicas that still hold the data
 
 Readers accept keys in any order and ignore unknown ones, so a key that old brokers may miss is
@@ -53,7 +53,7 @@ ALL_BROKERS = "<default>"
 CONFIG_CHANGES = "/config/changes"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_IDS = "/latest_producer_id_block"
-LIVES = "/headwater/lives"
+LAST_REGISTRATIONS = "/headwater/lives"
 DELETIONS = "/headwater/deletions"
 
 PERSISTENT_PATHS = (
@@ -66,7 +66,7 @@ PERSISTENT_PATHS = (
     *QUOTA_CONFIGS,
     CONFIG_CHANGES,
     LOG_DIR_EVENTS,
-    LIVES,
+    LAST_REGISTRATIONS,
     DELETIONS,
 )
 """Made once by whoever comes first."""
@@ -78,7 +78,7 @@ CONTROLLER_VERSION = 2
 TOPIC_VERSION = 3
 VERSION_DIGITS_MAX = 9
 NO_DIRECTORY = UUID(int=0)
-UNTOLD_MINIMUM = 1
+UNKNOWN_MIN_INSYNC_REPLICAS = 1
 """What an older version goes by when it leads is not known: perhaps it commits alone."""
 PRODUCER_IDS_END = 2**62
 """Ids are int64; a block beyond is garbage."""
@@ -144,9 +144,9 @@ def deletion_path(topic_id: UUID) -> str:
     return f"{DELETIONS}/{id_text(topic_id)}"
 
 
-def life_path(broker_id: int) -> str:
+def last_registration_path(broker_id: int) -> str:
     """`/headwater/lives/1`."""
-    return f"{LIVES}/{broker_id}"
+    return f"{LAST_REGISTRATIONS}/{broker_id}"
 
 
 @lru_cache(maxsize=1024)
@@ -253,7 +253,7 @@ class BrokerRegistration:
     directory_ids: tuple[UUID, ...] = ()
     boot_id: str = ""
     clean_shutdown_epoch: int = -1
-    min_insync_replicas: int = UNTOLD_MINIMUM
+    min_insync_replicas: int = UNKNOWN_MIN_INSYNC_REPLICAS
     timestamp_ms: int = -1
     log_format: int = REGISTRATION_FORMAT
     session_password: str = ""
@@ -298,7 +298,9 @@ class BrokerRegistration:
                 directory_ids=tuple(uuid_from_text(d) for d in row["directory_ids"]),
                 boot_id=str(row["boot_id"]),
                 clean_shutdown_epoch=int(row["clean_shutdown_epoch"]),
-                min_insync_replicas=int(row.get("min_insync_replicas", UNTOLD_MINIMUM)),
+                min_insync_replicas=int(
+                    row.get("min_insync_replicas", UNKNOWN_MIN_INSYNC_REPLICAS)
+                ),
                 timestamp_ms=int(row.get("timestamp", -1)),
                 log_format=int(row["format"]),
                 session_password=str(row.get("session_password", "")),
@@ -364,7 +366,7 @@ class PartitionRecord:
     controller_epoch: int
     directories: Mapping[int, UUID] = field(default_factory=dict)
     elr: tuple[int, ...] = ()
-    unmade: tuple[int, ...] = ()
+    uncreated: tuple[int, ...] = ()
     """Brokers that are to make their replica, and were not known to have: perhaps nobody told them.
     Absent: none."""
 
@@ -380,7 +382,7 @@ class PartitionRecord:
                 "controller_epoch": self.controller_epoch,
                 "directories": rows,
                 **({"elr": list(self.elr)} if self.elr else {}),
-                **({"unmade": list(self.unmade)} if self.unmade else {}),
+                **({"unmade": list(self.uncreated)} if self.uncreated else {}),
             }
         )
 
@@ -397,7 +399,7 @@ class PartitionRecord:
                 controller_epoch=int(row["controller_epoch"]),
                 directories={int(b): uuid_from_text(d) for b, d in rows.items()},
                 elr=tuple(int(b) for b in row.get("elr", ())),
-                unmade=tuple(int(b) for b in row.get("unmade", ())),
+                uncreated=tuple(int(b) for b in row.get("unmade", ())),
             )
 
 
@@ -440,12 +442,12 @@ class ProducerIdBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerLife:
+class LastRegistration:
     """The last registration of a broker that a controller acted on."""
 
     broker_epoch: int
     boot_id: str
-    min_insync_replicas: int = UNTOLD_MINIMUM
+    min_insync_replicas: int = UNKNOWN_MIN_INSYNC_REPLICAS
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -453,11 +455,11 @@ class BrokerLife:
         return dump({**row, "min_insync_replicas": self.min_insync_replicas})
 
     @classmethod
-    def decode(cls, path: str, data: bytes) -> BrokerLife:
+    def decode(cls, path: str, data: bytes) -> LastRegistration:
         """From JSON. Raises ZnodeError."""
         row = load(path, data)
         with _reading(path, "a broker's life"):
-            least = int(row.get("min_insync_replicas", UNTOLD_MINIMUM))
+            least = int(row.get("min_insync_replicas", UNKNOWN_MIN_INSYNC_REPLICAS))
             return cls(int(row["broker_epoch"]), str(row["boot_id"]), least)
 
 
@@ -465,18 +467,18 @@ class BrokerLife:
 class Deletion:
     """Replicas whose data must go and that have not confirmed: partition -> brokers.
 
-    `whole`: the topic itself is deleted, and a topic node with this id is a leftover.
+    `is_topic_deletion`: the topic itself is deleted, and a topic node with this id is a leftover.
     """
 
     topic: str
     topic_id: UUID
     replicas: Mapping[int, tuple[int, ...]]
-    whole: bool
+    is_topic_deletion: bool
 
     def encode(self) -> bytes:
         """As JSON."""
         row = {"version": 1, "topic": self.topic, "topic_id": id_text(self.topic_id)}
-        return dump({**row, "replicas": _text_map(self.replicas), "whole": self.whole})
+        return dump({**row, "replicas": _text_map(self.replicas), "whole": self.is_topic_deletion})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> Deletion:

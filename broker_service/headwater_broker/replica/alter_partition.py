@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 Call = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionReply]]
 
 
-class IsrChanges:
+class AlterPartitionManager:
     """Collects proposals and sends them. A partition has at most one at a time (`pending_isr`)."""
 
     def __init__(
@@ -48,7 +48,7 @@ class IsrChanges:
         self.expands_total = 0
 
     def propose(self, partition: Partition) -> None:
-        """Send `partition.isr_item` soon, together with what else is due."""
+        """Send `partition.alter_partition_item` soon, together with what else is due."""
         self._due[(partition.topic_id, partition.partition)] = partition
         if self._task is None and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -80,7 +80,11 @@ class IsrChanges:
     ) -> dict[tuple[UUID, int], Partition]:
         """One request; the partitions whose proposal has to be sent again."""
         epoch = self._broker_epoch()
-        items = {key: item for key, p in due.items() if (item := p.isr_item(epoch)) is not None}
+        items = {
+            key: item
+            for key, p in due.items()
+            if (item := p.alter_partition_item(epoch)) is not None
+        }
         if not items:
             return {}
         request = AlterPartitionRequest(
@@ -118,7 +122,7 @@ class IsrChanges:
                 name = ErrorCode(result.error_code).name
                 _log.info("%r: ISR %s refused: %s", partition, partition.pending_isr, name)
             size = len(partition.isr)
-            if partition.isr_answered(item, result, retry_at):
+            if partition.on_isr_result(item, result, retry_at):
                 again[key] = partition
             self.shrinks_total += len(partition.isr) < size
             self.expands_total += len(partition.isr) > size

@@ -4,7 +4,7 @@ One loop per leader broker, one connection, one fetch in flight. Kafka's `num.re
 has no counterpart: one loop fills this broker's one core.
 
 It may follow thousands of partitions, and looks at those alone that are *due*: new ones, those
-that an answer named, that are behind or paused, or that tell of a change (`Idle`).
+that an answer named, that are behind or paused, or that tell of a change (`CaughtUpFollower`).
 
 When partitions are added while a fetch is parked at the leader, the connection is dropped and a
 new one names them at once: waiting for the parked fetch would cost up to
@@ -89,7 +89,7 @@ class FetcherPorts:
     """How fast partitions that are behind may be fetched (KIP-73)."""
 
 
-class Following:
+class PartitionFetchState:
     """One partition that follows this leader, at the leader epoch the controller gave."""
 
     __slots__ = ("_due", "failures", "is_behind", "key", "leader_epoch", "partition", "ready_at")
@@ -116,18 +116,18 @@ class Following:
 
     def pass_by(self) -> None:
         """Look at it again when something moves."""
-        self.partition.idle.put(OWN_FETCHER, self)
+        self.partition.caught_up_followers.put(OWN_FETCHER, self)
 
     def end(self) -> None:
         """It is followed no more."""
-        self.partition.idle.drop(OWN_FETCHER, self)
+        self.partition.caught_up_followers.drop(OWN_FETCHER, self)
 
-    def stirred(self) -> None:
-        """See `Idle`."""
+    def wake(self) -> None:
+        """See `CaughtUpFollower`."""
         self._due(self.key)
 
-    def marks_moved(self) -> None:
-        """See `Idle`."""
+    def state_updated(self) -> None:
+        """See `CaughtUpFollower`."""
         self._due(self.key)
 
 
@@ -138,7 +138,7 @@ class Fetcher:
         self.leader_id = leader_id
         self._limits = limits
         self._ports = ports
-        self._following: dict[Key, Following] = {}
+        self._following: dict[Key, PartitionFetchState] = {}
         self._due: dict[Key, None] = {}
         self._session = FetchSession()
         self._connection: PeerConnection | None = None
@@ -161,7 +161,7 @@ class Fetcher:
         """
         are_new = True
         for partition in partitions:
-            row = Following(partition, self._mark)
+            row = PartitionFetchState(partition, self._mark)
             older = self._following.get(row.key)
             if older is not None:
                 older.end()
@@ -261,14 +261,14 @@ class Fetcher:
                 if row is not None:
                     row.pass_by()
 
-    def _ask(self, row: Following) -> FetchAsk:
+    def _ask(self, row: PartitionFetchState) -> FetchAsk:
         log = row.partition.log
         return FetchAsk(
             topic_id=row.key[0],
             partition=row.key[1],
             leader_epoch=row.leader_epoch,
             fetch_offset=log.log_end_offset,
-            last_fetched_epoch=row.partition.latest_epoch,
+            last_fetched_epoch=log.latest_epoch,
             log_start_offset=log.log_start_offset,
             max_bytes=self._limits.fetch_max_bytes,
         )
@@ -384,7 +384,7 @@ class Fetcher:
                 began = clock.monotonic()
 
     async def _take_one(
-        self, connection: PeerConnection, following: Following, row: Fetched
+        self, connection: PeerConnection, following: PartitionFetchState, row: Fetched
     ) -> None:
         partition = following.partition
         error = ErrorCode(row.error_code)
@@ -406,7 +406,7 @@ class Fetcher:
             partition.check_storage(refused)
             self._hold(following, refused.code.name, rarely=False)
 
-    async def _append(self, following: Following, row: Fetched) -> None:
+    async def _append(self, following: PartitionFetchState, row: Fetched) -> None:
         """A megabyte may hold thousands of batches: the loop has its turn between some of them."""
         partition, records = following.partition, row.records
         self._ports.quota.passed(partition, len(records))
@@ -425,12 +425,12 @@ class Fetcher:
         """Cut where the logs part. False when that changed nothing: do not ask again at once."""
         assert row.diverging is not None
         log = partition.log
-        before = (log.log_end_offset, partition.latest_epoch)
+        before = (log.log_end_offset, log.latest_epoch)
         cut = truncation(
             row.diverging,
             log.log_end_offset,
             partition.high_watermark,
-            partition.own_epoch_end,
+            partition.epoch_end,
         )
         _log.info(
             "%s-%d: parted from leader %d at epoch %d, end %d: cut %d -> %d",
@@ -443,9 +443,9 @@ class Fetcher:
             cut.offset,
         )
         partition.truncate_to(cut.offset)
-        return before != (log.log_end_offset, partition.latest_epoch)
+        return before != (log.log_end_offset, log.latest_epoch)
 
-    def _hold(self, following: Following, error: str, *, rarely: bool) -> None:
+    def _hold(self, following: PartitionFetchState, error: str, *, rarely: bool) -> None:
         following.failures += 1
         longest = self._limits.fetch_backoff_ms
         pause = longest if rarely else pause_ms(following.failures, longest)

@@ -9,14 +9,14 @@ from typing import Any
 from headwater.ordered import OrderedSet
 from headwater.wire.control import LiveBroker
 from headwater_broker.replica.fetcher import Fetcher, FetcherPorts
-from headwater_broker.replica.out_of_range_recovery import Recovery
+from headwater_broker.replica.out_of_range_recovery import OutOfRangeRecovery
 from headwater_broker.replica.partition import NO_LEADER, Partition
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.replication_quota import ReplicationQuota
 
 
-class Fetchers:
+class FetcherManager:
     """Partition -> fetch loop of its leader."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Fetchers:
         self._closing = OrderedSet[asyncio.Task[None]]()
         self._closed = False
         self._is_leaving = False
-        recovery = Recovery(broker_id, ports.control, self._control_address)
+        recovery = OutOfRangeRecovery(broker_id, ports.control, self._control_address)
         self._ports = FetcherPorts(
             broker_id=broker_id,
             broker_epoch=ports.broker_epoch,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.control import PartitionState
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.role_transitions import Decision, Hosted
+from headwater_broker.replica.role_transitions import Decision, HostedReplica
 
 
-def as_hosted(partition: Partition) -> Hosted:
+def hosted_replica(partition: Partition) -> HostedReplica:
     """The replica as `transitions` looks at it."""
-    return Hosted(
+    return HostedReplica(
         partition.leader_epoch,
         partition.partition_epoch,
         is_stopped=bool(partition.offline_reason),

@@ -11,8 +11,8 @@ from bisect import bisect_right
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import HEADER_BYTES, read_header
-from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.log.segment import Segment
+from headwater_broker.log.log_segment import LogSegment
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.replica.fetcher import BATCHES_PER_TURN
 from headwater_broker.replica.truncation import EpochEnd, divergence, truncation
 
@@ -25,7 +25,7 @@ NOTHING_KEPT = 0
 class Slice:
     """Bytes of a segment, from a batch's start on, as `run` has read them."""
 
-    def __init__(self, segment: Segment, position: int, size: int) -> None:
+    def __init__(self, segment: LogSegment, position: int, size: int) -> None:
         self.segment = segment
         self.position = position
         self.size = size
@@ -40,28 +40,28 @@ class Slice:
             self.error = e
 
 
-class DirectoryCopy:
+class LogDirCopy:
     """`align`, then one of: a slice (`next_slice`, `take`), or the end (`catch_up`, `flush`)."""
 
-    def __init__(self, log: PartitionLog, future: PartitionLog) -> None:
+    def __init__(self, log: UnifiedLog, future: UnifiedLog) -> None:
         self.log = log
         self.future = future
         self.is_near = False
         """The log's end was reached once: what comes after it is still in the page cache."""
-        self._segment: Segment | None = None
+        self._segment: LogSegment | None = None
         self._position = 0
         self._offset = -1
         """Where the copy must end for `_segment` and `_position` to count."""
         self._truncations = -1
         self._slice_bytes = SLICE_BYTES
-        self._flushed: Segment | None = None
+        self._flushed: LogSegment | None = None
 
     # -- as the log is
 
     def align(self, now_ms: int) -> None:
         """Settings, cuts and the log's start are the copy's, too. Raises KafkaError."""
         log, future = self.log, self.future
-        future.take_finished_flushes()
+        future.apply_finished_flushes()
         if future.config is not log.config:
             future.update_config(log.config)
         end = future.log_end_offset
@@ -230,7 +230,7 @@ class DirectoryCopy:
             raise future.storage_error(error)
         future.snapshots.added(end)
         if future.log_end_offset >= end:
-            future.recovery_point = max(future.recovery_point, end)
+            future.flusher.recovery_point = max(future.recovery_point, end)
             self._flushed = segments[-1]
 
     def take_epochs(self) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing
 from typing import TypeVar, cast
 
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 Job = Callable[[], None]
 T = TypeVar("T")
-Steps = Generator[Job | None, None, T]
+LoopSteps = Generator[Job | None, None, T]
 """Gives a job that is to be done before it goes on, or None where others may have their turn."""
 
 
-def run_now(steps: Steps[T]) -> T:
+def run_now(steps: LoopSteps[T]) -> T:
     """All steps in one turn of the loop."""
     while True:
         try:
@@ -26,7 +26,7 @@ def run_now(steps: Steps[T]) -> T:
             job()
 
 
-async def run_in_turns(steps: Steps[T], off_loop: Callable[[Job], Awaitable[None]]) -> T:
+async def run_in_turns(steps: LoopSteps[T], off_loop: Callable[[Job], Awaitable[None]]) -> T:
     """Jobs run by `off_loop`; where a step gives None the loop has a turn."""
     with closing(steps):
         while True:
@@ -40,7 +40,7 @@ async def run_in_turns(steps: Steps[T], off_loop: Callable[[Job], Awaitable[None
                 await off_loop(job)
 
 
-def begin_epoch(log: PartitionLog, epoch: int) -> Steps[None]:
+def begin_epoch(log: UnifiedLog, epoch: int) -> LoopSteps[None]:
     """The start of an epoch that we shall lead, on disk before the first append of it.
 
     Nobody may append meanwhile. Raises KafkaError when the disk fails.

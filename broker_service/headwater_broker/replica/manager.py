@@ -25,13 +25,13 @@ from headwater.wire.control import (
 )
 from headwater.wire.control_order import ControllerOrder
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_creation import Creation
+from headwater_broker.log.log_creation import LogCreation
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.replica.alter_partition import IsrChanges
-from headwater_broker.replica.fetcher_manager import Fetchers
-from headwater_broker.replica.leader_and_isr import as_hosted, is_other, refusal
-from headwater_broker.replica.loop_steps import Steps, begin_epoch, run_in_turns, run_now
+from headwater_broker.log.unified_log import UnifiedLog
+from headwater_broker.replica.alter_partition import AlterPartitionManager
+from headwater_broker.replica.fetcher_manager import FetcherManager
+from headwater_broker.replica.leader_and_isr import hosted_replica, is_other, refusal
+from headwater_broker.replica.loop_steps import LoopSteps, begin_epoch, run_in_turns, run_now
 from headwater_broker.replica.out_of_range_recovery import replica_state
 from headwater_broker.replica.partition import Notify, Partition
 from headwater_broker.replica.ports import ReplicationPorts
@@ -54,46 +54,45 @@ class ReplicaManager:
     """
 
     def __init__(
-        self, broker_id: int, logs: LogManager, limits: ReplicationLimits, ports: ReplicationPorts
+        self,
+        broker_id: int,
+        logs: LogManager,
+        limits: ReplicationLimits,
+        ports: ReplicationPorts,
+        *,
+        on_leadership: Notify,
     ) -> None:
+        """`on_leadership`: `Partition.on_leadership` of every partition."""
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.topic_ids: dict[bytes, str] = {}
-        self.on_hw: Notify | None = None
-        """Given to every partition, as are the next two: the purgatories' wake-ups."""
-        self.on_append: Notify | None = None
-        self.on_leadership: Notify | None = None
         self.leadership_listeners: list[Callable[[Partition], None]] = []
         """Called after LeaderAndIsr or StopReplica was applied, per partition whose leader epoch,
         leadership or hosting changed (coordinators load and unload shards here).
         """
+        self._on_leadership = on_leadership
         self._logs, self._folder_of = logs, logs.futures.folder_of
         self._limits = limits
         self._ports = ports
         self._overrides: dict[UUID, dict[str, str]] = {}
+        logs.high_watermarks = self.high_watermark_of
         self._live: dict[int, LiveBroker] = {}
-        self._isr_changes = IsrChanges(
+        self._isr_changes = AlterPartitionManager(
             broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition
         )
         self.quotas = ReplicationQuotas(
             broker_id, ports.clock, limits.quota_windows, limits.log_dirs_quota_windows
         )
-        self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker, self.quotas.follower)
+        self._fetchers = FetcherManager(
+            broker_id, limits, ports, self.live_broker, self.quotas.follower
+        )
         self.in_order = asyncio.Lock()
         """Held while a control request is taken."""
         self._order = ControllerOrder()
         self._taking = OrderedSet[asyncio.Task[LeaderAndIsrReply]]()
 
     # -- looking up
-
-    def set_wakers(
-        self, *, on_hw: Notify | None, on_append: Notify | None, on_leadership: Notify | None
-    ) -> None:
-        """Wire the purgatories; also for partitions that exist already."""
-        self.on_hw, self.on_append, self.on_leadership = on_hw, on_append, on_leadership
-        for partition in self.partitions.values():
-            self._wire(partition)
 
     def lookup(self, topic: str, partition: int) -> Partition:
         """The hosted replica. Raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -117,7 +116,7 @@ class ReplicaManager:
 
     # -- control requests
 
-    async def take_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
+    async def handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         """Become leader or follower as the controller says, with a turn of the loop after each
         partition: opening hundreds of logs stalls nobody.
 
@@ -137,7 +136,7 @@ class ReplicaManager:
         """The same in one turn of the loop."""
         return run_now(self._steps(request))
 
-    def _steps(self, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrReply]:
+    def _steps(self, request: LeaderAndIsrRequest) -> LoopSteps[LeaderAndIsrReply]:
         """Partition by partition: gives jobs for the disk, to be done before it goes on, and None
         where the loop may have a turn. What was applied is followed and told even when this ends
         between two partitions: the controller sends the rest again."""
@@ -163,7 +162,7 @@ class ReplicaManager:
             self._tell(changed)
         return LeaderAndIsrReply(error_code=ErrorCode.NONE, partitions=tuple(results))
 
-    async def take_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
+    async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
         """`stop_replica`, after the control requests that came before."""
         async with self.in_order:
             reply = self.stop_replica(request)
@@ -219,14 +218,14 @@ class ReplicaManager:
         for partition in self.partitions.values():
             partition.isr_tick(now)
 
-    def high_watermark_of(self, log: PartitionLog) -> int:
+    def high_watermark_of(self, log: UnifiedLog) -> int:
         """What `replication-offset-checkpoint` shall hold of a log (LogManager's provider)."""
         partition = self.partitions.get((log.topic, log.partition))
         if partition is None or partition.log is not log:
             return self._logs.high_watermark_checkpoint(log)
         return partition.high_watermark
 
-    def directory_failed(self, folder: str, logs: list[PartitionLog]) -> None:
+    def directory_failed(self, folder: str, logs: list[UnifiedLog]) -> None:
         """A disk failed (`LogManager.on_offline`): its replicas go offline, the others go on."""
         _log.error("log directory %s failed: %d replicas go offline", folder, len(logs))
         for log in logs:
@@ -285,7 +284,7 @@ class ReplicaManager:
 
     def _apply_safely(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> Steps[PartitionError]:
+    ) -> LoopSteps[PartitionError]:
         error, partition = ErrorCode.NONE, None
         try:
             partition = yield from self._apply(state, changed, following)
@@ -304,10 +303,10 @@ class ReplicaManager:
 
     def _apply(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> Steps[Partition | None]:
+    ) -> LoopSteps[Partition | None]:
         hosted = self.by_id.get((state.topic_id, state.partition))
         what = decide(
-            None if hosted is None else as_hosted(hosted),
+            None if hosted is None else hosted_replica(hosted),
             state.leader_epoch,
             state.partition_epoch,
             is_replica=self.broker_id in state.replicas,
@@ -331,7 +330,7 @@ class ReplicaManager:
             changed.append(partition)
         return partition
 
-    def _lead(self, partition: Partition, state: PartitionState) -> Steps[None]:
+    def _lead(self, partition: Partition, state: PartitionState) -> LoopSteps[None]:
         self._fetchers.unfollow(partition)
         tiered = self._ports.tiered_end(partition.topic_id, partition.partition)
         if tiered is not None and partition.log.log_end_offset < tiered:
@@ -344,16 +343,10 @@ class ReplicaManager:
         partition.become_leader(state, partition.log.config.min_insync_replicas)
         is_empty = state.is_new and not partition.log.log_end_offset
         if partition.log.config.remote_storage and not is_empty and len(partition.isr) == 1:
-            # Perhaps an unclean election: what was learned of the table before may be too old.
-            self.hold(partition, held=True)
+            # Perhaps an unclean election: the end of the table known here may be too old.
+            partition.set_awaits_tiered_end(True)
 
-    @staticmethod
-    def hold(partition: Partition, *, held: bool) -> None:
-        """Append nothing until it is known where the table ends: no offset is given out twice."""
-        partition.held = held
-        partition.set_min_insync_replicas(partition.min_insync_replicas)
-
-    def _host(self, state: PartitionState) -> Steps[Partition]:
+    def _host(self, state: PartitionState) -> LoopSteps[Partition]:
         """Open or create the log. An older topic of the same name gives way."""
         key = (state.topic, state.partition)
         older = self.partitions.get(key)
@@ -375,7 +368,7 @@ class ReplicaManager:
         log = self._logs.find_or_plan(
             state.topic, state.topic_id, state.partition, config, is_new=state.is_new
         )
-        if isinstance(log, Creation):
+        if isinstance(log, LogCreation):
             yield log.run
             log = self._logs.adopt(log)
             log.update_config(self._config_of(state.topic_id))
@@ -393,7 +386,7 @@ class ReplicaManager:
             high_watermark=self._logs.high_watermark_checkpoint(log),
             propose=self._isr_changes.propose,
         )
-        self._wire(partition)
+        partition.on_leadership = self._on_leadership
         self.partitions[key] = partition
         self.by_id[(state.topic_id, state.partition)] = partition
         self.topic_ids[state.topic_id.bytes] = state.topic
@@ -402,11 +395,6 @@ class ReplicaManager:
     def _has_log(self, state: PartitionState) -> bool:
         """One of an older topic of that name is not it."""
         return self._logs.find(state.topic, state.topic_id, state.partition) is not None
-
-    def _wire(self, partition: Partition) -> None:
-        partition.on_hw = self.on_hw
-        partition.on_append = self.on_append
-        partition.on_leadership = self.on_leadership
 
     def _forget(self, partition: Partition, reason: str) -> None:
         self._fetchers.unfollow(partition)

@@ -35,7 +35,7 @@ REPLICA_STATE_TIMEOUT_MS = 10_000
 _CORRELATION_ID = 0
 
 
-class Recovery:
+class OutOfRangeRecovery:
     """Finds where a follower goes on. One instance per broker."""
 
     def __init__(

@@ -33,7 +33,7 @@ class Decision(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted:
+class HostedReplica:
     """A replica as it is."""
 
     leader_epoch: int
@@ -43,7 +43,7 @@ class Hosted:
 
 
 def decide(
-    hosted: Hosted | None,
+    hosted: HostedReplica | None,
     leader_epoch: int,
     partition_epoch: int,
     *,

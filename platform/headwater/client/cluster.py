@@ -24,6 +24,7 @@ from headwater.client.values import Broker
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.apis.k10_find_coordinator import (
@@ -65,6 +66,7 @@ class ClusterOptions:
     alternate_broker_timeout_ms: float = 1_000
     """How long `refresh(alternate=True)` waits for the broker that it tries first: that one may be
     partitioned from the others."""
+    credentials: Credentials = NO_CREDENTIALS
     on_wait: Callable[[str, int], object] | None = None
     """Called on the loop's thread, once per call: (what a retried call waits for, its time limit in
     ms)."""
@@ -184,6 +186,7 @@ class Cluster:
             port,
             client_id=self.options.client_id,
             timeout_s=self.options.connect_timeout_ms / 1000,
+            credentials=self.options.credentials,
         )
 
     async def call(self, node_id: int, request: Message, reply_type: type[R], lane: str = "") -> R:

@@ -14,7 +14,9 @@ from collections import deque
 from typing import TypeVar, cast
 
 from headwater import __version__
+from headwater.client.core.sasl import SaslResponse, sasl_calls
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.sockets import tune
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -297,16 +299,35 @@ async def open_connection(
     client_id: str | None = None,
     timeout_s: float = CONNECT_TIMEOUT_S,
     negotiate: bool = True,
+    credentials: Credentials = NO_CREDENTIALS,
 ) -> Connection:
-    """Connect, and ask for the broker's versions if `negotiate`. Raises OSError, TimeoutError."""
+    """Connect, authenticate, and ask for the broker's versions if `negotiate`.
+
+    Raises OSError, TimeoutError; KafkaError when the broker refuses the credentials.
+    """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        _, protocol = await loop.create_connection(_FrameProtocol, host, port)
+        _, protocol = await loop.create_connection(
+            _FrameProtocol, host, port, ssl=credentials.tls()
+        )
         connection = Connection(protocol, host, port, client_id)
-        if negotiate:
-            try:
+        try:
+            if negotiate:
                 await connection.negotiate()
-            except BaseException:
-                connection.close()
-                raise
+            if (exchange := credentials.sasl()) is not None:
+                await _authenticate(connection, exchange)
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+async def _authenticate(connection: Connection, exchange: SaslExchange) -> None:
+    calls = sasl_calls(exchange)
+    response: SaslResponse | None = None
+    while True:
+        try:
+            request, reply_type, version = next(calls) if response is None else calls.send(response)
+        except StopIteration:
+            return
+        response = await connection.call(request, reply_type, version=version)

@@ -30,9 +30,14 @@ STATUS_TIMEOUT_MS = 2_000
 class ControlClient:
     """A channel to one broker's control port (`host:port`). Threads may share it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+        """`credentials`: None is a channel without TLS."""
         self.address = address
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = (
+            grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+        )
         self._formats = PeerFormats()
 
     def call(

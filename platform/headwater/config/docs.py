@@ -22,7 +22,15 @@ def sample_properties() -> str:
             "# Keys not listed here are refused. Written by `python -m headwater.config.docs`."
         )
     ]
-    parts += [_entry(BROKER_KEYS[name]) for name in BROKER_KEYS]
+    parts += [_entry(row) for row in BROKER_KEYS.values() if row.has_effect]
+    ignored = ", ".join(sorted(row.name for row in BROKER_KEYS.values() if not row.has_effect))
+    parts.append(
+        textwrap.fill(
+            f"Keys of Kafka that are accepted and have no effect: {ignored}.",
+            WIDTH, initial_indent="# ", subsequent_indent="# ",
+            break_long_words=False, break_on_hyphens=False,
+        )
+    )  # fmt: skip
     parts.append(
         "# Topics override, by `headwater configs` or when they are created:\n"
         + "\n".join(f"#   {row.name}: {_facts(row)}" for row in TOPIC_KEYS.values())

@@ -13,6 +13,7 @@ from typing import cast
 from headwater.config.row import ConfigKey, Kind, Scope, Value
 from headwater.config.rows_broker import BROKER_ROWS, DEPRECATED_UNITS
 from headwater.config.rows_topic import TOPIC_ROWS
+from headwater.config.rows_without_effect import ROWS_WITHOUT_EFFECT
 from headwater.errors import UsageError
 
 
@@ -39,7 +40,9 @@ def _twins() -> tuple[ConfigKey, ...]:
 UNLIMITED = -1
 
 TOPIC_KEYS: dict[str, ConfigKey] = {row.name: row for row in TOPIC_ROWS}
-BROKER_KEYS: dict[str, ConfigKey] = {row.name: row for row in (*BROKER_ROWS, *_twins())}
+BROKER_KEYS: dict[str, ConfigKey] = {
+    row.name: row for row in (*BROKER_ROWS, *_twins(), *ROWS_WITHOUT_EFFECT)
+}
 
 
 class Values:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import cast
 
 from headwater.errors import UsageError
 
@@ -61,6 +62,8 @@ class ConfigKey:
     """Of a list: the regular expression of each of its items, beside a lone `*`."""
     gap: int | None = None
     """A number within the bounds that is no value."""
+    has_effect: bool = True
+    """False for a key of Kafka that is accepted, stored and shown, and that nothing reads."""
     check_items: Callable[[Iterable[str]], object] | None = None
     """Of a list: raises UsageError for items that no regular expression can tell."""
 
@@ -69,6 +72,11 @@ class ConfigKey:
         value = self._typed(text.strip())
         self._check(text, value)
         return value
+
+    def integer_in(self, properties: Mapping[str, str]) -> int:
+        """The value of an int or long key in `properties`, or its default. Raises UsageError."""
+        text = properties.get(self.name)
+        return cast(int, self.default if text is None else self.parse(text))
 
     def render(self, value: Value) -> str:
         """The text of a value, as it stands in a properties file or a DescribeConfigs reply."""

@@ -11,7 +11,7 @@ from headwater.local.zk_session import DeadSession
 from headwater.ports.metadata_store import Node, NoNodeError
 from headwater.wire.control import LiveBroker, UpdateMetadataRequest
 from headwater_broker.app.dead_brokers import DeadPeers
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.znodes import BrokerRegistration
 
 EPOCH = 40
@@ -43,7 +43,7 @@ async def closed_sessions(czxid: int | None, password: str, *, listens: bool) ->
     if not listens:
         server.close()
         await server.wait_closed()
-    view = ClusterView("c", lambda: 1)
+    view = MetadataCache("c", lambda: 1)
     view.apply(
         UpdateMetadataRequest(
             controller_id=1, controller_epoch=1, broker_epoch=1, cluster_id="c", full=True,
@@ -59,7 +59,7 @@ async def closed_sessions(czxid: int | None, password: str, *, listens: bool) ->
         return True
 
     store: Any = OneNode(czxid, password, f"127.0.0.1:{port}")
-    peers = DeadPeers(store, lambda: view, close)
+    peers = DeadPeers(store, view, close)
     peers.gone(2)
     assert 2 not in view.brokers
     while peers.busy:

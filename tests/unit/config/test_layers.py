@@ -69,3 +69,18 @@ def test_only_dynamic_keys_with_good_values_may_change() -> None:
 def test_every_default_of_topics_is_dynamic() -> None:
     twins = {row.broker_name for row in TOPIC_KEYS.values() if row.broker_name}
     assert [name for name in sorted(twins) if not BROKER_KEYS[name].is_dynamic] == []
+
+
+def test_kafkas_keys_without_effect_may_be_stored_while_a_broker_runs() -> None:
+    stored = {"num.io.threads": "16", "sasl.kerberos.kinit.cmd": "/bin/kinit"}
+    assert usable(stored) == (stored, [])
+    settings = BrokerSettings(own=stored)
+    assert settings.of_broker(BROKER_KEYS["num.io.threads"])[0].value == "16"
+    _, problems = usable({"num.io.threads": "0", "num.replica.alter.log.dirs.threads": "1"})
+    assert len(problems) == 2
+    assert "at least 1" in problems[0] and "while a broker runs" in problems[1]
+
+
+@pytest.mark.parametrize("name", ["log.cleaner.backoff.ms", "producer.id.expiration.ms"])
+def test_keys_that_are_dynamic_in_kafka_are_so_here(name: str) -> None:
+    check_dynamic(name, "1000")

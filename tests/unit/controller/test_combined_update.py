@@ -25,13 +25,13 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater.wire.schema import Message, decode, encode
-from headwater_broker.controller.broker_channel import BrokerChannel, Office, Pending
+from headwater_broker.controller.broker_channel import BrokerChannel, ControllerHeader, Pending
 from headwater_broker.controller.events import BrokerUpdate, Event
 from headwater_broker.metadata.combined_update import join, part
 
 T = UUID(int=1)
 BROKER = LiveBroker(broker_id=1, broker_epoch=7, control_address="b1")
-OFFICE = Office(0, 5, "c")
+OFFICE = ControllerHeader(0, 5, "c")
 TOPIC = TopicState(topic="t", topic_id=T)
 
 
@@ -210,7 +210,7 @@ def test_metadata_refused_as_stale_is_not_taken_as_told(code: ErrorCode) -> None
 
 def test_requests_of_a_term_are_numbered_whoever_is_told_and_however_often() -> None:
     """Also a broker that registers anew in between: its process has seen the numbers before."""
-    office = Office(0, 5, "c")
+    office = ControllerHeader(0, 5, "c")
     stop = StopReplicaPartition(topic="t", topic_id=T, partition=9, leader_epoch=-1, delete=True)
 
     async def run() -> list[int]:

@@ -12,13 +12,13 @@ from headwater_broker.purgatory.purgatory import (
     WAKES_AT_ONCE,
     WAKES_PER_LOOK,
     WAKES_PER_TURN,
-    Gauge,
+    DelayedOperation,
     Purgatory,
-    Waiter,
+    WatchedOffset,
 )
 
 
-class Recorder(Waiter):
+class Recorder(DelayedOperation):
     __slots__ = ("ends", "name", "purgatory", "until", "value")
 
     def __init__(self, purgatory: Purgatory, name: str, ends: list[str], until: int = 0) -> None:
@@ -28,13 +28,13 @@ class Recorder(Waiter):
         self.ends = ends
         self.until = until
 
-    def check(self, gauge: Gauge) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         if gauge._read() < self.until:
             gauge.add(gauge._read() + 1, self)
         elif self.purgatory.complete(self):
             self.ends.append(f"{self.name} done")
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         self.ends.append(f"{self.name} expired")
 
 
@@ -72,7 +72,7 @@ def run(scenario) -> None:  # type: ignore[no-untyped-def]
 def test_a_gauge_wakes_those_whose_threshold_is_reached_and_no_others() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         for threshold in (3, 1, 2):  # also out of order
             waiter = Recorder(purgatory, str(threshold), ends)
             purgatory.park(waiter, 60_000)
@@ -95,22 +95,22 @@ def test_a_few_are_woken_at_once_and_the_others_in_the_next_turn() -> None:
     async def scenario() -> None:
         purgatory, ends = Purgatory(asyncio.get_running_loop()), []
         numbers = [Number(), Number()]
-        gauges = [Gauge(purgatory, number.read) for number in numbers]
+        gauges = [WatchedOffset(purgatory, number.read) for number in numbers]
         for name, gauge in zip("ab", gauges, strict=True):
             for count in range(WAKES_AT_ONCE - 1):
                 waiter = Recorder(purgatory, f"{name}{count}", ends)
                 purgatory.park(waiter, 60_000)
                 gauge.add(1, waiter)
-        assert not purgatory.is_stirred
+        assert not purgatory.has_due_operations
         for number, gauge in zip(numbers, gauges, strict=True):
             number.value = 1
             gauge.moved()
-        assert purgatory.is_stirred
+        assert purgatory.has_due_operations
         purgatory.wake_few()
         assert ends == [*(f"a{n} done" for n in range(WAKES_AT_ONCE - 1)), "b0 done"]
-        assert purgatory.is_stirred
+        assert purgatory.has_due_operations
         await turns()
-        assert not purgatory.is_stirred
+        assert not purgatory.has_due_operations
         assert len(ends) == 2 * (WAKES_AT_ONCE - 1)
         late = Recorder(purgatory, "late", ends)
         purgatory.park(late, 60_000)
@@ -119,7 +119,7 @@ def test_a_few_are_woken_at_once_and_the_others_in_the_next_turn() -> None:
         gauges[0].moved()  # marked anew
         purgatory.wake_few()
         assert ends[-1] == "late done"
-        assert not purgatory.is_stirred
+        assert not purgatory.has_due_operations
 
     run(scenario)
 
@@ -127,7 +127,7 @@ def test_a_few_are_woken_at_once_and_the_others_in_the_next_turn() -> None:
 def test_a_waiter_may_wait_again_for_more() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         waiter = Recorder(purgatory, "w", ends, until=5)
         purgatory.park(waiter, 60_000)
         gauge.add(1, waiter)
@@ -164,7 +164,7 @@ def test_expiry_answers_once_and_completion_wins_the_race() -> None:
 def test_all_moved_makes_everybody_look_again_whatever_the_number() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         for index in range(3 * WAKES_PER_TURN):
             waiter = Recorder(purgatory, str(index), ends)
             purgatory.park(waiter, 60_000)
@@ -180,7 +180,7 @@ def test_all_moved_makes_everybody_look_again_whatever_the_number() -> None:
 def test_a_burst_is_spread_over_turns() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         for index in range(3 * WAKES_PER_TURN):
             waiter = Recorder(purgatory, str(index), ends)
             purgatory.park(waiter, 60_000)
@@ -198,7 +198,7 @@ def test_a_burst_is_spread_over_turns() -> None:
 def test_answered_waiters_do_not_pile_up_in_a_gauge() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         for index in range(8 * SWEEP_MIN):
             waiter = Recorder(purgatory, str(index), ends)
             purgatory.park(waiter, 60_000)
@@ -213,7 +213,7 @@ def test_a_gauge_that_nobody_adds_to_lets_go_of_those_who_expired() -> None:
     async def scenario() -> None:
         loop = cast(asyncio.AbstractEventLoop, OneInstant())
         purgatory, number, ends = Purgatory(loop), Number(), []
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         last = Recorder(purgatory, "last", ends)
         for index in range(3 * SWEEP_MIN):
             waiter = Recorder(purgatory, str(index), ends)
@@ -237,14 +237,14 @@ def test_a_gauge_that_nobody_adds_to_lets_go_of_those_who_expired() -> None:
 def test_100_000_parked_requests_do_not_slow_the_next_one() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), []
-        crowd = Gauge(purgatory, number.read)
+        crowd = WatchedOffset(purgatory, number.read)
         for index in range(100_000):
             waiter = Recorder(purgatory, "crowd", ends)
             purgatory.park(waiter, 30_000 + index % 1000)
             crowd.add(1 << 40, waiter)
         assert purgatory.parked == 100_000
         own, mine = Number(), []
-        gauge = Gauge(purgatory, own.read)
+        gauge = WatchedOffset(purgatory, own.read)
         best = min([_one_round(purgatory, gauge, own, mine, i) for i in range(200)])
         assert best < 0.0005  # 50 us is usual; a scan of the crowd would take 10 ms
         assert len(mine) == 200
@@ -253,7 +253,7 @@ def test_100_000_parked_requests_do_not_slow_the_next_one() -> None:
 
 
 def _one_round(
-    purgatory: Purgatory, gauge: Gauge, number: Number, ends: list[str], index: int
+    purgatory: Purgatory, gauge: WatchedOffset, number: Number, ends: list[str], index: int
 ) -> float:
     started = time.perf_counter()
     waiter = Recorder(purgatory, str(index), ends)
@@ -264,20 +264,20 @@ def _one_round(
     return time.perf_counter() - started
 
 
-class Broken(Waiter):
+class Broken(DelayedOperation):
     __slots__ = ("told",)
 
     def __init__(self) -> None:
         super().__init__()
         self.told: list[str] = []
 
-    def check(self, gauge: Gauge) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         raise RuntimeError("check")
 
-    def expire(self) -> None:
+    def on_expiration(self) -> None:
         raise RuntimeError("expire")
 
-    def fail(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         self.told.append(str(error))
         raise RuntimeError("nor can it be told")
 
@@ -291,7 +291,7 @@ class BrokenAnswer(Broken):
         super().__init__()
         self.purgatory = purgatory
 
-    def check(self, gauge: Gauge) -> None:
+    def try_complete(self, gauge: WatchedOffset) -> None:
         assert self.purgatory.complete(self)
         raise RuntimeError("answer")
 
@@ -299,7 +299,7 @@ class BrokenAnswer(Broken):
 def test_a_request_that_cannot_be_looked_at_keeps_no_other_waiting() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), list[str]()
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         for waiter in (Broken(), Recorder(purgatory, "behind it", ends)):
             purgatory.park(waiter, 10_000)
             gauge.add(1, waiter)
@@ -337,7 +337,7 @@ def test_a_request_that_cannot_be_answered_keeps_no_other_beyond_its_time() -> N
 def test_an_answer_that_fails_has_no_deadline_any_more_and_is_told_at_once() -> None:
     async def scenario() -> None:
         purgatory, number, ends = Purgatory(asyncio.get_running_loop()), Number(), list[str]()
-        gauge = Gauge(purgatory, number.read)
+        gauge = WatchedOffset(purgatory, number.read)
         broken = BrokenAnswer(purgatory)
         for waiter in (broken, Recorder(purgatory, "behind it", ends)):
             purgatory.park(waiter, 10_000)

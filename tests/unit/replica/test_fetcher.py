@@ -448,8 +448,8 @@ def test_a_log_start_that_moved_here_is_told_to_the_leader() -> None:
         leader.append(make_batch(), -1, 0)
         await until(lambda: leader.high_watermark == 1)
         mine.log.log_start_offset = 1
-        assert mine.log.on_start is not None
-        mine.log.on_start()
+        assert mine.log.on_log_start_moved is not None
+        mine.log.on_log_start_moved()
 
         def told() -> list[int]:
             rows = [p for r in rig.leader.requests for t in r.topics for p in t.partitions]

@@ -6,11 +6,11 @@ from itertools import product
 
 import pytest
 
-from headwater_broker.replica.role_transitions import Decision, Hosted, decide
+from headwater_broker.replica.role_transitions import Decision, HostedReplica, decide
 
 HOSTED = [
     None,
-    *(Hosted(5, 5, stopped, failed) for stopped, failed in product((False, True), repeat=2)),
+    *(HostedReplica(5, 5, stopped, failed) for stopped, failed in product((False, True), repeat=2)),
 ]
 
 
@@ -19,7 +19,7 @@ HOSTED = [
     list(product(HOSTED, (4, 5, 6), (4, 5, 6), *[(True, False)] * 3)),
 )
 def test_every_case_has_its_decision(
-    hosted: Hosted | None,
+    hosted: HostedReplica | None,
     epoch: int,
     partition_epoch: int,
     is_replica: bool,
@@ -49,6 +49,6 @@ def test_every_case_has_its_decision(
 def test_the_same_epoch_never_changes_a_role() -> None:
     for partition_epoch in range(10):
         found = decide(
-            Hosted(5, 5), 5, partition_epoch, is_replica=True, leads_here=True, is_other=True
+            HostedReplica(5, 5), 5, partition_epoch, is_replica=True, leads_here=True, is_other=True
         )
         assert found in (Decision.UPDATE, Decision.SAME)

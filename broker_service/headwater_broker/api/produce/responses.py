@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import groupby
 from uuid import UUID
 
@@ -17,8 +18,9 @@ from headwater.wire.apis.k00_produce import (
 from headwater.wire.schema import encoder
 from headwater_broker.api.context import Services
 from headwater_broker.api.listener_endpoints import endpoints
+from headwater_broker.api.request_meters import PRODUCE
 from headwater_broker.log.results import AppendResult
-from headwater_broker.purgatory.purgatory import Gauge
+from headwater_broker.purgatory.purgatory import WatchedOffset
 from headwater_broker.replica.partition import Partition
 
 FLEXIBLE = 9
@@ -42,7 +44,6 @@ class Row:
         "base_offset",
         "code",
         "field",
-        "gauge",
         "index",
         "key",
         "last_offset",
@@ -51,6 +52,7 @@ class Row:
         "message",
         "name",
         "partition",
+        "watched",
     )
 
     def __init__(self, field: bytes, key: str | bytes, name: str, index: int) -> None:
@@ -66,7 +68,7 @@ class Row:
         self.log_start_offset = -1
         self.leader_epoch = -1
         self.partition: Partition | None = None
-        self.gauge: Gauge | None = None
+        self.watched: WatchedOffset | None = None
 
     def take(self, partition: Partition, result: AppendResult) -> None:
         """The partition took the batch."""
@@ -109,7 +111,7 @@ def encode_single(
 
 
 def encode_rows(
-    services: Services, listener: str, version: int, correlation_id: int, rows: list[Row]
+    services: Services, listener: str, version: int, correlation_id: int, rows: Sequence[Row]
 ) -> bytes:
     """The framed reply of any request, errors with their message and the current leader."""
     topics = []
@@ -141,6 +143,8 @@ def _partition(
     services: Services, row: Row, version: int, leaders: set[int]
 ) -> PartitionProduceResponse:
     code = row.code if row.code is not None else ErrorCode.REQUEST_TIMED_OUT
+    if code:
+        services.meters.api(PRODUCE).failed(code)
     current = LeaderIdAndEpoch()
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= 10:
         state = services.view.partition(row.name, row.index)

@@ -10,15 +10,15 @@ from headwater.config.row import ConfigKey
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Set
 from headwater_broker.controller.decisions import elections
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterConfigs,
-    BrokerConfigFound,
+    BrokerConfigChange,
     ConfigEdit,
-    ConfigFound,
-    ConfigRefused,
     Reply,
     ResourceKind,
+    TopicConfigChange,
+    TopicConfigRejected,
     TopicResult,
 )
 from headwater_broker.controller.state import (
@@ -41,22 +41,24 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
 
 
-def on_alter_configs(state: ControllerState, changes: Changes, event: AlterConfigs) -> None:
+def on_alter_configs(
+    state: ControllerState, decision: DecisionBuilder, event: AlterConfigs
+) -> None:
     """Set, delete, append, subtract overrides (KIP-339); one bad edit leaves the others alone."""
     results = []
     for edit in event.edits:
         alter = _alter_topic if edit.kind is ResourceKind.TOPIC else _alter_broker
         try:
-            alter(state, changes, edit, is_real=not event.validate_only)
+            alter(state, decision, edit, is_real=not event.validate_only)
         except KafkaError as e:
             results.append(TopicResult(name=edit.name, error=e.code, message=e.detail))
             continue
         results.append(TopicResult(name=edit.name))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
 def _alter_topic(
-    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+    state: ControllerState, decision: DecisionBuilder, edit: ConfigEdit, *, is_real: bool
 ) -> None:
     topic = state.topics.get(edit.name)
     if topic is None:
@@ -67,15 +69,15 @@ def _alter_topic(
     check_change(topic.configs, configs)
     if is_real and configs != topic.configs:
         is_eligibility_other = _has_other_minimum(topic.configs, configs)
-        _take(changes, topic, configs)
-        changes.write_configs(topic)
+        _take(decision, topic, configs)
+        decision.write_configs(topic)
         if is_eligibility_other:
-            elections.check_eligible(state, changes, topic.partitions.values())
-        _elect_if_allowed(state, changes, topic)
+            elections.recheck_elr(state, decision, topic.partitions.values())
+        _elect_if_allowed(state, decision, topic)
 
 
 def _alter_broker(
-    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+    state: ControllerState, decision: DecisionBuilder, edit: ConfigEdit, *, is_real: bool
 ) -> None:
     """The configs of one broker, which need not live, or with an empty name of all (KIP-226)."""
     broker = _broker_of(state, edit.name)
@@ -87,9 +89,9 @@ def _alter_broker(
             _check_broker_config(name, text)
     if is_real and configs != now:
         state.broker_configs[broker] = configs
-        changes.write_broker_configs(broker)
+        decision.write_broker_configs(broker)
         if _has_other_minimum(now, configs):
-            elections.check_eligible(state, changes, state.partitions())
+            elections.recheck_elr(state, decision, state.partitions())
 
 
 def _has_other_minimum(now: Mapping[str, str], then: Mapping[str, str]) -> bool:
@@ -120,19 +122,23 @@ def _check_broker_config(name: str, text: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(e)) from e
 
 
-def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:
+def on_topic_config_change(
+    state: ControllerState, decision: DecisionBuilder, event: TopicConfigChange
+) -> None:
     """Somebody wrote `/config/topics/T`: what `check_change` allows."""
     topic = state.topics.get(event.topic)
     if topic is None:
         return
-    _take(changes, topic, dict(event.configs))
+    _take(decision, topic, dict(event.configs))
     topic.has_config = event.has_config
-    elections.check_eligible(state, changes, topic.partitions.values())
-    changes.tell_topic(topic)
-    _elect_if_allowed(state, changes, topic)
+    elections.recheck_elr(state, decision, topic.partitions.values())
+    decision.publish_topic(topic)
+    _elect_if_allowed(state, decision, topic)
 
 
-def on_config_refused(state: ControllerState, changes: Changes, event: ConfigRefused) -> None:
+def on_topic_config_rejected(
+    state: ControllerState, decision: DecisionBuilder, event: TopicConfigRejected
+) -> None:
     """What counts is written back, unless somebody has edited the node once more meanwhile."""
     topic = state.topics.get(event.topic)
     if topic is None:
@@ -140,12 +146,12 @@ def on_config_refused(state: ControllerState, changes: Changes, event: ConfigRef
     path = znodes.topic_config_path(topic.name)
     data = znodes.encode_overrides(topic.configs)
     version = event.version
-    changes.write(Create(path, data) if version is None else Set(path, data, version))
+    decision.write(Create(path, data) if version is None else Set(path, data, version))
     topic.has_config = True
 
 
-def on_broker_config_found(
-    state: ControllerState, changes: Changes, event: BrokerConfigFound
+def on_broker_config_change(
+    state: ControllerState, decision: DecisionBuilder, event: BrokerConfigChange
 ) -> None:
     """Somebody wrote `/config/brokers/N`: the broker uses what it can and logs the rest."""
     state.broker_configs[event.name] = dict(event.configs)
@@ -153,15 +159,15 @@ def on_broker_config_found(
         state.stored_broker_configs.add(event.name)
     else:
         state.stored_broker_configs.discard(event.name)
-    elections.check_eligible(state, changes, state.partitions())
-    changes.tell_broker_configs()
+    elections.recheck_elr(state, decision, state.partitions())
+    decision.publish_broker_configs()
 
 
-def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:
+def _elect_if_allowed(state: ControllerState, decision: DecisionBuilder, topic: Topic) -> None:
     """Unclean election was perhaps just allowed."""
     for partition in topic.partitions.values():
         if partition.key in state.leaderless:
-            elections.elect(state, changes, partition)
+            elections.elect(state, decision, partition)
 
 
 def check_configs(configs: Mapping[str, str]) -> None:
@@ -188,12 +194,12 @@ def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, STAYS_TIERED)
 
 
-def _take(changes: Changes, topic: Topic, configs: dict[str, str]) -> None:
+def _take(decision: DecisionBuilder, topic: Topic, configs: dict[str, str]) -> None:
     """The topic has these overrides from now on. That it is tiered is noted in its own node too."""
     is_news = is_tiered(configs) and not topic.is_tiered
     topic.configs = configs
     if is_news:
-        changes.write_assignment(topic)
+        decision.write_assignment(topic)
 
 
 def edited(

@@ -19,39 +19,39 @@ from headwater_broker.controller.state import (
     ControllerState,
     Partition,
     PartitionKey,
-    Removal,
+    PendingDeletion,
     Topic,
 )
 from headwater_broker.controller.state_machines import ReplicaPhase
-from headwater_broker.controller.write_batches import Group, topic_groups
+from headwater_broker.controller.write_batches import Group, topic_batches
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.combined_update import with_newness
+from headwater_broker.metadata.combined_update import with_is_new
 
 
-class Changes:
+class DecisionBuilder:
     """One round's touched things."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
         self._states: dict[PartitionKey, Partition] = {}
-        self._told: dict[PartitionKey, Partition] = {}
-        self._known: dict[PartitionKey, Partition] = {}
+        self._for_replicas: dict[PartitionKey, Partition] = {}
+        self._for_metadata: dict[PartitionKey, Partition] = {}
         self._topics: dict[UUID, Topic] = {}
         self._assignments: dict[UUID, Topic] = {}
-        self._removals: dict[UUID, Removal] = {}
+        self._removals: dict[UUID, PendingDeletion] = {}
         self._deleted: list[TopicState] = []
         self._stops: dict[int, list[StopReplicaPartition]] = {}
         self._full: set[int] = set()
-        self._everyone = False
+        self._brokers_changed = False
         self._has_broker_configs = False
         self._has_client_quotas = False
         self._writes: list[tuple[Operation, ...]] = []
-        self._lives: list[tuple[Operation, ...]] = []
+        self._registrations: list[tuple[Operation, ...]] = []
         self._replies: list[Reply] = []
         self._late_replies: list[tuple[int, Callable[[], Any]]] = []
         self._warnings: list[str] = []
 
-    def touch(self, partition: Partition) -> None:
+    def partition_changed(self, partition: Partition) -> None:
         """The partition's record changed: write it, tell everybody; its replicas too.
 
         One that was never led has no record: without an ISR it would tell the next controller of
@@ -59,27 +59,27 @@ class Changes:
         """
         key = partition.key
         if not partition.isr:
-            self._known[key] = partition
+            self._for_metadata[key] = partition
             return
         if key not in self._states:
             self._states[key] = partition
             partition.version += 1
-        self._known[key] = partition
-        self._told[key] = partition
+        self._for_metadata[key] = partition
+        self._for_replicas[key] = partition
 
-    def tell(self, partition: Partition) -> None:
+    def publish(self, partition: Partition) -> None:
         """Only what is derived changed (offline replicas, the reason): no write."""
-        self._known[partition.key] = partition
+        self._for_metadata[partition.key] = partition
 
-    def is_touched(self, partition: Partition) -> bool:
+    def is_partition_changed(self, partition: Partition) -> bool:
         """True when its record will be written in this round."""
         return partition.key in self._states
 
-    def new_replica(self, partition: Partition, broker_id: int) -> None:
+    def create_replica(self, partition: Partition, broker_id: int) -> None:
         """The broker shall make this replica. To be stored: the caller touches the partition."""
-        partition.unmade.add(broker_id)
+        partition.uncreated.add(broker_id)
 
-    def tell_topic(self, topic: Topic) -> None:
+    def publish_topic(self, topic: Topic) -> None:
         """The topic is new, or its configs changed."""
         self._topics[topic.topic_id] = topic
 
@@ -93,16 +93,16 @@ class Changes:
         """One group, all or nothing, before the partition records."""
         self._writes.append(operations)
 
-    def take_back_stop(self, partition: Partition, broker_id: int) -> None:
+    def cancel_stop(self, partition: Partition, broker_id: int) -> None:
         """The broker shall have this replica after all: what was decided last counts."""
         rows = self._stops.get(broker_id, [])
         self._stops[broker_id] = [r for r in rows if (r.topic_id, r.partition) != partition.key]
 
-    def stop(self, partition: Partition, broker_id: int, *, delete: bool) -> None:
+    def stop_replica(self, partition: Partition, broker_id: int, *, delete: bool) -> None:
         """The broker shall stop this replica."""
-        self.stop_row(broker_id, partition.topic, partition.key, partition.leader_epoch, delete)
+        self.add_stop(broker_id, partition.topic, partition.key, partition.leader_epoch, delete)
 
-    def stop_row(
+    def add_stop(
         self, broker_id: int, topic: str, key: PartitionKey, leader_epoch: int, delete: bool
     ) -> None:
         """As `stop`, for what is no longer a known partition."""
@@ -115,9 +115,9 @@ class Changes:
         )
         self._stops.setdefault(broker_id, []).append(row)
 
-    def tell_brokers(self, *, full: int | None = None) -> None:
+    def publish_brokers(self, *, full: int | None = None) -> None:
         """The set of brokers changed; `full` shall be told everything."""
-        self._everyone = True
+        self._brokers_changed = True
         if full is not None:
             self._full.add(full)
 
@@ -132,17 +132,17 @@ class Changes:
             Create(znodes.partitions_path(topic.name)),
             *_config_write(topic),
         )
-        self._writes += topic_groups((), node, self._record_writes(topic)[1])
+        self._writes += topic_batches((), node, self._record_writes(topic)[1])
         topic.version = 0
         topic.has_folder = True
         topic.has_config = True
-        self.tell_topic(topic)
+        self.publish_topic(topic)
 
     def write_configs(self, topic: Topic) -> None:
         """A topic's overrides changed."""
         self._writes.append(_config_write(topic))
         topic.has_config = True
-        self.tell_topic(topic)
+        self.publish_topic(topic)
 
     def write_broker_configs(self, name: str) -> None:
         """The dynamic configs of a broker, or of all (empty name), changed."""
@@ -152,13 +152,13 @@ class Changes:
         is_stored = name in self._state.stored_broker_configs
         self._writes.append((Set(path, data) if is_stored else Create(path, data),))
         self._state.stored_broker_configs.add(name)
-        self.tell_broker_configs()
+        self.publish_broker_configs()
 
-    def tell_broker_configs(self) -> None:
+    def publish_broker_configs(self) -> None:
         """Dynamic configs of brokers changed: tell everybody all of them."""
         self._has_broker_configs = True
 
-    def tell_client_quotas(self) -> None:
+    def publish_client_quotas(self) -> None:
         """Client quotas changed: tell everybody all of them."""
         self._has_client_quotas = True
 
@@ -186,16 +186,16 @@ class Changes:
         partition.has_state = True
         return rows
 
-    def delete_topic(self, topic: Topic, removal: Removal, *, requested: bool) -> None:
+    def delete_topic(self, topic: Topic, deletion: PendingDeletion, *, requested: bool) -> None:
         """A topic is gone: first the removal note, then everything below the topic's node.
 
         A crash between the groups is finished by the next controller: it finds the note.
         """
-        self.write_removal(removal)
+        self.write_deletion(deletion)
         for partition in topic.partitions.values():
             self._states.pop(partition.key, None)
-            self._told.pop(partition.key, None)
-            self._known.pop(partition.key, None)
+            self._for_replicas.pop(partition.key, None)
+            self._for_metadata.pop(partition.key, None)
             rows: list[Operation] = []
             if partition.has_state:
                 rows.append(Delete(znodes.state_path(topic.name, partition.index)))
@@ -216,35 +216,35 @@ class Changes:
         self._assignments.pop(topic.topic_id, None)
         self._deleted.append(topic.describe(deleted=True))
 
-    def write_removal(self, removal: Removal) -> None:
+    def write_deletion(self, deletion: PendingDeletion) -> None:
         """A removal began, shrank or ended. That of moved replicas is written together with their
         topic's replica lists: apart from these, a note could name a replica that is still one."""
-        if removal.whole:
-            self._removals.pop(removal.topic_id, None)
-            self._writes.append(_removal_write(removal))
+        if deletion.is_topic_deletion:
+            self._removals.pop(deletion.topic_id, None)
+            self._writes.append(_deletion_write(deletion))
         else:
-            self._removals[removal.topic_id] = removal
+            self._removals[deletion.topic_id] = deletion
 
-    def unwritten_removal(self, topic_id: UUID) -> Removal | None:
+    def unwritten_deletion(self, topic_id: UUID) -> PendingDeletion | None:
         """The one whose note will be written: it alone knows whether there is a node."""
         return self._removals.get(topic_id)
 
-    def end_removal(self, removal: Removal) -> None:
+    def finish_deletion(self, deletion: PendingDeletion) -> None:
         """Every replica confirmed."""
-        self._removals.pop(removal.topic_id, None)
-        if removal.in_store:
-            self._writes.append((Delete(znodes.deletion_path(removal.topic_id)),))
-            removal.in_store = False
+        self._removals.pop(deletion.topic_id, None)
+        if deletion.in_store:
+            self._writes.append((Delete(znodes.deletion_path(deletion.topic_id)),))
+            deletion.in_store = False
 
-    def remember_life(self, broker: Broker) -> None:
+    def write_last_registration(self, broker: Broker) -> None:
         """Note a broker's present life for the next controller: after all that its return means for
         partitions, or a controller that dies in between would leave it as if it had not been away.
         """
-        path = znodes.life_path(broker.broker_id)
-        data = broker.life().encode()
-        is_stored = broker.broker_id in self._state.stored_lives
-        self._lives.append((Set(path, data) if is_stored else Create(path, data),))
-        self._state.stored_lives.add(broker.broker_id)
+        path = znodes.last_registration_path(broker.broker_id)
+        data = broker.last_registration().encode()
+        is_stored = broker.broker_id in self._state.stored_registrations
+        self._registrations.append((Set(path, data) if is_stored else Create(path, data),))
+        self._state.stored_registrations.add(broker.broker_id)
 
     def reply(self, reply: Reply) -> None:
         """Answer once durable."""
@@ -258,11 +258,11 @@ class Changes:
         """An operator must hear of this, once it is durable."""
         self._warnings.append(text)
 
-    def take(self) -> Ready:
+    def build(self) -> Ready:
         """The round's Ready. These changes are spent: the next round makes new ones."""
         writes = [*self._writes, *self._assignment_writes()]
         writes += [tuple(self._state_write(p)) for p in self._states.values()]
-        writes += self._lives
+        writes += self._registrations
         return Ready(
             writes=tuple(writes),
             live=tuple(b.live() for _, b in sorted(self._state.brokers.items())),
@@ -279,11 +279,11 @@ class Changes:
             node = Set(znodes.topic_path(topic.name), data, topic.version - 1)
             folder = () if topic.has_folder else (Create(znodes.partitions_path(topic.name)),)
             topic.has_folder = True
-            removal = self._removals.pop(topic.topic_id, None)
-            note = _removal_write(removal) if removal is not None else ()
+            deletion = self._removals.pop(topic.topic_id, None)
+            note = _deletion_write(deletion) if deletion is not None else ()
             changed, made = self._record_writes(topic)
-            rows += topic_groups(changed, (node, *folder, *note), made)
-        rows.extend(note for r in self._removals.values() if (note := _removal_write(r)))
+            rows += topic_batches(changed, (node, *folder, *note), made)
+        rows.extend(note for r in self._removals.values() if (note := _deletion_write(r)))
         for partition in self._states.values():
             topic = self._state.topics[partition.topic]
             if not topic.has_folder:
@@ -293,14 +293,14 @@ class Changes:
 
     def _updates(self) -> list[BrokerUpdate]:
         state = self._state
-        described = {key: state.describe(p) for key, p in self._known.items()}
+        described = {key: state.describe(p) for key, p in self._for_metadata.items()}
         told: dict[int, list[PartitionState]] = {}
         told_topics: dict[int, dict[UUID, TopicState]] = {}
-        for key, partition in self._told.items():
+        for key, partition in self._for_replicas.items():
             for broker_id in partition.replicas:
-                if not self._may_be_told(partition, broker_id):
+                if not self._may_receive(partition, broker_id):
                     continue
-                row = _told_to(broker_id, partition, described[key])
+                row = _state_for(broker_id, partition, described[key])
                 told.setdefault(broker_id, []).append(row)
                 rows = told_topics.setdefault(broker_id, {})
                 if key[0] not in rows:
@@ -311,7 +311,7 @@ class Changes:
         configs = state.describe_broker_configs() if self._has_broker_configs else None
         quotas = state.describe_client_quotas() if self._has_client_quotas else None
         is_told = configs is not None or quotas is not None
-        news = bool(metadata or topics or self._everyone or is_told)
+        news = bool(metadata or topics or self._brokers_changed or is_told)
         updates = []
         for broker_id in state.brokers:
             stops = tuple(self._stops.get(broker_id, ()))
@@ -321,7 +321,7 @@ class Changes:
                 updates.append(
                     BrokerUpdate(
                         broker_id=broker_id,
-                        is_news=news or broker_id in told,
+                        has_metadata=news or broker_id in told,
                         replicas=tuple(told.get(broker_id, ())),
                         replica_topics=tuple(told_topics.get(broker_id, {}).values()),
                         metadata=metadata,
@@ -333,7 +333,7 @@ class Changes:
                 )
         return updates
 
-    def _may_be_told(self, partition: Partition, broker_id: int) -> bool:
+    def _may_receive(self, partition: Partition, broker_id: int) -> bool:
         """Not to a broker whose disk with this replica is missing: it would make an empty one."""
         state = self._state
         is_known = broker_id in state.brokers
@@ -346,8 +346,8 @@ class Changes:
         topics: dict[UUID, TopicState] = {}
         metadata = {p.key: state.describe(p) for p in state.partitions()}
         for key, partition in state.hosted.get(broker_id, {}).items():
-            if self._may_be_told(partition, broker_id):
-                replicas.append(_told_to(broker_id, partition, metadata[key]))
+            if self._may_receive(partition, broker_id):
+                replicas.append(_state_for(broker_id, partition, metadata[key]))
                 if key[0] not in topics:
                     topics[key[0]] = state.topic_by_id[key[0]].describe()
                 _mark_online(partition, broker_id)
@@ -364,9 +364,9 @@ class Changes:
         )
 
 
-def _told_to(broker_id: int, partition: Partition, state: PartitionState) -> PartitionState:
+def _state_for(broker_id: int, partition: Partition, state: PartitionState) -> PartitionState:
     """`state` for one of the replicas: who has yet to make it hears that it is new."""
-    return with_newness(state, True) if broker_id in partition.unmade else state
+    return with_is_new(state, True) if broker_id in partition.uncreated else state
 
 
 def _mark_online(partition: Partition, broker_id: int) -> None:
@@ -386,15 +386,17 @@ def assignment_of(topic: Topic) -> znodes.TopicAssignment:
     )
 
 
-def _removal_write(removal: Removal) -> tuple[Operation, ...]:
+def _deletion_write(deletion: PendingDeletion) -> tuple[Operation, ...]:
     """Nothing for a note that never was in the store, and is not needed."""
-    path = znodes.deletion_path(removal.topic_id)
-    waiting = removal.waiting()
-    was_stored = removal.in_store
-    removal.in_store = bool(waiting) or removal.whole
-    if not removal.in_store:
+    path = znodes.deletion_path(deletion.topic_id)
+    waiting = deletion.waiting()
+    was_stored = deletion.in_store
+    deletion.in_store = bool(waiting) or deletion.is_topic_deletion
+    if not deletion.in_store:
         return (Delete(path),) if was_stored else ()
-    data = znodes.Deletion(removal.topic, removal.topic_id, waiting, removal.whole).encode()
+    data = znodes.Deletion(
+        deletion.topic, deletion.topic_id, waiting, deletion.is_topic_deletion
+    ).encode()
     return (Set(path, data) if was_stored else Create(path, data),)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater_broker.controller.decisions import leader_selectors
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.decisions.leader_selectors import Case
 from headwater_broker.controller.state import (
     NO_LEADER,
@@ -24,28 +24,28 @@ def may_lead(state: ControllerState, partition: Partition) -> frozenset[int]:
     return frozenset(b for b in partition.replicas if not state.fault(partition, b))
 
 
-def first_leader(state: ControllerState, changes: Changes, partition: Partition) -> bool:
+def first_leader(state: ControllerState, decision: DecisionBuilder, partition: Partition) -> bool:
     """New -> Online: the first live replica leads, all live replicas are in sync.
 
     Without a live replica the partition stays New and nothing is written.
     """
     live = tuple(b for b in partition.replicas if not state.fault(partition, b))
     if not live:
-        _explain(state, changes, partition)
+        _set_offline_reason(state, decision, partition)
         state.leaderless[partition.key] = partition
         return False
     for broker_id in live:
         directory = state.sole_directory(broker_id)
         if directory is not None:
             partition.directories[broker_id] = directory
-        changes.new_replica(partition, broker_id)
-    lead(state, changes, partition, live[0], live)
+        decision.create_replica(partition, broker_id)
+    lead(state, decision, partition, live[0], live)
     return True
 
 
 def lead(
     state: ControllerState,
-    changes: Changes,
+    decision: DecisionBuilder,
     partition: Partition,
     leader: int,
     isr: tuple[int, ...],
@@ -61,49 +61,53 @@ def lead(
     partition.offline_reason = ""
     partition.move(PartitionPhase.ONLINE)
     state.leaderless.pop(partition.key, None)
-    changes.touch(partition)
+    decision.partition_changed(partition)
 
 
-def go_offline(state: ControllerState, changes: Changes, partition: Partition) -> None:
+def go_offline(state: ControllerState, decision: DecisionBuilder, partition: Partition) -> None:
     """Nobody may lead: no leader, under a new epoch; the ISR is kept, who is in it may return."""
     if partition.leader != NO_LEADER:
         partition.leader = NO_LEADER
         partition.leader_epoch += 1
-        changes.touch(partition)
+        decision.partition_changed(partition)
     partition.move(PartitionPhase.OFFLINE)
     state.leaderless[partition.key] = partition
-    _explain(state, changes, partition)
+    _set_offline_reason(state, decision, partition)
 
 
 def elect(
-    state: ControllerState, changes: Changes, partition: Partition, *, unclean: bool = False
+    state: ControllerState,
+    decision: DecisionBuilder,
+    partition: Partition,
+    *,
+    unclean: bool = False,
 ) -> Case:
     """The leader is gone, or there is none: choose by the offline table."""
     if partition.phase is PartitionPhase.NEW:
-        return Case.CLEAN if first_leader(state, changes, partition) else Case.NONE_LIVE
+        return Case.CLEAN if first_leader(state, decision, partition) else Case.NONE_LIVE
     allowed = unclean or state.is_unclean_allowed(partition.topic)
     able = may_lead(state, partition)
     choice = leader_selectors.offline(
         partition.replicas, partition.isr, able, unclean=allowed, elr=partition.elr
     )
     if choice.leader is None and allowed:
-        choice = _revive(state, changes, partition, forced=unclean)
+        choice = _elect_without_log(state, decision, partition, forced=unclean)
     if choice.leader is None:
-        go_offline(state, changes, partition)
+        go_offline(state, decision, partition)
         return choice.case
     is_unclean = choice.case is Case.UNCLEAN
     if is_unclean:
         state.unclean_elections += 1
-        changes.warn(
+        decision.warn(
             f"{partition.name}: unclean election: broker {choice.leader} leads, "
             "which was not in sync: acknowledged records may be lost"
         )
-    lead(state, changes, partition, choice.leader, choice.isr, unclean=is_unclean)
+    lead(state, decision, partition, choice.leader, choice.isr, unclean=is_unclean)
     return choice.case
 
 
-def _revive(
-    state: ControllerState, changes: Changes, partition: Partition, *, forced: bool
+def _elect_without_log(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, *, forced: bool
 ) -> leader_selectors.Choice:
     """Unclean: a replica whose disk was replaced may lead with what it has: nothing.
 
@@ -114,16 +118,16 @@ def _revive(
         if broker_id not in state.brokers or broker_id in state.shutting_down:
             continue
         if state.has_lost_directory(partition, broker_id):
-            forget_directory(state, partition, broker_id)
+            reset_directory(state, partition, broker_id)
         elif not (forced and fault in state.storage_faults):
             continue
         state.storage_faults.discard(fault)
-        changes.new_replica(partition, broker_id)
+        decision.create_replica(partition, broker_id)
         return leader_selectors.Choice(Case.UNCLEAN, broker_id, (broker_id,))
     return leader_selectors.Choice(Case.NONE_LIVE)
 
 
-def forget_directory(state: ControllerState, partition: Partition, broker_id: int) -> None:
+def reset_directory(state: ControllerState, partition: Partition, broker_id: int) -> None:
     """The broker makes this replica anew in a directory that it has."""
     directory = state.sole_directory(broker_id)
     if directory is None:
@@ -133,7 +137,7 @@ def forget_directory(state: ControllerState, partition: Partition, broker_id: in
 
 
 def leave_isr(
-    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> bool:
     """Take a replica that does not lead out of the ISR; the last member always stays.
 
@@ -144,13 +148,13 @@ def leave_isr(
         return False
     partition.set_isr(rest, state.min_insync_replicas(partition))
     if partition.phase is PartitionPhase.OFFLINE:
-        _explain(state, changes, partition)
-    changes.touch(partition)
+        _set_offline_reason(state, decision, partition)
+    decision.partition_changed(partition)
     return True
 
 
-def lost_data(
-    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+def replica_lost_data(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
     """A replica came back without (some of) its records: it is neither in sync nor eligible.
 
@@ -170,12 +174,12 @@ def lost_data(
     else:
         return
     if partition.phase is PartitionPhase.OFFLINE:
-        _explain(state, changes, partition)
-    changes.touch(partition)
+        _set_offline_reason(state, decision, partition)
+    decision.partition_changed(partition)
 
 
-def check_eligible(
-    state: ControllerState, changes: Changes, partitions: Iterable[Partition]
+def recheck_elr(
+    state: ControllerState, decision: DecisionBuilder, partitions: Iterable[Partition]
 ) -> None:
     """min.insync.replicas may be lower now, or somewhere lower than was known when they were noted:
     then leaders will commit without who is eligible."""
@@ -184,10 +188,12 @@ def check_eligible(
         if before:
             partition.set_isr(partition.isr, state.min_insync_replicas(partition))
         if partition.elr != before:
-            changes.touch(partition)
+            decision.partition_changed(partition)
 
 
-def _explain(state: ControllerState, changes: Changes, partition: Partition) -> None:
+def _set_offline_reason(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition
+) -> None:
     """Say in one line why nobody leads, and what to do."""
     members = (*partition.isr, *partition.elr) or partition.replicas
     faults = "; ".join(f for b in members if (f := state.fault(partition, b)))
@@ -201,4 +207,4 @@ def _explain(state: ControllerState, changes: Changes, partition: Partition) -> 
     )
     if reason != partition.offline_reason:
         partition.offline_reason = reason
-        changes.tell(partition)
+        decision.publish(partition)

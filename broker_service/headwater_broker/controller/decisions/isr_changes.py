@@ -16,11 +16,11 @@ from headwater.wire.control import (
     PartitionError,
 )
 from headwater_broker.controller.decisions import elections, reassignments
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterPartition,
     AssignReplicaToDir,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     Reply,
 )
 from headwater_broker.controller.state import Broker, ControllerState, Partition
@@ -28,15 +28,17 @@ from headwater_broker.controller.state_machines import ReplicaPhase
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
 
-def on_alter_partition(state: ControllerState, changes: Changes, event: AlterPartition) -> None:
+def on_alter_partition(
+    state: ControllerState, decision: DecisionBuilder, event: AlterPartition
+) -> None:
     """Judge each proposal by its epochs (KIP-497, KIP-903)."""
     request = event.request
     broker = state.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         stale = AlterPartitionReply(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        changes.reply(Reply(event.token, stale))
+        decision.reply(Reply(event.token, stale))
         return
-    makers = [_alter(state, changes, request.broker_id, item) for item in request.partitions]
+    makers = [_alter(state, decision, request.broker_id, item) for item in request.partitions]
 
     def make() -> AlterPartitionReply:
         rows = tuple(make_row() for make_row in makers)
@@ -44,11 +46,11 @@ def on_alter_partition(state: ControllerState, changes: Changes, event: AlterPar
 
     # A later event of this round may change the same partition: one write, one partition epoch.
     # The leader must be told what that epoch stands for, or it would keep what was in between.
-    changes.reply_at_end(event.token, make)
+    decision.reply_at_end(event.token, make)
 
 
 def _alter(
-    state: ControllerState, changes: Changes, broker_id: int, item: AlterPartitionItem
+    state: ControllerState, decision: DecisionBuilder, broker_id: int, item: AlterPartitionItem
 ) -> Callable[[], AlterPartitionResult]:
     """Decide; what is returned makes the answer once the round is over."""
     topic = state.topic_by_id.get(item.topic_id)
@@ -66,14 +68,14 @@ def _alter(
             # The leader stops committing by the value that it knows.
             known = state.min_insync_replicas(partition)
             partition.set_isr(isr, min(known, item.min_insync_replicas))
-            partition.unmade.difference_update(isr)  # they have fetched
+            partition.uncreated.difference_update(isr)  # they have fetched
             for member in set(isr) - partition.directories.keys():
                 if (directory := state.sole_directory(member)) is not None:
                     partition.directories[member] = directory
             # The leader too: a LeaderAndIsr with other replicas may be on its way, and is older by
             # then than the epoch that this answer tells.
-            changes.touch(partition)
-        if reassignments.advance(state, changes, partition) and partition.leader != broker_id:
+            decision.partition_changed(partition)
+        if reassignments.advance(state, decision, partition) and partition.leader != broker_id:
             code = ErrorCode.NEW_LEADER_ELECTED
     return partial(_result, partition, item, code)
 
@@ -129,8 +131,8 @@ def _is_folder_known(state: ControllerState, partition: Partition, broker_id: in
     return broker_id in partition.directories or state.sole_directory(broker_id) is not None
 
 
-def on_leader_and_isr_answered(
-    state: ControllerState, changes: Changes, event: LeaderAndIsrAnswered
+def on_leader_and_isr_response(
+    state: ControllerState, decision: DecisionBuilder, event: LeaderAndIsrResponseReceived
 ) -> None:
     """Learn each replica's directory; a replica whose disk fails leaves its ISR."""
     broker = state.brokers.get(event.broker_id)
@@ -141,14 +143,14 @@ def on_leader_and_isr_answered(
         if partition is None:
             continue
         if row.error_code == ErrorCode.NONE:
-            partition.unmade.discard(event.broker_id)  # stored with the next change
-            _learn_directory(state, changes, partition, event.broker_id, row)
+            partition.uncreated.discard(event.broker_id)  # stored with the next change
+            _learn_directory(state, decision, partition, event.broker_id, row)
         elif row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-            _storage_failed(state, changes, partition, event.broker_id)
+            _storage_failed(state, decision, partition, event.broker_id)
 
 
 def on_assign_replica_to_dir(
-    state: ControllerState, changes: Changes, event: AssignReplicaToDir
+    state: ControllerState, decision: DecisionBuilder, event: AssignReplicaToDir
 ) -> None:
     """A broker moves a replica to another of its folders: durable before it does (KIP-858)."""
     request = event.request
@@ -166,8 +168,8 @@ def on_assign_replica_to_dir(
         code = ErrorCode.LOG_DIR_NOT_FOUND
     elif partition.directories.get(request.broker_id) != request.directory_id:
         partition.directories[request.broker_id] = request.directory_id
-        changes.touch(partition)
-    changes.reply(Reply(event.token, AssignReplicasToDirsReply(error_code=code)))
+        decision.partition_changed(partition)
+    decision.reply(Reply(event.token, AssignReplicasToDirsReply(error_code=code)))
 
 
 def _is_latest(broker: Broker, request: AssignReplicasToDirsRequest) -> bool:
@@ -181,7 +183,7 @@ def _is_latest(broker: Broker, request: AssignReplicasToDirsRequest) -> bool:
 
 def _learn_directory(
     state: ControllerState,
-    changes: Changes,
+    decision: DecisionBuilder,
     partition: Partition,
     broker_id: int,
     row: PartitionError,
@@ -193,18 +195,18 @@ def _learn_directory(
         return
     if partition.directories.get(broker_id) != row.directory_id:
         partition.directories[broker_id] = row.directory_id
-        changes.touch(partition)
+        decision.partition_changed(partition)
 
 
 def _storage_failed(
-    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
     if (partition.key, broker_id) in state.storage_faults:
         return
     state.storage_faults.add((partition.key, broker_id))
     partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
     if partition.leader == broker_id:
-        elections.elect(state, changes, partition)
+        elections.elect(state, decision, partition)
     else:
-        elections.leave_isr(state, changes, partition, broker_id)
-    changes.tell(partition)
+        elections.leave_isr(state, decision, partition, broker_id)
+    decision.publish(partition)

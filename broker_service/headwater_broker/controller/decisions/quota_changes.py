@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from headwater.config.quotas import Entity, check_quota_key, entity_path, quota_text
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Operation, Set
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterClientQuotas,
-    ClientQuotasFound,
+    ClientQuotaChange,
     QuotaEdit,
     Reply,
     TopicResult,
@@ -21,7 +21,7 @@ from headwater_broker.metadata import znodes
 
 
 def on_alter_client_quotas(
-    state: ControllerState, changes: Changes, event: AlterClientQuotas
+    state: ControllerState, decision: DecisionBuilder, event: AlterClientQuotas
 ) -> None:
     """Set and remove quotas; one bad entity leaves the others alone."""
     results = []
@@ -33,12 +33,12 @@ def on_alter_client_quotas(
             continue
         results.append(TopicResult(name=path))
         if not event.validate_only and quotas != state.client_quotas.get(path, {}):
-            _store(state, changes, path, quotas)
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+            _store(state, decision, path, quotas)
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
-def on_client_quotas_found(
-    state: ControllerState, changes: Changes, event: ClientQuotasFound
+def on_client_quota_change(
+    state: ControllerState, decision: DecisionBuilder, event: ClientQuotaChange
 ) -> None:
     """Somebody wrote an entity's node: brokers use what they can; or removed it."""
     if event.configs is None:
@@ -47,7 +47,7 @@ def on_client_quotas_found(
     else:
         state.client_quotas[event.path] = dict(event.configs)
         state.stored_quota_nodes.update(_above(event.path), (event.path,))
-    changes.tell_client_quotas()
+    decision.publish_client_quotas()
 
 
 def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str]]:
@@ -73,7 +73,9 @@ def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str
     return path, quotas
 
 
-def _store(state: ControllerState, changes: Changes, path: str, quotas: dict[str, str]) -> None:
+def _store(
+    state: ControllerState, decision: DecisionBuilder, path: str, quotas: dict[str, str]
+) -> None:
     """An entity without a quota keeps its node, as in Kafka."""
     stored = state.stored_quota_nodes
     data = znodes.encode_overrides(quotas)
@@ -84,10 +86,10 @@ def _store(state: ControllerState, changes: Changes, path: str, quotas: dict[str
     ]
     node = f"/config/{path}"
     rows.append(Set(node, data) if path in stored else Create(node, data))
-    changes.write(*rows)
+    decision.write(*rows)
     stored.update(_above(path), (path,))
     state.client_quotas[path] = quotas
-    changes.tell_client_quotas()
+    decision.publish_client_quotas()
 
 
 def _above(path: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.metadata_store import Set
 from headwater_broker.controller.decisions import elections, leader_selectors, topic_deletion
-from headwater_broker.controller.decisions.decision_builder import Changes, assignment_of
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder, assignment_of
 from headwater_broker.controller.decisions.leader_selectors import Case
 from headwater_broker.controller.events import Reassign, Reply
 from headwater_broker.controller.state import ControllerState, Partition
@@ -30,7 +30,7 @@ Outcome = tuple[ErrorCode, str | None]
 OK: Outcome = (ErrorCode.NONE, None)
 
 
-def on_reassign(state: ControllerState, changes: Changes, event: Reassign) -> None:
+def on_reassign(state: ControllerState, decision: DecisionBuilder, event: Reassign) -> None:
     """Start, replace or cancel per partition; one bad row leaves the others alone."""
     results: dict[tuple[str, int], Outcome] = {}
     too_large = _too_large(state, event)
@@ -42,11 +42,11 @@ def on_reassign(state: ControllerState, changes: Changes, event: Reassign) -> No
             text = f"partition {topic}-{index} does not exist"
             results[topic, index] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         elif target is None:
-            results[topic, index] = cancel(state, changes, partition)
+            results[topic, index] = cancel(state, decision, partition)
         else:
             allowed = event.is_factor_change_allowed
-            results[topic, index] = _start(state, changes, partition, target, allowed)
-    changes.reply(Reply(event.token, results))
+            results[topic, index] = _start(state, decision, partition, target, allowed)
+    decision.reply(Reply(event.token, results))
 
 
 def _too_large(state: ControllerState, event: Reassign) -> dict[str, Outcome]:
@@ -77,7 +77,7 @@ def _too_large(state: ControllerState, event: Reassign) -> dict[str, Outcome]:
 
 def _start(
     state: ControllerState,
-    changes: Changes,
+    decision: DecisionBuilder,
     partition: Partition,
     target: tuple[int, ...],
     is_factor_change_allowed: bool,
@@ -95,8 +95,8 @@ def _start(
         return ErrorCode.INVALID_REPLICATION_FACTOR, text
     if target == partition.replicas and not partition.adding and not partition.removing:
         return OK
-    _set_replicas(state, changes, partition, target)
-    advance(state, changes, partition)
+    _set_replicas(state, decision, partition, target)
+    advance(state, decision, partition)
     return OK
 
 
@@ -104,8 +104,8 @@ def _lists(partition: Partition, target: tuple[int, ...]) -> tuple[tuple[int, ..
     """(replicas, adding, removing) of phase one. Of what only a replaced move added those stay that
     hold what is committed."""
     original = partition.original
-    whole = (*partition.isr, *partition.elr)
-    held = tuple(b for b in partition.adding if b in whole and b not in target)
+    committed = (*partition.isr, *partition.elr)
+    held = tuple(b for b in partition.adding if b in committed and b not in target)
     removing = (*(b for b in original if b not in target), *held)
     adding = (*(b for b in target if b not in original), *held)
     return (*target, *removing), adding, removing
@@ -113,7 +113,7 @@ def _lists(partition: Partition, target: tuple[int, ...]) -> tuple[tuple[int, ..
 
 def _set_replicas(
     state: ControllerState,
-    changes: Changes,
+    decision: DecisionBuilder,
     partition: Partition,
     target: tuple[int, ...],
 ) -> None:
@@ -123,25 +123,25 @@ def _set_replicas(
     partition.replicas, partition.adding, partition.removing = _lists(partition, target)
     for broker_id in before:
         if broker_id not in partition.replicas:
-            _expel(state, changes, partition, broker_id)
+            _remove_replica(state, decision, partition, broker_id)
     for broker_id in partition.adding:
         if broker_id in before:
             continue
-        topic_deletion.keep_replica(state, changes, partition, broker_id)
+        topic_deletion.cancel_replica_deletion(state, decision, partition, broker_id)
         partition.move_replica(broker_id, ReplicaPhase.NEW)
         if broker_id not in state.brokers:
             partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
         directory = state.sole_directory(broker_id)
         if directory is not None:
             partition.directories[broker_id] = directory
-        changes.new_replica(partition, broker_id)
+        decision.create_replica(partition, broker_id)
     state.reassigning.pop(partition.key, None)  # the old lists in another order move nothing
     state.add_partition(partition)
-    changes.write_assignment(state.topics[partition.topic])
-    changes.touch(partition)
+    decision.write_assignment(state.topics[partition.topic])
+    decision.partition_changed(partition)
 
 
-def advance(state: ControllerState, changes: Changes, partition: Partition) -> bool:
+def advance(state: ControllerState, decision: DecisionBuilder, partition: Partition) -> bool:
     """Phase two, when all of the target is in sync and somebody of it can lead (B2-192; KRaft asks
     for the old members of the target too, since else the ISR could shrink to one of them)."""
     if not (partition.adding or partition.removing):
@@ -160,15 +160,15 @@ def advance(state: ControllerState, changes: Changes, partition: Partition) -> b
     partition.adding = ()
     partition.removing = ()
     # Also when the leader stays, its epoch rises: it can't take a leaving replica back (B2-184).
-    elections.lead(state, changes, partition, choice.leader, choice.isr)
+    elections.lead(state, decision, partition, choice.leader, choice.isr)
     for broker_id in leaving:
-        topic_deletion.remove_replica(state, changes, partition, broker_id)
+        topic_deletion.delete_replica(state, decision, partition, broker_id)
     state.reassigning.pop(partition.key, None)
-    changes.write_assignment(state.topics[partition.topic])
+    decision.write_assignment(state.topics[partition.topic])
     return True
 
 
-def cancel(state: ControllerState, changes: Changes, partition: Partition) -> Outcome:
+def cancel(state: ControllerState, decision: DecisionBuilder, partition: Partition) -> Outcome:
     """Back to the replicas from before; those that were being added go.
 
     When too few of the ISR would remain for min.insync.replicas, going back is a move of its own:
@@ -181,26 +181,28 @@ def cancel(state: ControllerState, changes: Changes, partition: Partition) -> Ou
     remaining = sum(b in original for b in partition.isr)
     least = max(1, min(state.min_insync_replicas(partition), len(original)))
     if remaining < min(least, len(partition.isr)):
-        _set_replicas(state, changes, partition, original)
-        advance(state, changes, partition)
+        _set_replicas(state, decision, partition, original)
+        advance(state, decision, partition)
         return OK
     added = partition.adding
     partition.replicas = original
     partition.adding = ()
     partition.removing = ()
     for broker_id in added:
-        _expel(state, changes, partition, broker_id)
+        _remove_replica(state, decision, partition, broker_id)
     state.reassigning.pop(partition.key, None)
-    changes.write_assignment(state.topics[partition.topic])
-    changes.touch(partition)
+    decision.write_assignment(state.topics[partition.topic])
+    decision.partition_changed(partition)
     return OK
 
 
-def _expel(state: ControllerState, changes: Changes, partition: Partition, broker_id: int) -> None:
+def _remove_replica(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
+) -> None:
     """Take away a replica that is no longer in the list: out of the ISR, then deleted."""
     partition.isr = tuple(b for b in partition.isr if b != broker_id)
     partition.elr = tuple(b for b in partition.elr if b != broker_id)
-    topic_deletion.remove_replica(state, changes, partition, broker_id)
+    topic_deletion.delete_replica(state, decision, partition, broker_id)
     if partition.leader == broker_id:
-        case = elections.elect(state, changes, partition)
+        case = elections.elect(state, decision, partition)
         assert case is not Case.NOT_NEEDED

@@ -11,16 +11,16 @@ from headwater.placement import assign, assign_by_rack
 from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, fault_of
 from headwater_broker.controller.decisions import elections
 from headwater_broker.controller.decisions.config_changes import check_config_size, check_configs
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
+    ChangedTopic,
     CreatePartitions,
     CreateTopics,
-    FoundTopic,
-    Growth,
     NewTopic,
+    PartitionGrowth,
     Reply,
+    TopicChange,
     TopicResult,
-    TopicsFound,
 )
 from headwater_broker.controller.state import (
     ControllerState,
@@ -43,12 +43,12 @@ def check_name(topic: str) -> None:
 
 
 def on_create_topics(
-    state: ControllerState, changes: Changes, event: CreateTopics, entropy: Entropy
+    state: ControllerState, decision: DecisionBuilder, event: CreateTopics, entropy: Entropy
 ) -> None:
     """Each topic for itself: one bad topic leaves the others alone; too many partitions in all are
     refused as a whole, before anything is planned."""
-    if _is_too_much(state, sum(_asked_partitions(state, t) for t in event.topics)):
-        changes.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
+    if _exceeds_request_limit(state, sum(_requested_partitions(state, t) for t in event.topics)):
+        decision.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
     times = Counter(t.name for t in event.topics)
     results = []
@@ -62,10 +62,10 @@ def on_create_topics(
             results.append(TopicResult(name=spec.name, error=e.code, message=e.detail))
             continue
         if not event.validate_only:
-            enter_topic(state, changes, topic)
-            changes.create_topic(topic)
+            enter_topic(state, decision, topic)
+            decision.create_topic(topic)
         results.append(_result_of(topic, is_real=not event.validate_only))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
 def _result_of(topic: Topic, *, is_real: bool) -> TopicResult:
@@ -128,20 +128,20 @@ def _placement(
     return _place(state, count, factor, entropy)
 
 
-def _asked_partitions(state: ControllerState, spec: NewTopic) -> int:
+def _requested_partitions(state: ControllerState, spec: NewTopic) -> int:
     if spec.assignments:
         return len(spec.assignments)
     return state.config.num_partitions if spec.num_partitions == -1 else max(spec.num_partitions, 0)
 
 
-def _asked_growth(state: ControllerState, growth: Growth) -> int:
+def _requested_growth(state: ControllerState, growth: PartitionGrowth) -> int:
     topic = state.topics.get(growth.name)
     if topic is None or growth.count > PARTITIONS_PER_TOPIC_MAX:
         return 0  # refused by itself
     return max(growth.count - len(topic.partitions), 0)
 
 
-def _is_too_much(state: ControllerState, new_partitions: int) -> bool:
+def _exceeds_request_limit(state: ControllerState, new_partitions: int) -> bool:
     """Planning them would hold the controller's loop (Kafka: validateTotalNumberOfPartitions)."""
     return new_partitions > state.config.max_partitions_per_request
 
@@ -206,32 +206,34 @@ def check_manual(
             raise KafkaError(bad, f"{text} {index} are fenced or in controlled shutdown.")
 
 
-def enter_topic(state: ControllerState, changes: Changes, topic: Topic) -> None:
+def enter_topic(state: ControllerState, decision: DecisionBuilder, topic: Topic) -> None:
     """A planned or found topic becomes part of the state, and gets its first leaders."""
     state.add_topic(topic)
     for partition in topic.partitions.values():
-        _enter_partition(state, changes, partition)
+        _enter_partition(state, decision, partition)
 
 
-def _enter_partition(state: ControllerState, changes: Changes, partition: Partition) -> None:
+def _enter_partition(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition
+) -> None:
     partition.move(PartitionPhase.NEW)
     for broker_id in partition.replicas:
         partition.move_replica(broker_id, ReplicaPhase.NEW)
         if broker_id not in state.brokers:
             partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
-    changes.tell(partition)
-    elections.first_leader(state, changes, partition)
+    decision.publish(partition)
+    elections.first_leader(state, decision, partition)
 
 
-def on_topics_found(
-    state: ControllerState, changes: Changes, event: TopicsFound, entropy: Entropy
+def on_topic_change(
+    state: ControllerState, decision: DecisionBuilder, event: TopicChange, entropy: Entropy
 ) -> None:
     """Topics, or more partitions, that a tool wrote into the store by hand."""
     state.unusable = dict(event.unusable)
     for found in event.topics:
         known = state.topics.get(found.name)
         if known is None:
-            _adopt(state, changes, found, entropy)
+            _adopt(state, decision, found, entropy)
         elif found.version > known.version:
             known.version = found.version
             added = {
@@ -239,10 +241,12 @@ def on_topics_found(
                 for index, replicas in sorted(found.assignment.partitions.items())
                 if index not in known.partitions
             }
-            _add_partitions(state, changes, known, added)
+            _add_partitions(state, decision, known, added)
 
 
-def _adopt(state: ControllerState, changes: Changes, found: FoundTopic, entropy: Entropy) -> None:
+def _adopt(
+    state: ControllerState, decision: DecisionBuilder, found: ChangedTopic, entropy: Entropy
+) -> None:
     is_named = found.assignment.topic_id != NO_DIRECTORY
     topic_id = found.assignment.topic_id if is_named else entropy.uuid()
     partitions = {
@@ -251,26 +255,28 @@ def _adopt(state: ControllerState, changes: Changes, found: FoundTopic, entropy:
     }
     topic = Topic(found.name, topic_id, partitions, dict(found.configs), found.version)
     topic.has_config = found.has_config
-    enter_topic(state, changes, topic)
-    changes.tell_topic(topic)
+    enter_topic(state, decision, topic)
+    decision.publish_topic(topic)
     if not is_named or topic.is_tiered != found.assignment.is_tiered:
-        changes.write_assignment(topic)
+        decision.write_assignment(topic)
 
 
 def _add_partitions(
-    state: ControllerState, changes: Changes, topic: Topic, added: Mapping[int, Partition]
+    state: ControllerState, decision: DecisionBuilder, topic: Topic, added: Mapping[int, Partition]
 ) -> None:
     for index, partition in added.items():
         topic.partitions[index] = partition
         state.add_partition(partition)
-        _enter_partition(state, changes, partition)
+        _enter_partition(state, decision, partition)
 
 
-def on_create_partitions(state: ControllerState, changes: Changes, event: CreatePartitions) -> None:
+def on_create_partitions(
+    state: ControllerState, decision: DecisionBuilder, event: CreatePartitions
+) -> None:
     """More partitions for existing topics; records stay where they are. Too many new ones in all
     are refused as a whole: Kafka's bound on the records of one request is as high."""
-    if _is_too_much(state, sum(_asked_growth(state, t) for t in event.topics)):
-        changes.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
+    if _exceeds_request_limit(state, sum(_requested_growth(state, t) for t in event.topics)):
+        decision.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
     results = []
     times = Counter(t.name for t in event.topics)
@@ -285,14 +291,14 @@ def on_create_partitions(state: ControllerState, changes: Changes, event: Create
             continue
         if not event.validate_only:
             rows = {i: Partition(topic.name, topic.topic_id, i, r) for i, r in placed.items()}
-            changes.write_assignment(topic)
-            _add_partitions(state, changes, topic, rows)
+            decision.write_assignment(topic)
+            _add_partitions(state, decision, topic, rows)
         results.append(TopicResult(name=growth.name, topic_id=topic.topic_id))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
 def _plan_growth(
-    state: ControllerState, growth: Growth
+    state: ControllerState, growth: PartitionGrowth
 ) -> tuple[Topic, dict[int, tuple[int, ...]]]:
     topic = state.topics.get(growth.name)
     if topic is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from headwater.entropy import Entropy
-from headwater_broker.controller.events import Registered
+from headwater_broker.controller.events import RegisteredBroker
 from headwater_broker.controller.state import (
     NO_LEADER,
     NO_VERSION,
@@ -19,14 +19,14 @@ from headwater_broker.controller.state import (
     ControllerConfig,
     ControllerState,
     Partition,
-    Removal,
+    PendingDeletion,
     Topic,
 )
 from headwater_broker.controller.state_machines import PartitionPhase, ReplicaPhase
 from headwater_broker.metadata.znodes import (
     NO_DIRECTORY,
-    BrokerLife,
     Deletion,
+    LastRegistration,
     PartitionRecord,
     ProducerIdBlock,
     TopicAssignment,
@@ -54,14 +54,14 @@ class StoredTopic:
 class Snapshot:
     """All of the store that the controller needs."""
 
-    registered: Mapping[int, Registered]
+    registered: Mapping[int, RegisteredBroker]
     topics: tuple[StoredTopic, ...]
     deletions: tuple[Deletion, ...]
-    lives: Mapping[int, BrokerLife]
+    last_registrations: Mapping[int, LastRegistration]
     producer_ids: ProducerIdBlock | None
-    bad_lives: frozenset[int] = frozenset()
+    unreadable_registrations: frozenset[int] = frozenset()
     """Brokers whose life is noted in a form that cannot be used."""
-    bad_notes: frozenset[UUID] = frozenset()
+    unreadable_deletions: frozenset[UUID] = frozenset()
     """Topic ids of deletions that are noted so."""
     unusable: Mapping[str, str] = field(default_factory=dict)
     """Topics whose nodes cannot be used, and why."""
@@ -83,20 +83,20 @@ def build_state(
 ) -> tuple[ControllerState, list[Topic], list[Topic]]:
     """The state; topics whose node must be written; topics whose deletion was cut short."""
     state = ControllerState(controller_id, controller_epoch, cluster_id, config)
-    for broker_id, life in snapshot.lives.items():
+    for broker_id, life in snapshot.last_registrations.items():
         found = snapshot.registered.get(broker_id)
         is_same = found is not None and found.epoch == life.broker_epoch
         registration = found.registration if found is not None and is_same else None
         least = (registration or life).min_insync_replicas
         broker = Broker(broker_id, life.broker_epoch, life.boot_id, registration, least)
         state.brokers[broker_id] = broker
-        state.stored_lives.add(broker_id)
-    state.stored_lives |= snapshot.bad_lives
-    state.bad_notes = set(snapshot.bad_notes)
+        state.stored_registrations.add(broker_id)
+    state.stored_registrations |= snapshot.unreadable_registrations
+    state.unreadable_deletions = set(snapshot.unreadable_deletions)
     state.unusable = dict(snapshot.unusable)
     state.stray_configs = set(snapshot.stray_configs)
     for note in snapshot.deletions:
-        state.removals[note.topic_id] = _removal(note)
+        state.pending_deletions[note.topic_id] = _removal(note)
     unwritten = []
     unfinished = []
     for stored in snapshot.topics:
@@ -108,8 +108,8 @@ def build_state(
         is_named = topic.topic_id == stored.assignment.topic_id
         if not is_named or topic.is_tiered != stored.assignment.is_tiered:
             unwritten.append(topic)
-        removal = state.removals.get(topic.topic_id)
-        if removal is not None and removal.whole:
+        deletion = state.pending_deletions.get(topic.topic_id)
+        if deletion is not None and deletion.is_topic_deletion:
             unfinished.append(topic)
     for name, configs in snapshot.broker_configs.items():
         state.broker_configs[name] = dict(configs)
@@ -123,13 +123,13 @@ def build_state(
     return state, unwritten, unfinished
 
 
-def _removal(note: Deletion) -> Removal:
+def _removal(note: Deletion) -> PendingDeletion:
     phases = {
         (partition, broker_id): ReplicaPhase.OFFLINE
         for partition, holders in note.replicas.items()
         for broker_id in holders
     }
-    return Removal(note.topic, note.topic_id, note.whole, phases, in_store=True)
+    return PendingDeletion(note.topic, note.topic_id, note.is_topic_deletion, phases, in_store=True)
 
 
 def _topic(stored: StoredTopic, entropy: Entropy) -> Topic:
@@ -167,7 +167,7 @@ def _partition(
         partition.isr = tuple(b for b in record.isr if b in replicas)
         partition.elr = tuple(b for b in record.elr if b in replicas)
         partition.directories = dict(record.directories)
-        partition.unmade = set(record.unmade).intersection(replicas)
+        partition.uncreated = set(record.uncreated).intersection(replicas)
         is_led = record.leader in partition.isr
         partition.leader = record.leader if is_led else NO_LEADER
         partition.move(PartitionPhase.ONLINE if is_led else PartitionPhase.OFFLINE)

@@ -44,7 +44,7 @@ class TooLargeError(HeadwaterError):
     """The store would close the connection over it each time: what was decided is given up."""
 
 
-async def write_groups(
+async def write_all(
     store: MetadataStore, fence: Check, groups: Sequence[tuple[Operation, ...]]
 ) -> None:
     """Write the groups in order. Raises DeposedError, SessionExpiredError, TooLargeError."""
@@ -52,18 +52,18 @@ async def write_groups(
         await _write_chunk(store, fence, chunk)
 
 
-async def remove_notes(store: MetadataStore, fence: Check, paths: Sequence[str]) -> None:
+async def remove_requests(store: MetadataStore, fence: Check, paths: Sequence[str]) -> None:
     """Requests and notes that were filed in the store, and are done with. Who filed one may have
     removed it by now: that ends no term. Raises DeposedError, SessionExpiredError."""
     try:
-        await write_groups(store, fence, [(Delete(path),) for path in paths])
+        await write_all(store, fence, [(Delete(path),) for path in paths])
         return
     except DeposedError as e:
         if not isinstance(e.__cause__, NoNodeError):
             raise
     for path in paths:
         if await _is_there(store, path):
-            await write_groups(store, fence, [(Delete(path),)])
+            await write_all(store, fence, [(Delete(path),)])
 
 
 async def _is_there(store: MetadataStore, path: str) -> bool:

@@ -21,7 +21,7 @@ from headwater_broker.controller.state import TIERING_KEY, is_tiered
 from headwater_broker.controller.zk.state_loader import StoredTopic
 from headwater_broker.metadata import znodes
 
-Complain = Callable[[str], None]
+ReportFault = Callable[[str], None]
 """Takes one line for the log."""
 
 PORT_MAX = 65_535
@@ -74,7 +74,7 @@ def read_record(topic: str, index: int, data: bytes) -> znodes.PartitionRecord:
     return found
 
 
-def read_note(name: str, data: bytes) -> znodes.Deletion:
+def read_deletion(name: str, data: bytes) -> znodes.Deletion:
     """A node below `/headwater/deletions`. Raises ZnodeError."""
     path = f"{znodes.DELETIONS}/{name}"
     found = znodes.Deletion.decode(path, data)
@@ -84,7 +84,7 @@ def read_note(name: str, data: bytes) -> znodes.Deletion:
     return found
 
 
-def read_producer_ids(node: Node, complain: Complain) -> znodes.ProducerIdBlock:
+def read_producer_ids(node: Node, report: ReportFault) -> znodes.ProducerIdBlock:
     """The latest block; one that cannot be read is taken for one beyond all ids that were given
     out, and beyond those of another such node later (each block writes it once).
 
@@ -96,7 +96,7 @@ def read_producer_ids(node: Node, complain: Complain) -> znodes.ProducerIdBlock:
         raise
     except znodes.ZnodeError as e:
         latest = FAR_PRODUCER_ID + node.version * FAR_STEP
-        complain(f"{e}: producer ids go on after {latest}")
+        report(f"{e}: producer ids go on after {latest}")
         return znodes.ProducerIdBlock(-1, latest, latest)
 
 
@@ -140,7 +140,7 @@ def without_copies(
     node's: so a controller decides as the last one did, which met the copy second.
     """
     rows = tuple(topics)
-    owners = {note.topic_id: note.topic for note in notes if note.whole}
+    owners = {note.topic_id: note.topic for note in notes if note.is_topic_deletion}
     for row in sorted(rows, key=lambda row: (not row.records, row.czxid)):
         if row.assignment.topic_id != znodes.NO_DIRECTORY:
             owners.setdefault(row.assignment.topic_id, row.name)
@@ -150,7 +150,7 @@ def without_copies(
 
 
 def usable_overrides(
-    topic: str, data: bytes | None, complain: Complain, *, was_tiered: bool
+    topic: str, data: bytes | None, report: ReportFault, *, was_tiered: bool
 ) -> dict[str, str]:
     """A topic's overrides from its config node (None: there is none), without those that are not
     valid. `was_tiered`: tiering was on, and stays on. Raises NewerVersionError."""
@@ -160,17 +160,17 @@ def usable_overrides(
     except znodes.NewerVersionError:
         raise
     except znodes.ZnodeError as e:
-        complain(f"{e}: the topic's overrides do not count until this is mended")
+        report(f"{e}: the topic's overrides do not count until this is mended")
         found = {}
     usable = {}
     for name, text in found.items():
         try:
             check_configs({name: text})
         except KafkaError as e:
-            complain(f"{path}: left out: {e.detail}")
+            report(f"{path}: left out: {e.detail}")
         else:
             usable[name] = text
     if was_tiered and not is_tiered(usable):
-        complain(f"{path}: {STAYS_TIERED}")
+        report(f"{path}: {STAYS_TIERED}")
         usable[TIERING_KEY] = "true"
     return usable

@@ -23,6 +23,7 @@ from headwater.client.errors import (
 )
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.wire.apis.k03_metadata import MetadataResponse
 from headwater.wire.schema import SchemaError
 
@@ -105,6 +106,7 @@ class BlockingCluster:
         client_id: str,
         request_timeout_s: float,
         retry_timeout_s: float,
+        credentials: Credentials = NO_CREDENTIALS,
         connect: Callable[..., BlockingConnection] = BlockingConnection,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -116,6 +118,7 @@ class BlockingCluster:
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._retry_timeout_s = retry_timeout_s
+        self._credentials = credentials
         self._pool: dict[Address, BlockingConnection] = {}
         self._ever_seen: set[str] = set()
         self._ask_first: Address | None = None
@@ -262,7 +265,11 @@ class BlockingCluster:
         connection = self._pool.get((host, port))
         if connection is None:
             connection = self._new_connection(
-                host, port, client_id=self._client_id, timeout_s=self._request_timeout_s
+                host,
+                port,
+                client_id=self._client_id,
+                timeout_s=self._request_timeout_s,
+                credentials=self._credentials,
             )
             self._pool[host, port] = connection
         return connection

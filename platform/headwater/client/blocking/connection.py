@@ -11,7 +11,9 @@ import time
 from typing import TypeVar
 
 from headwater import __version__
+from headwater.client.core.sasl import SaslResponse, sasl_calls
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.sockets import tune
 from headwater.system import SystemClock
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -31,7 +33,15 @@ R = TypeVar("R", bound=Message)
 class BlockingConnection:
     """Requests and their responses, in order. Raises OSError (TimeoutError, ConnectionError)."""
 
-    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
         self.host = host
         self.port = port
         self.client_id = client_id
@@ -45,7 +55,11 @@ class BlockingConnection:
         tune(self.socket)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         try:
+            if (tls := credentials.tls()) is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=host)
             self._negotiate()
+            if (exchange := credentials.sasl()) is not None:
+                self._authenticate(exchange)
             self.socket.settimeout(timeout_s)
         except BaseException:
             self.close()
@@ -64,6 +78,18 @@ class BlockingConnection:
             raw = self.receive()
         reply = decode_response(ApiVersionsResponse, version, raw, correlation_id)
         self.versions = {a.api_key: (a.min_version, a.max_version) for a in reply.api_keys}
+
+    def _authenticate(self, exchange: SaslExchange) -> None:
+        calls = sasl_calls(exchange)
+        response: SaslResponse | None = None
+        while True:
+            try:
+                call = next(calls) if response is None else calls.send(response)
+            except StopIteration:
+                return
+            request, reply_type, version = call
+            correlation_id = self.send(request, version)
+            response = decode_response(reply_type, version, self.receive(), correlation_id)
 
     def version_for(self, cls: type[Message], cap: int | None = None) -> int:
         """The highest version that both sides support, at most `cap`. Raises KafkaError."""

@@ -32,6 +32,7 @@ from headwater.client.core.metadata import TopicMetadata
 from headwater.client.errors import kafka_error
 from headwater.client.values import OffsetAndTimestamp
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.system import SystemClock
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -99,6 +100,7 @@ class RecordClient:
         client_id: str = "headwater-raw",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._cluster = BlockingCluster(
             bootstrap_servers,
@@ -106,6 +108,7 @@ class RecordClient:
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             retry_timeout_s=retry_timeout_s,
+            credentials=credentials,
         )
 
     def __enter__(self) -> RecordClient:

@@ -118,9 +118,7 @@ class FetchJob(DelayedOperation):
 
     def _first_read(self, items: list[FetchItem]) -> Answer:
         peer, frame = self._peer, self._frame
-        reads, total, is_urgent = read_all(
-            peer.services, peer.session, frame, items, self._version, is_first=True
-        )
+        reads, total, is_urgent = self._read(items, is_first=True)
         if (
             is_urgent
             or total >= frame.min_bytes
@@ -166,10 +164,16 @@ class FetchJob(DelayedOperation):
         self._peer.close(f"internal error: {error!r}")
 
     def _read_again(self) -> tuple[list[PartitionRead], int, bool]:
+        return self._read(self._due(), is_first=False)
+
+    def _read(
+        self, items: list[FetchItem], *, is_first: bool
+    ) -> tuple[list[PartitionRead], int, bool]:
         peer = self._peer
         return read_all(
-            peer.services, peer.session, self._frame, self._due(), self._version, is_first=False
-        )
+            peer.services, peer.session, self._frame, items, self._version,
+            is_first=is_first, omits_unchanged=self._is_incremental and not self._reads_all(),
+        )  # fmt: skip
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -213,10 +217,16 @@ class FetchJob(DelayedOperation):
             return frame.items
         if self._moves is not None:
             return list(self._moves.due)
-        peer = self._peer
-        if frame.replica_id >= 0 or (frame.rack_id and peer.services.config.selects_by_rack):
+        if self._reads_all():
             return list(session.items.values())
-        return unsettled(session, peer.session, frame.isolation)
+        return unsettled(session, self._peer.session, frame.isolation)
+
+    def _reads_all(self) -> bool:
+        """True where a read does more than to find what is new: it records how far a follower has
+        replicated, or it selects the replica for a consumer's rack (KIP-392)."""
+        frame = self._frame
+        selects = frame.rack_id and self._peer.services.config.selects_by_rack
+        return frame.replica_id >= 0 or bool(selects)
 
     def _begin_moves(self, session: FetchSession) -> None:
         """The first fetch names all; the next ones of a follower go over what moved."""
@@ -433,14 +443,11 @@ class FetchJob(DelayedOperation):
 
     def _encode_again(self, settled: list[PartitionRead]) -> tuple[list[Part], list[FilePart]]:
         """Other slices may have gone meanwhile: read all but the settled partitions anew."""
-        peer, due = self._peer, self._due()
+        due = self._due()
         known = {id(read.item): read for read in settled}
-        local = [item for item in due if id(item) not in known]
-        fresh, _, _ = read_all(
-            peer.services, peer.session, self._frame, local, self._version, is_first=False
-        )
+        fresh, _, _ = self._read([item for item in due if id(item) not in known], is_first=False)
         known.update((id(read.item), read) for read in fresh)
-        return self._encode([known[id(item)] for item in due])
+        return self._encode([known[id(item)] for item in due if id(item) in known])
 
     async def _read_remote(self, read: PartitionRead, max_bytes: int) -> None:
         remote_log, partition = self._peer.services.remote_log, read.partition

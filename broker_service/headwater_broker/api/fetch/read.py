@@ -118,17 +118,23 @@ def read_all(
     version: int,
     *,
     is_first: bool,
+    omits_unchanged: bool = False,
 ) -> tuple[list[PartitionRead], int, bool]:
     """(a read per item, bytes that count for min_bytes, whether to answer at once).
 
-    `is_first`: the request has just come; a follower's position counts once. At least one whole
-    batch is read, even beyond max_bytes (KIP-74).
+    `is_first`: the request has just come; a follower's position counts once. `omits_unchanged`:
+    once max_bytes is reached there is no read of an item of which nothing else is new: for the
+    incremental fetches of consumers. At least one whole batch is read, even beyond max_bytes
+    (KIP-74).
     """
     total = used = 0
     is_urgent = False
     reads = []
     partitions = services.replicas.partitions
     for item in items:
+        is_full = frame.max_bytes <= used > 0 and total >= frame.min_bytes
+        if is_full and omits_unchanged and is_unchanged(item):
+            continue
         topic = item.topic
         if isinstance(topic, str):
             name, partition = topic, partitions.get((topic, item.partition))
@@ -200,9 +206,19 @@ def unsettled(session: FetchSession, reader: Session, isolation: int) -> list[Fe
     return found
 
 
-def is_unstable(partition: Partition, offset: int, isolation: int) -> bool:
-    """True for a read_committed consumer that has read to the last stable offset."""
-    return bool(isolation) and partition.last_stable_offset <= offset < partition.high_watermark
+def is_unchanged(item: FetchItem) -> bool:
+    """True when a read of this partition may find records, but no error and no mark that moved
+    since the last response: as `unsettled` sees it, but for its offset."""
+    partition = item.located
+    return (
+        partition is not None
+        and item.sent_high_watermark == partition.high_watermark
+        and item.sent_log_start == partition.log.log_start_offset
+        and item.current_leader_epoch in (partition.leader_epoch, NONE)
+        and partition.is_leader
+        and item.last_fetched_epoch == NONE
+        and partition.log.local_log_start_offset <= item.fetch_offset <= partition.high_watermark
+    )
 
 
 def read_one(

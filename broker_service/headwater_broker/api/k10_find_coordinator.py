@@ -1,8 +1,8 @@
-"""FindCoordinator: the broker that leads the partition of a group (later: of a transactional id).
+"""FindCoordinator: the broker that leads a key's partition of its internal topic.
 
-The internal topic is created when the first coordinator of its kind is looked for. Version 4 asks
-for several keys at once (KIP-699). Transactional ids and share groups have no coordinator yet: they
-are rejected for good, so that clients do not look for ever. Of all errors for a transactional id
+The internal topic is created when the first coordinator of its kind is looked up. Version 4 has
+several keys per request (KIP-699). Transactional ids and share groups have no coordinator yet;
+their refusal is final, so that clients do not retry for ever. Of all errors for a transactional id
 librdkafka takes only an authorization error as final, here and from InitProducerId.
 """
 
@@ -26,8 +26,6 @@ from headwater_broker.coordinator.common.service import CoordinatorType
 KEY_TYPES = frozenset(CoordinatorType)
 NO_TRANSACTIONS = "Headwater has no transactions: leave transactional.id out"
 BATCH_SINCE = 4
-CREATE_WAIT_MS = 3_000
-"""How long the very first look-up waits for the internal topic; then the client asks again."""
 RESOURCES = {
     CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
 }
@@ -38,11 +36,11 @@ RESOURCES = {
 async def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """One answer per key."""
+    """One coordinator or error per key."""
     is_batch = ctx.api_version >= BATCH_SINCE
     keys = request.coordinator_keys if is_batch else (request.key,)
     if any(_may_describe(ctx, request.key_type, key) for key in keys):
-        await _make_topic(ctx, request.key_type)
+        await _create_topic(ctx, request.key_type)
     rows = tuple(_find(ctx, request.key_type, key) for key in keys)
     if is_batch:
         return FindCoordinatorResponse(coordinators=rows)
@@ -66,10 +64,13 @@ def _may_describe(ctx: RequestContext, key_type: int, key: str) -> bool:
     return ctx.allowed(Operation.DESCRIBE, RESOURCES[CoordinatorType(key_type)][0], key)
 
 
-async def _make_topic(ctx: RequestContext, key_type: int) -> None:
-    """Create the internal topic, once for all keys of a request: while it cannot be created each
-    key would wait in its turn. Tried again when more brokers live: there may have been too few for
-    its replicas."""
+async def _create_topic(ctx: RequestContext, key_type: int) -> None:
+    """Create the internal topic, and wait until its leaders are known.
+
+    Called once for all keys of a request: while it cannot be created, each key would wait in turn.
+    The creation is repeated when more brokers are live: there may have been too few for its
+    replicas.
+    """
     services, coordinator = ctx.broker, _service(ctx, key_type)
     if coordinator is None or not services.view.is_complete:
         return
@@ -77,16 +78,16 @@ async def _make_topic(ctx: RequestContext, key_type: int) -> None:
     if topic in services.view.topics:
         return
     wanted = [(topic, creatable(services, topic).num_partitions)]
-    tried_with = 0
+    tried_with_brokers = 0
 
-    def is_made() -> bool:
-        nonlocal tried_with
-        if (live := len(services.view.brokers)) > tried_with:
-            tried_with = live
+    def is_created() -> bool:
+        nonlocal tried_with_brokers
+        if (live := len(services.view.brokers)) > tried_with_brokers:
+            tried_with_brokers = live
             create_on_demand(services, (topic,), str(ctx.principal.name))
         return have_leaders(services, wanted)
 
-    await await_view(services, is_made, CREATE_WAIT_MS)
+    await await_view(services, is_created, services.config.internal_topic_wait_ms)
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:

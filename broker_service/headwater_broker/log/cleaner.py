@@ -1,10 +1,10 @@
-"""Compacts the logs of one broker, one after the other, the dirtiest first (Kafka's LogCleaner).
+"""Compacts the logs of one broker, the dirtiest first (Kafka's LogCleaner and LogCleanerManager).
 
-Runs on the broker's loop and only decides and renames there: records are read and written by
-`work`, a process of its own. A log that changed meanwhile (truncated, shortened, deleted) keeps
-what it has, and its `.cleaned` files go. A log that cannot be compacted is marked, told, and left
-alone until the broker starts again. A full disk is no such reason: it is tried again, ever more
-rarely.
+On the broker's loop it only decides and renames: a process of its own reads and writes the records
+(`cleaner_process`). A log that is truncated, shortened or deleted meanwhile keeps its segments, and
+its `.cleaned` files are removed. A log that cannot be compacted is marked, logged, and left alone
+until the broker restarts. A full disk is no such reason: the log is tried again, less and less
+often.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from headwater_broker.log.segment_swap import put_in_place, swapped_in
 from headwater_broker.log.unified_log import UnifiedLog
 
 FAILURES_MAX = 3
-"""So many interrupted tries in a row, and a log counts as one that cannot be compacted."""
+"""After this many interrupted attempts in a row a log counts as one that cannot be compacted."""
 DISK_PAUSE_S = 30.0
-"""After a try that the disk failed (it may be full): so long, then twice as long each time."""
+"""Pause after an attempt that the disk failed, as when it is full; it doubles with each failure."""
 DISK_PAUSE_MAX_S = 900.0
 
-Work = Callable[[CleanJob], Awaitable[CleanResult]]
-"""Does a job elsewhere. Raises CleanError or KafkaError for what repeating cannot help, and
-CleanInterruptedError for what it may, and OSError when files failed it."""
+CleanFunction = Callable[[CleanJob], Awaitable[CleanResult]]
+"""Runs a job in another process. Raises CleanError or KafkaError when a retry cannot help,
+CleanInterruptedError when it may, OSError when the disk fails."""
 
 logger = logging.getLogger(__name__)
 
 
 class CleanInterruptedError(HeadwaterError):
-    """The log changed under the work, or the work's process died."""
+    """The log changed during the compaction, or the cleaner's process died."""
 
 
 @dataclass(slots=True)
 class CleanerMeter:
-    """What the metrics tell."""
+    """Counters of the cleaner for the metrics."""
 
     runs: int = 0
     failures: int = 0
@@ -64,26 +64,26 @@ class CleanerMeter:
     last_took_s: float = 0.0
     longest_s: float = 0.0
     max_dirty_ratio: float = 0.0
-    """Of the dirtiest log at the last look."""
+    """Dirty ratio of the dirtiest log at the last check."""
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """What may change while running."""
+    """Settings that may change while the broker runs."""
 
     map_bytes_max: int = 128 << 20
-    """For the keys of all logs under compaction (log.cleaner.dedupe.buffer.size)."""
+    """Memory for the keys of all logs under compaction (log.cleaner.dedupe.buffer.size)."""
     threads: int = 1
     """Logs compacted at the same time (log.cleaner.threads)."""
     io_bytes_per_s: float = sys.float_info.max
-    """Of one log (log.cleaner.io.max.bytes.per.second)."""
+    """Read and written bytes of one compaction (log.cleaner.io.max.bytes.per.second)."""
 
 
 @dataclass(slots=True)
 class _DiskBackoff:
-    """A log that the disk failed."""
+    """The pause of a log whose compaction the disk failed."""
 
     pause_s: float
     until: float
@@ -92,7 +92,7 @@ class _DiskBackoff:
 
 @dataclass(slots=True)
 class _Compaction:
-    """A log that is being compacted, as it was when the work began."""
+    """A log under compaction, with its state at the beginning of it."""
 
     log: UnifiedLog
     truncations: int
@@ -100,29 +100,30 @@ class _Compaction:
 
 
 class LogCleaner:
-    """`tick` now and then; `close` before the logs are closed."""
+    """Call `tick` every log.cleaner.backoff.ms, and `close` before the logs are closed."""
 
     def __init__(
         self,
         logs: LogManager,
-        work: Work,
+        run_clean: CleanFunction,
         clock: Clock,
         settings: Callable[[], CleanerSettings] = CleanerSettings,
     ) -> None:
         self.meter = CleanerMeter()
         self._logs = logs
-        self._work = work
+        self.run_clean = run_clean
+        """Compacts one log, away from the loop."""
         self._clock = clock
         self._settings = settings
         self._tasks = OrderedSet[asyncio.Task[None]]()
         self._busy: dict[UnifiedLog, str] = {}
-        """With the folder of each. Work goes on in it when the log is deleted: another log that is
-        made there meanwhile has the same names, and waits."""
+        """Logs under compaction with their folders. When such a log is deleted the process goes on
+        in its folder: a new log there has the same file names, and waits."""
         self._failures: dict[UnifiedLog, int] = {}
         self._disk_backoff: dict[UnifiedLog, _DiskBackoff] = {}
 
     def tick(self) -> None:
-        """Look for work, unless all hands are busy."""
+        """Start a compaction, unless log.cleaner.threads of them run."""
         now_ms = self._clock.now_ms()
         for log in list(self._logs.logs.values()):
             if log.config.is_compacted:
@@ -134,7 +135,7 @@ class LogCleaner:
             task.add_done_callback(self._tasks.discard)
 
     async def run(self) -> None:
-        """Compact the dirtiest log, again and again until none is due."""
+        """Compact the dirtiest log, then the next one, until none is due."""
         tried: set[UnifiedLog] = set()
         while (chosen := self._choose(tried)) is not None:
             log, part = chosen
@@ -148,13 +149,13 @@ class LogCleaner:
                 del self._busy[log]
 
     async def close(self) -> None:
-        """Stop what is under way; nothing it did counts."""
+        """Stop the compactions under way; their results are not used."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # -- which
+    # -- choice of the log
 
     def _measure_uncleanable(self) -> None:
         marked = [log for log in self._logs.logs.values() if log.uncleanable_reason]
@@ -183,7 +184,7 @@ class LogCleaner:
         return best
 
     def _is_moving(self, log: UnifiedLog) -> bool:
-        """A copy is made of it: a tombstone may not go before the copy has it (as in Kafka)."""
+        """A future log copies it: no tombstone may go before the copy has it, as in Kafka."""
         return (log.topic, log.partition) in self._logs.futures.logs
 
     def _judge(self, log: UnifiedLog, now_ms: int) -> Cleanable:
@@ -201,8 +202,8 @@ class LogCleaner:
         return cleanable(spans, log.first_dirty_offset, stable, log.config, now_ms)
 
     def _roll_overdue(self, log: UnifiedLog, now_ms: int) -> None:
-        """The active segment is never compacted: one whose oldest record waits too long is closed,
-        also when nothing is appended any more."""
+        """Roll an active segment whose oldest record exceeds max.compaction.lag.ms, even when
+        nothing is appended any more: the active segment is never compacted."""
         first = log.active.first_timestamp
         if 0 <= first < now_ms - log.config.max_compaction_lag_ms:
             try:
@@ -210,13 +211,13 @@ class LogCleaner:
             except KafkaError as e:
                 logger.error("%s: not rolled: %s", log.path, e)
 
-    # -- one log
+    # -- compaction of one log
 
     async def _clean(self, log: UnifiedLog, part: Cleanable) -> None:
         under = _Compaction(log, log.truncations, {s.base_offset: s for s in log.segments})
         started = self._clock.monotonic()
         try:
-            result = await self._work(self._job(log, part))
+            result = await self.run_clean(self._job(log, part))
             is_whole = await self._swap(under, result.segments)
         except CleanInterruptedError as e:
             self._interrupted(log, str(e))
@@ -261,13 +262,13 @@ class LogCleaner:
         )
 
     async def _swap(self, under: _Compaction, segments: list[CleanedSegment]) -> bool:
-        """Put the new segments in place, one per turn of the loop; False when one was not wanted
-        any more."""
+        """Swap the new segments in, one per turn of the loop; False when one of them was dropped
+        because the log has changed."""
         is_whole = True
         for new in segments:
             if under.log.is_closed:
-                return False  # its folder was renamed or is closed: leftovers go with it
-            # An older segment that stays as it was may have what a tombstone hides.
+                return False  # its folder was renamed or is closed: its files go with it
+            # An older segment that stays as it is may hold values that a tombstone deletes.
             is_due = is_whole or not new.drops_tombstones
             if is_due and _is_as_it_was(under, new) and not self._is_moving(under.log):
                 replace(under.log, new, self._clock.now_ms())
@@ -294,7 +295,7 @@ class LogCleaner:
             return
         self.meter.failures += 1
         count = self._failures[log] = self._failures.get(log, 0) + 1
-        logger.warning("%s: compaction interrupted, try %d: %s", log.path, count, reason)
+        logger.warning("%s: compaction interrupted, attempt %d: %s", log.path, count, reason)
         if count >= FAILURES_MAX:
             self._give_up(log, reason)
 
@@ -305,7 +306,7 @@ class LogCleaner:
         before = self._disk_backoff.get(log)
         pause_s = DISK_PAUSE_S if before is None else min(2 * before.pause_s, DISK_PAUSE_MAX_S)
         self._disk_backoff[log] = _DiskBackoff(pause_s, self._clock.monotonic() + pause_s)
-        logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
+        logger.warning("%s: not compacted, next attempt in %d s: %s", log.path, pause_s, error)
 
     def _give_up(self, log: UnifiedLog, reason: str) -> None:
         self._failures.pop(log, None)
@@ -318,13 +319,13 @@ class LogCleaner:
 
 
 def _is_compactable(log: UnifiedLog) -> bool:
-    """Tiered history is the table's to compact (Kafka allows no compaction with tiering at all)."""
+    """A tiered log is never compacted here (Kafka allows no compaction with tiering either)."""
     config = log.config
     return config.is_compacted and not config.remote_storage and not log.uncleanable_reason
 
 
 def _is_as_it_was(under: _Compaction, new: CleanedSegment) -> bool:
-    """The old segments are still there, next to each other and untouched."""
+    """Whether the old segments are still in the log, adjacent and unchanged."""
     log = under.log
     if log.is_closed or log.truncations != under.truncations or new.base_offset not in log.bases:
         return False
@@ -336,17 +337,17 @@ def _is_as_it_was(under: _Compaction, new: CleanedSegment) -> bool:
 
 
 def _clear(files: Files, folder: str) -> None:
-    """What was written for a log that is gone may lie beside a new one's files."""
+    """Remove the `.cleaned` files of a deleted log: a new log may have its folder."""
     try:
         for name in files.names(folder):
             if name.endswith(CLEANED_SUFFIX):
                 files.remove(f"{folder}/{name}")
-    except OSError as e:  # the log may have gone with its disk
-        logger.warning("%s: leftovers of a compaction stay: %s", folder, e)
+    except OSError as e:  # the disk may have failed
+        logger.warning("%s: .cleaned files of a compaction are left: %s", folder, e)
 
 
 def replace(log: UnifiedLog, new: CleanedSegment, now_ms: int) -> None:
-    """A compacted segment takes the place of those it was made of. Raises KAFKA_STORAGE_ERROR."""
+    """Replace old segments by the compacted one. Raises KAFKA_STORAGE_ERROR."""
     log.allow_gaps()
     at = log.bases.index(new.base_offset)
     old = log.segments[at : at + len(new.replaces)]

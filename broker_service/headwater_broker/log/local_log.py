@@ -77,7 +77,8 @@ class LocalLog:
         self.log_end_offset = 0
         self.local_log_start_offset = 0
         """Below it nothing is read here; it may lie inside of the first segment."""
-        self.size_bytes = 0
+        self._closed_bytes = 0
+        """Size of all segments but the active one."""
         self.truncations = 0
         """How often the end was cut or the log begun anew."""
         self.is_closed = False
@@ -94,6 +95,11 @@ class LocalLog:
         self._interval_bytes = config.index_interval_bytes
         self._roll_policy = RollPolicy(config, self.context.entropy)
         self._roll_policy.arm(self.active)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all segments, without their indexes."""
+        return self._closed_bytes + self.active.file.size_bytes
 
     @property
     def recovery_point(self) -> int:
@@ -122,11 +128,11 @@ class LocalLog:
         self.segments = segments
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
-        self.size_bytes = sum(segment.file.size_bytes for segment in segments)
+        self._closed_bytes = sum(segment.file.size_bytes for segment in segments[:-1])
 
     def allow_gaps(self) -> None:
-        """Offsets will be missing (compaction here or at the leader): no start may take them for
-        lost. Repeats do nothing. Raises KAFKA_STORAGE_ERROR."""
+        """Offsets will be missing, from compaction here or at the leader: a start must not take
+        them for lost. Repeats do nothing. Raises KAFKA_STORAGE_ERROR."""
         if not self.is_gapless:
             return
         with self.touching_files():
@@ -187,7 +193,6 @@ class LocalLog:
             raise self.storage_error(e) from e
         segment.last_write_ms = now_ms
         self.log_end_offset = last + 1
-        self.size_bytes += size
         flusher = self.flusher
         if flusher.unflushed_since_ms < 0:
             flusher.unflushed_since_ms = now_ms
@@ -216,7 +221,7 @@ class LocalLog:
         return segment
 
     def _state_snapshot(self, end_offset: int) -> tuple[str, bytes] | None:
-        """Path and bytes of what is written beside a segment that begins at `end_offset`."""
+        """Path and content of a file to write for a segment that begins at `end_offset`."""
         return None
 
     def _new_segment(self, offset: int, now_ms: int, mark: str = "") -> LogSegment:
@@ -378,8 +383,8 @@ class LocalLog:
         self.flusher.recovery_point = offset
 
     def _remove_oldest(self, count: int, now_ms: int) -> Released:
-        """Take the oldest segments from the log; the caller discards them. When all of them go, a
-        new one is started."""
+        """Remove the oldest segments from the log; the caller discards them. When all of them are
+        removed, a new one is started."""
         if count == len(self.segments):
             self._roll(now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
@@ -400,8 +405,7 @@ class LocalLog:
             segment.close()
 
     def delete(self) -> None:
-        """The log is no longer this broker's: whoever calls this renames the folder. Jobs off the
-        loop rename nothing and write nothing there any more."""
+        """End the use of the log; the caller renames its folder. Jobs off the loop stop writing."""
         with self.deletion.stopped():
             self.is_closed = True
             self.truncations += 1

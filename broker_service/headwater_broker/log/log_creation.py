@@ -1,4 +1,4 @@
-"""Making the files of a new log, apart from the loop."""
+"""Creates the files of a new log, in any thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, int]
 
 
 class LogCreation:
-    """The files of a new log, made by `run`: in any thread, as it touches nothing else."""
+    """A planned log. `run` creates its files, and touches nothing else."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class LogCreation:
         self._metadata = metadata
 
     def run(self) -> None:
-        """Make the folder, its identity, its first segment; `error` holds what failed."""
+        """Create the folder, partition.metadata and the first segment; a failure sets `error`."""
         try:
             path = f"{self.request.folder}/{PARTITION_METADATA}"
             self._files.write_atomic(path, self._metadata)

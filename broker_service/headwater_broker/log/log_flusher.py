@@ -21,7 +21,7 @@ class FlushedLog(Protocol):
     path: str
     is_closed: bool
     truncations: int
-    """Another number means that what was written before may have been cut."""
+    """It rises when the log is truncated: flushed offsets may not be there any more."""
 
 
 class LogFlusher:
@@ -71,7 +71,7 @@ class LogFlusher:
         """Flush a segment that was just rolled, off the loop, and close its index files.
 
         `snapshot`: path and bytes of the producer snapshot at its end. It is not kept when the log
-        was cut meanwhile, or is gone: it tells of records that are not there.
+        was truncated or deleted meanwhile: it would have batches that the log does not.
         """
         log, files = self._log, self._context.files
         truncations = log.truncations

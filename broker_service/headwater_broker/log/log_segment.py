@@ -1,4 +1,4 @@
-"""One segment: the `.log` file and its indexes, located by offset, bytes or time."""
+"""One segment of a log: the `.log` file and its indexes (Kafka's LogSegment)."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
-"""A compacted segment that is being written."""
+"""Files of a compacted segment that is being written."""
 SWAP_SUFFIX = ".swap"
-"""A compacted segment that is whole, and takes the place of older ones."""
+"""Files of a complete compacted segment that is replacing older ones."""
 
 SCAN_BYTES = 8192
-"""One pread of a header scan; holds an index interval of small batches."""
+"""Size of one read of a header scan: an index interval of small batches fits."""
 NO_TIMESTAMP = -1
 LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
-"""A smaller batch_length is nonsense."""
+"""The smallest valid batch_length."""
 
 logger = logging.getLogger(__name__)
 
 _PLACE = struct.Struct(">qi11xi")
-"""base offset, batch length, last offset delta: all that a scan needs."""
+"""base offset, batch length, last offset delta."""
 _TIMES = struct.Struct(">qi11xi8xq")
 """as above, then max timestamp."""
 _make = tuple.__new__
-"""Makes a named tuple of a tuple: the type's own way is a call of Python's. For what every request
-makes."""
+"""Makes a named tuple from a tuple faster than its class does; for objects made per request."""
 
 
 class DamagedLogError(KafkaError):
-    """CORRUPT_MESSAGE: where a batch should begin there is none. An error of who asks for what lies
-    there, not of the disk: the rest of the log, and of its folder, is as good as before.
+    """CORRUPT_MESSAGE: there is no batch where one must begin.
+
+    It fails the request that reads there. It is no disk error: the rest of the log stays in use.
     """
 
     def __init__(self, path: str, position: int) -> None:
@@ -63,7 +63,7 @@ class DamagedLogError(KafkaError):
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch lies."""
+    """Position, size and offsets of a batch in its file."""
 
     position: int
     size_bytes: int
@@ -72,12 +72,12 @@ class BatchPosition(NamedTuple):
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """The name of a segment's file: its base offset in 20 digits."""
+    """The name of a segment's file: its base offset in 20 digits, then the suffix."""
     return f"{offset:020d}{suffix}"
 
 
 class LogSegment:
-    """One segment. Only the last one of a log is appended to."""
+    """One segment. Only the last segment of a log is appended to."""
 
     __slots__ = (
         "base_offset",
@@ -110,7 +110,7 @@ class LogSegment:
         now_ms: int,
         mark: str = "",
     ) -> None:
-        """`mark` ends the names of all its files: CLEANED_SUFFIX while it is written apart."""
+        """`mark` ends the names of all its files, such as CLEANED_SUFFIX."""
         stem = f"{folder}/{base_offset:020d}"
         self.folder = folder
         self.base_offset = base_offset
@@ -135,7 +135,7 @@ class LogSegment:
         self.is_damage_logged = False
 
     def relocate(self, folder: str) -> None:
-        """The log's folder was renamed: files that are opened later are found there."""
+        """The log's folder was renamed: open files there from now on."""
         stem = f"{folder}/{self.base_offset:020d}"
         self.folder = folder
         self.offset_index.path = stem + INDEX_SUFFIX
@@ -143,13 +143,13 @@ class LogSegment:
         self.txn_index.path = stem + TXN_INDEX_SUFFIX
 
     def create_indexes(self) -> None:
-        """A new segment: both index files exist from the start, so that a missing one is news."""
+        """Create both index files of a new segment: a missing one is always an error."""
         self.offset_index.create()
         self.time_index.create()
 
     def open_indexes(self) -> None:
-        """Load and open them now: until they are released no call needs another descriptor for
-        them, or finds other files by their names."""
+        """Load and open the indexes: until they are released no call needs a descriptor for them,
+        or their names."""
         self.offset_index.load()
         self.time_index.load()
         self.offset_index.hold()
@@ -181,7 +181,7 @@ class LogSegment:
             at += position
 
     def _damaged(self, position: int) -> DamagedLogError:
-        """The error to raise; told in the broker's log once, as clients ask again and again."""
+        """The error to raise. It is logged once per segment, as clients ask again and again."""
         error = DamagedLogError(
             f"{self.folder}/{file_name(self.base_offset, LOG_SUFFIX)}", position
         )
@@ -195,7 +195,7 @@ class LogSegment:
         return memoryview(self.file.read_at(position, size))
 
     def reset_indexes(self) -> None:
-        """Empty all indexes, to fill them again from the log."""
+        """Empty all indexes, before they are filled again from the log."""
         self.offset_index.truncate(self.base_offset)
         self.time_index.truncate(self.base_offset)
         self.txn_index.truncate(self.base_offset)
@@ -203,8 +203,9 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
     def load_times(self) -> None:
-        """First and largest timestamps of an existing segment, from its time index and its tail.
-        Raises DamagedLogError when that cannot be read to its end; what was read counts.
+        """Read first and largest timestamp from the time index and the batches after its last one.
+
+        Raises DamagedLogError when these cannot be read to the end; those before the damage count.
         """
         header = self.file.read_at(0, _TIMES.size)
         if len(header) == _TIMES.size:
@@ -235,7 +236,7 @@ class LogSegment:
         return False
 
     def can_hold(self, last_offset: int, position: int, size: int) -> bool:
-        """False when the relative offset or the position would overflow 31 bits."""
+        """Whether the relative offset and the position fit into 31 bits."""
         return (
             last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and position + size <= RELATIVE_OFFSET_MAX
@@ -248,8 +249,7 @@ class LogSegment:
         return None if found is None else BatchPosition(*found[:4])
 
     def _locate(self, offset: int, at: int) -> tuple[int, int, int, int, bytes, int] | None:
-        """As `locate`: the fields of the place, then what was read last and where in the file that
-        begins."""
+        """As `locate`: the fields of the BatchPosition, the chunk read last, and its position."""
         read_at, unpack, need = self.file.read_at, _PLACE.unpack_from, _PLACE.size
         end, length = self.file.size_bytes, 0
         while at < end:
@@ -272,7 +272,7 @@ class LogSegment:
                     return at + position, length + 12, base, base + delta, chunk, at
                 position += length + 12
             at += position
-        if at > end:  # a length that leads out of the file would hide all that lies behind it
+        if at > end:  # a length beyond the end of the file would hide all batches after it
             raise self._damaged(max(at - length - 12, 0))
         return None
 
@@ -293,7 +293,7 @@ class LogSegment:
             at += position
 
     def find(self, offset: int) -> BatchPosition | None:
-        """The batch that holds `offset`, or the next one; None when the segment ends before."""
+        """The batch that holds `offset`, or the next one; None when the segment ends before it."""
         return self.locate(offset, self._start_of_scan(offset))
 
     def _start_of_scan(self, offset: int) -> int:
@@ -304,10 +304,10 @@ class LogSegment:
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, next_offset: int, *, min_one: bool
     ) -> LogSlice | None:
-        """Whole batches from the one that holds `offset`, below `upper_offset`.
+        """Whole batches below `upper_offset`, from the one that holds `offset` on.
 
-        `next_offset` is where this segment ends. An empty slice when nothing fits; None when the
-        segment ends before `offset`. Raises DamagedLogError.
+        `next_offset` is the segment's end offset. The slice is empty when no batch fits; None when
+        the segment ends before `offset`. Raises DamagedLogError.
         """
         size = self.file.size_bytes
         if offset == self.hint_offset and upper_offset >= next_offset:
@@ -336,8 +336,8 @@ class LogSegment:
         return _make(LogSlice, (self.file, position, end - position, base, data))
 
     def _end(self, start: int, max_bytes: int, upper_offset: int, next_offset: int) -> int:
-        """The last batch boundary within `max_bytes` of `start` and below `upper_offset`, and not
-        behind damage: who reads on there is told."""
+        """The last batch boundary within `max_bytes` of `start`, below `upper_offset` and before
+        damage, which the next read meets."""
         size = self.file.size_bytes
         limit = min(start + max_bytes, size)
         at = size
@@ -364,13 +364,13 @@ class LogSegment:
         return size
 
     def truncate(self, offset: int) -> int:
-        """Cut off the batch that holds `offset` and all after; returns the new end offset."""
+        """Truncate from the batch that holds `offset` on; returns the new end offset."""
         place = self.find(offset)
         self.hint_offset = -1
         if place is None:
             return offset
         end = min(place.base_offset, offset)
-        # The log last: after a failure the next try finds the batch, and cuts what is left.
+        # The log goes last: after a failure the next try finds the batch, and cuts the rest.
         self.offset_index.truncate(end)
         self.time_index.truncate(end)
         self.txn_index.truncate(end)
@@ -378,24 +378,24 @@ class LogSegment:
         try:
             self.load_times()
         except DamagedLogError as e:
-            logger.warning("timestamps are known up to there only: %s", e.detail)
+            logger.warning("timestamps after the damage are not known: %s", e.detail)
         return end
 
     def seal(self) -> list[File]:
-        """Nothing more will be appended: the time index gets its last, largest entry.
+        """Close the segment for appends: the time index gets its last, largest entry.
 
-        Returns what `release` does; these files are still to be fsynced.
+        Returns the index files as `release` does; the caller fsyncs them too.
         """
         if self.max_timestamp >= 0:
             self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
         return self.release()
 
     def release(self) -> list[File]:
-        """The index files that were open; they are still to be closed, which another thread may
-        do: this segment does not know them any more. Reads nothing.
+        """Detach and return the open index files, which the caller closes, perhaps in another
+        thread. Reads nothing. Raises OSError.
         """
         self.offset_index.write()
-        self.time_index.write()  # whatever fails does so while the files are still ours
+        self.time_index.write()  # an error comes before any file is detached
         detached = (
             self.offset_index.detach(),
             self.time_index.detach(),
@@ -409,38 +409,37 @@ class LogSegment:
         self.time_index.write_briefly()
 
     def fsync(self) -> None:
-        """Log and indexes are durable afterwards. May wait for the disk."""
+        """Fsync the log and its indexes. Waits for the disk."""
         self.file.fsync()
         self.offset_index.fsync()
         self.time_index.fsync()
         self.txn_index.fsync()
 
     def unload_indexes(self) -> None:
-        """Give back the memory of a closed segment's indexes; the next lookup loads them."""
+        """Free the memory of a closed segment's indexes; the next lookup loads them again."""
         self.offset_index.unload()
         self.time_index.unload()
 
     def close_indexes(self) -> None:
-        """Write pending entries and release the indexes' descriptors; what needs them opens them
-        again."""
+        """Write pending entries and close the index files; the next use opens them again."""
         for file in self.release():
             file.close()
 
     def close(self) -> None:
-        """Write pending index entries and release every descriptor."""
+        """Write pending index entries and close all files."""
         self.close_indexes()
         self.file.close()
 
     def age(self, next_offset: int) -> SegmentAge:
-        """What retention needs to know."""
+        """The segment as retention sees it."""
         return SegmentAge(self.base_offset, next_offset, self.file.size_bytes, self.newest_ms)
 
     @property
     def newest_ms(self) -> int:
-        """The largest timestamp; without any, when the file was last written."""
+        """The largest timestamp; of records without timestamps, the time of the last write."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.last_write_ms
 
     def names(self) -> list[str]:
-        """The names its files may have."""
+        """All possible names of its files."""
         suffixes = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
         return [file_name(self.base_offset, suffix) for suffix in suffixes]

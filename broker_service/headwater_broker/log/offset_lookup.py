@@ -63,7 +63,7 @@ def _in_batch(
 ) -> TimestampAndOffset | None:
     is_whole = header.record_count == header.last_offset_delta + 1
     if (
-        is_whole  # not compacted: the header tells of the first record
+        is_whole  # not compacted: the header has the timestamp of the first record
         and header.delete_horizon_ms is None
         and header.base_timestamp >= timestamp
         and header.base_offset >= start_offset
@@ -84,8 +84,11 @@ def max_timestamp_offset(log: SegmentedLog, upper_offset: int) -> TimestampAndOf
 
 
 def _largest_below(log: SegmentedLog, upper_offset: int) -> int:
-    """The largest timestamp in whole batches of [local log start, upper). Segments whose largest
-    lies outside are scanned: the unreplicated tail is short, and one at most holds the start."""
+    """The largest timestamp in whole batches of [local log start, upper).
+
+    A segment is scanned only when its largest timestamp lies outside: the unreplicated tail is
+    short, and one segment at most has the start.
+    """
     start, largest = log.local_log_start_offset, -1
     for index, segment in enumerate(log.segments):
         if segment.base_offset >= upper_offset:
@@ -110,7 +113,7 @@ def _largest_below(log: SegmentedLog, upper_offset: int) -> int:
 
 
 def offset_at_bytes(log: SegmentedLog, start: int, max_bytes: int) -> int:
-    """The end offset of whole batches from `start` that `max_bytes` hold; at least one batch.
+    """The end offset of the whole batches from `start` on within `max_bytes`, at least one batch.
 
     `start` itself when the log ends there. Sizes come from indexes and a short scan.
     """
@@ -136,7 +139,8 @@ def offset_at_bytes(log: SegmentedLog, start: int, max_bytes: int) -> int:
 
 
 def aborted_transactions(log: SegmentedLog, start: int, upper: int) -> list[tuple[int, int]]:
-    """(producer id, first offset), by first offset, of what overlaps [start, upper)."""
+    """(producer id, first offset) of aborted transactions that overlap [start, upper), by first
+    offset."""
     found: list[AbortedTransaction] = []
     for segment in log.segments[max(bisect_right(log.bases, start) - 1, 0) :]:
         if segment.txn_index.collect(start, upper, found):

@@ -1,4 +1,4 @@
-"""The producers of a log together with their snapshot files, and how a replay rebuilds them."""
+"""Producer snapshot files of a log, and the replay that rebuilds producer state from batches."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ logger = logging.getLogger(__name__)
 
 
 def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
-    """The marker in a control batch; None for control records of other kinds, and for a batch that
-    compaction emptied: its transaction is gone whole. Raises KafkaError."""
+    """The marker in a control batch. Raises KafkaError.
+
+    None for control records of other types, and for a batch that compaction emptied, as no batch of
+    its transaction is left.
+    """
     if header.record_count == 0:
         return None
     records = decode_batch(view, 0, header)
@@ -46,9 +49,9 @@ def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
 def apply_header(
     producers: Producers, header: BatchHeader, view: memoryview
 ) -> AbortedTransaction | None:
-    """Learn from a batch of the log; an aborted transaction it ends goes to the index.
+    """Apply a batch of the log; the aborted transaction that it ends, for the transaction index.
 
-    `view` is the batch itself, read only when it is a control batch.
+    `view` is the batch, which is read only when it is a control batch.
     """
     if header.producer_id == NO_PRODUCER_ID:
         return None
@@ -99,7 +102,7 @@ def replay_segment(
 
 
 class ProducerSnapshots:
-    """The `.snapshot` files of one log folder: offsets known, newest chosen, old ones removed."""
+    """The `.snapshot` files of one log folder."""
 
     def __init__(self, files: Files, folder: str, names: Iterable[str]) -> None:
         self._files = files
@@ -110,11 +113,11 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """Ascending offsets of the snapshots there are."""
+        """Offsets of all snapshots, ascending."""
         return list(self._offsets)
 
     def path(self, offset: int) -> str:
-        """The file of one snapshot."""
+        """The path of a snapshot."""
         return f"{self._folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
 
     def relocate(self, folder: str) -> None:
@@ -122,12 +125,12 @@ class ProducerSnapshots:
         self._folder = folder
 
     def write(self, offset: int, producers: Producers) -> None:
-        """Write a snapshot of everything below `offset`, durable on return."""
+        """Write and fsync a snapshot of the producers at `offset`."""
         self._files.write_atomic(self.path(offset), encode_snapshot(producers.entries.values()))
         self.added(offset)
 
     def added(self, offset: int) -> None:
-        """A snapshot at `offset` was, or is about to be, written."""
+        """A snapshot at `offset` was written, or will be."""
         if offset not in self._offsets:
             self._offsets.append(offset)
             self._offsets.sort()
@@ -135,7 +138,7 @@ class ProducerSnapshots:
     def load_newest(self, producers: Producers, low: int, high: int) -> int:
         """Replace `producers` by the newest readable snapshot in [low, high].
 
-        Returns its offset, or `low` with no producers at all. Unreadable ones are removed.
+        Returns its offset; `low`, and no producers, when there is none. Removes unreadable ones.
         """
         for offset in reversed(self._offsets):
             if not low <= offset <= high:
@@ -172,31 +175,31 @@ class ProducerSnapshots:
         return producers
 
     def forget(self, offsets: Iterable[int]) -> None:
-        """Those files are renamed or removed by someone else."""
+        """These files were renamed or removed together with their segments."""
         gone = set(offsets)
         self._offsets = [kept for kept in self._offsets if kept not in gone]
 
     def remove(self, offsets: Iterable[int]) -> None:
-        """Delete snapshots; they are small."""
+        """Remove snapshots, at once as they are small."""
         for offset in offsets:
             self._files.remove(self.path(offset))
             self._offsets = [kept for kept in self._offsets if kept != offset]
 
     def remove_above(self, offset: int) -> None:
-        """After a truncation: what lies beyond the end is of another history."""
+        """Remove snapshots above the log end after a truncation."""
         self.remove([kept for kept in self._offsets if kept > offset])
 
     def remove_below(self, offset: int) -> None:
-        """After retention: keep those from the local log start on."""
+        """Remove snapshots below the local log start after retention."""
         self.remove([kept for kept in self._offsets if kept < offset])
 
     def remove_strays(self, bases: Iterable[int]) -> None:
-        """At load: those of clean stops, which belong to no segment, go. The newest of all stays,
-        as it may be the one to begin with."""
+        """At load, remove snapshots of clean shutdowns, which belong to no segment, but for the
+        newest one, which the load may begin with."""
         kept = {*bases, *self._offsets[-1:]}
         self.remove([offset for offset in self._offsets if offset not in kept])
 
 
 def leftover_names(names: Iterable[str]) -> list[str]:
-    """Files that a stopped deletion or a torn atomic write left: they go at load."""
+    """Files of an interrupted deletion or atomic write, which a load removes."""
     return [name for name in names if name.endswith((DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX))]

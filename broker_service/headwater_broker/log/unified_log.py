@@ -1,7 +1,7 @@
 """One replica's log: segments on disk, leader epochs, producers, log start (Kafka's UnifiedLog).
 
 Owned by the broker's loop; only `fsync_now` and what flush.messages asks for wait for a disk.
-Appending costs per batch, never per record, unless the topic's config demands to look inside.
+Appending costs per batch, never per record, unless the topic's config needs a look at the records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_context import LogContext, RenamedFiles
 from headwater_broker.log.log_loader import LoadedLog
 from headwater_broker.log.producer_snapshot import decode_snapshot, encode_snapshot
-from headwater_broker.log.producer_state import Producers
+from headwater_broker.log.producer_state import ProducerBatch, Producers
 from headwater_broker.log.producer_state_manager import apply_header
 from headwater_broker.log.record_validation import (
     check_magic,
@@ -54,14 +54,14 @@ from headwater_broker.log.retention import DeletionScope, plan
 
 _unpack_header = HEADER.unpack_from
 _place = struct.Struct(">qii").pack_into
-"""base offset, batch length, leader epoch: one write in front of the CRC's reach."""
+"""Base offset, batch length and leader epoch, in one write; the CRC does not cover them."""
 _CLIENT = AppendOrigin.CLIENT
 _make = tuple.__new__
-"""Makes a named tuple of a tuple: the type's own way is a call of Python's."""
+"""Makes a named tuple from a tuple faster than its class does."""
 ALL_BATCHES = 2**31
 _SPECIAL_FLAGS_MASK = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK | COMPRESSION_MASK
 _LAST_CODEC = int(Compression.ZSTD)
-"""Above it are the codecs that there are not, and the other bits of that mask."""
+"""A value above it has an unknown codec, or another bit of the mask."""
 
 logger = logging.getLogger(__name__)
 
@@ -165,9 +165,7 @@ class UnifiedLog(LocalLog):
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            validator.raise_for_header(
-                BatchHeader._make(header), self.config, now_ms, self._where()
-            )
+            validator.reject_header(BatchHeader._make(header), self.config, now_ms, self._where())
         if timestamp < first and origin is _CLIENT:
             header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
@@ -185,9 +183,7 @@ class UnifiedLog(LocalLog):
                 self.producers, BatchHeader._make(header), view, origin, self._where()
             )
             if known is not None:
-                stamp = known.timestamp if self.config.is_log_append_time else -1
-                start = self.log_start_offset
-                return AppendResult(known.first_offset, known.last_offset, stamp, start, True)
+                return self._duplicate(known)
         last = offset + delta
         _place(view, 0, offset, length, leader_epoch)
         if leader_epoch != self.epochs.latest:
@@ -198,6 +194,11 @@ class UnifiedLog(LocalLog):
         if last + 1 - self.flusher.recovery_point >= self._flush_messages:
             self.fsync_now()
         return _make(AppendResult, (offset, last, append_time, self.log_start_offset, False))
+
+    def _duplicate(self, known: ProducerBatch) -> AppendResult:
+        stamp = known.timestamp if self.config.is_log_append_time else -1
+        start = self.log_start_offset
+        return AppendResult(known.first_offset, known.last_offset, stamp, start, True)
 
     def _append_several(
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin
@@ -219,11 +220,11 @@ class UnifiedLog(LocalLog):
                 self.active.txn_index.add(aborted)
 
     def append_as_follower(self, view: memoryview, batches_max: int = ALL_BATCHES) -> int:
-        """Append the leader's batches as they are; a cut-off last one is left out.
+        """Append the leader's batches unchanged; a cut-off last one is left out.
 
-        An empty log may begin inside the first of them: its start stays where it is. Returns how
-        many bytes were taken: `batches_max` bounds one turn of the loop. Raises KafkaError:
-        CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when they do not follow.
+        The start of an empty log may lie inside of the first batch. Returns how many bytes were
+        appended; `batches_max` bounds one turn of the loop. Raises KafkaError: CORRUPT_MESSAGE, or
+        OFFSET_OUT_OF_RANGE when the batches do not follow the log end.
         """
         at, end, now_ms = 0, len(view), self.context.clock.now_ms()
         while end - at >= HEADER_BYTES and batches_max > 0:

@@ -21,9 +21,9 @@ QUIET_S = 0.0002
 """A turn is quiet when the loop slept this long before it: no other replies can join its own.
 (The loop's last turn counts, whatever it was for: a timer that fired hides a quiet turn.)"""
 TIMED_EVERY_S = 0.005
-"""Requests are timed in one turn per this time: all of them while requests are few."""
+"""Requests are timed in one turn of every so long: every turn while there are few."""
 TIMED_PER_TURN = 8
-"""At most so many requests of such a turn are timed. This costs half a percent of the time."""
+"""At most so many requests of such a turn. Timing then costs half a percent of the time."""
 
 logger = logging.getLogger(__name__)
 
@@ -123,12 +123,12 @@ class TurnBudget:
 
     @property
     def number(self) -> int:
-        """The number of this turn of the loop."""
+        """Number of the present turn."""
         return self._number
 
     @property
     def began_s(self) -> float:
-        """When this turn of the loop began."""
+        """When the present turn began, by the loop's clock."""
         return self._turns.began_s
 
     def has_time(self) -> bool:

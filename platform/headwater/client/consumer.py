@@ -23,6 +23,7 @@ from headwater.client.consumer_coordinator import (
     Offsets,
     RebalanceListener,
     make_coordinator,
+    no_commits,
 )
 from headwater.client.consumer_guard import ConsumerGuard
 from headwater.client.consumer_options import (
@@ -125,6 +126,7 @@ class Consumer:
         bootstrap_timeout_ms: float = 10_000,
         server_error_timeout_ms: float = 10_000,
         stale_leader_timeout_ms: float = 30_000,
+        outage_report_ms: float = 5_000,
         on_error: OnError | None = None,
         **unknown: Never,
     ) -> None:
@@ -136,8 +138,9 @@ class Consumer:
         `consumer_timeout_ms`: iteration ends after so long without records.
         `server_error_timeout_ms`: `poll` raises an UNKNOWN_SERVER_ERROR that lasts so long.
         `stale_leader_timeout_ms`: for so long no leader is read from whose epoch is older than an
-        offset's (KIP-320). `on_error` is called with a KafkaError for each outage that lasts, on
-        the consumer's background thread. `unknown`: options that do not exist, for the error.
+        offset's (KIP-320). What cannot be reached for `outage_report_ms` is logged, and given to
+        `on_error` as a KafkaError, on the consumer's background thread. `unknown`: options that do
+        not exist, for the error.
         """
         self._options = options = checked("Consumer", ConsumerOptions, locals(), unknown)
         names = checked_topics(topics)
@@ -150,13 +153,16 @@ class Consumer:
             on_update=lambda: self._growth.on_metadata(),
         )
         self._clock = self._cluster.clock
-        self._outages = OutageLog(self._clock, log, options.on_error)
+        self._outages = OutageLog(
+            self._clock, log, options.on_error, report_after_s=options.outage_report_ms / 1000
+        )
         self._watch = TopicWatch(self._cluster, options)
         self._growth = SubscriptionGrowth(self._cluster, self._watch, self._state.notify)
         self._coordinator = make_coordinator(
             self._cluster, options, self._watch, self._state, self._thread, self._assign
         )
-        self._fetcher = Fetcher(self._cluster, options, self._state, self._load_committed)
+        load = no_commits if self._coordinator is None else self._coordinator.load_committed
+        self._fetcher = Fetcher(self._cluster, options, self._state, load)
         self._positions = ConsumerPositions(
             self._state, self._cluster, self._thread, options, self._wake_fetcher
         )
@@ -408,7 +414,7 @@ class Consumer:
         return self._offsets_at(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
-        """The offset behind the last visible record of each partition (the last stable offset under
+        """The offset after the last visible record of each partition (the last stable offset under
         read_committed)."""
         return self._offsets_at(partitions, LATEST)
 
@@ -426,14 +432,6 @@ class Consumer:
         if self._coordinator is None:
             raise InvalidGroupIdError("this consumer has no group_id")
         return self._coordinator
-
-    async def _load_committed(
-        self, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        if self._coordinator is None:
-            return {}
-        limit_ms = self._options.default_api_timeout_ms
-        return await self._coordinator.membership.committed(partitions, limit_ms)
 
     def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
         """Commit these next offsets, or the positions of all assigned partitions.

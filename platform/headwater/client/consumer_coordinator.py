@@ -138,12 +138,24 @@ class ConsumerCoordinator:
         self._thread.call(self.membership.commit(rows, limit))
         self._state.committed.update(rows)
 
+    async def load_committed(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The same as `committed`, for the loop."""
+        return await self.membership.committed(partitions, self._options.default_api_timeout_ms)
+
     def committed(
         self, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets, without the partitions that have none."""
-        limit = self._options.default_api_timeout_ms
-        return self._thread.call(self.membership.committed(partitions, limit))
+        return self._thread.call(self.load_committed(partitions))
+
+
+async def no_commits(
+    _: list[TopicPartition],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """`load_committed` of a consumer without a group."""
+    return {}
 
 
 def make_coordinator(

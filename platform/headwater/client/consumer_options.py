@@ -75,6 +75,7 @@ class ConsumerOptions:
     bootstrap_timeout_ms: float = option(number(0))
     server_error_timeout_ms: float = option(number(0))
     stale_leader_timeout_ms: float = option(number(0))
+    outage_report_ms: float = option(number(1))
     on_error: OnError | None = option(optional(function))
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Watches the producer's waiting batches: expires them, and says what keeps them waiting.
+"""Expires the producer's waiting batches, and notes the outages that keep them waiting.
 
 Runs on the producer's loop, every `TICK_S` seconds.
 """
@@ -17,8 +17,6 @@ from headwater.client.record_accumulator import RecordAccumulator
 from headwater.errors import ErrorCode, KafkaError
 
 TICK_S = 0.5
-WAITING_AFTER_S = 3.0
-"""A partition whose oldest batch waits so long has an outage."""
 MISSING_PARTITION_S = 2.0
 """A partition that the metadata lacks so long does not exist: one broker may lag behind."""
 
@@ -35,6 +33,7 @@ class DeliveryWatch:
         outages: OutageLog,
         *,
         delivery_timeout_s: float,
+        linger_s: float,
         finish: Finish,
     ) -> None:
         """`finish` takes batches that failed: their `error` is set."""
@@ -42,14 +41,18 @@ class DeliveryWatch:
         self._accumulator = accumulator
         self._outages = outages
         self._delivery_timeout_s = delivery_timeout_s
+        self._linger_s = linger_s
         self._finish = finish
+        self._interval_s = min(TICK_S, delivery_timeout_s / 4, outages.report_after_s / 4)
+        self._waiting_after_s = outages.report_after_s / 2
+        """A partition whose oldest batch waits so long has an outage."""
         self.id_error: Exception | None = None
         """Why there is no producer id yet."""
 
     async def run(self) -> None:
         """Check again and again, until cancelled."""
         while True:
-            await asyncio.sleep(min(TICK_S, self._delivery_timeout_s / 4))
+            await asyncio.sleep(self._interval_s)
             self.check()
 
     def check(self) -> None:
@@ -57,15 +60,16 @@ class DeliveryWatch:
         now = self._cluster.clock.monotonic()
         expired: list[ProducerBatch] = []
         stuck: set[str] = set()
+        linger_s = 0.0 if self._accumulator.is_urgent else self._linger_s
         with self._accumulator.lock:
             for queue in self._accumulator.queues.values():
-                created = queue.oldest_created()
-                if created is None:
+                if queue.is_idle:
                     continue
+                since = queue.waiting_since(now, linger_s)
                 if self._is_missing(queue, now):
                     expired += self._fail_missing(queue)
-                elif now - created >= WAITING_AFTER_S:
-                    stuck.add(self._note(queue, created))
+                elif since is not None and now - since >= self._waiting_after_s:
+                    stuck.add(self._note(queue, since))
                 expired += self._expire(queue, now)
         self._outages.keep(stuck)
         self._outages.report("flush" if self._accumulator.flushing_threads else "")
@@ -109,10 +113,11 @@ class DeliveryWatch:
             )
         return waiting
 
-    def _note(self, queue: PartitionQueue, created: float) -> str:
+    def _note(self, queue: PartitionQueue, waiting_since: float) -> str:
         subject = f"{queue.topic}-{queue.partition}"
         code, cause, detail, since = self._cause(queue)
-        self._outages.note(subject, code, cause, detail, since=created if since is None else since)
+        began = waiting_since if since is None else since
+        self._outages.note(subject, code, cause, detail, since=began)
         return subject
 
     def _cause(self, queue: PartitionQueue) -> tuple[ErrorCode, str, str, float | None]:

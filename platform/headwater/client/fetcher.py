@@ -41,6 +41,8 @@ BUFFERED_FETCHES = 2
 STALE_BACKOFFS = 3
 """The pause between refreshes doubles so often while no broker knows a required leader epoch: other
 partitions may fail over in the meantime."""
+LATE_RESPONSE_S = 1.0
+"""A response that comes so long after fetch_max_wait_ms is an outage."""
 log = logging.getLogger(__name__)
 
 
@@ -70,6 +72,8 @@ class Fetcher:
         self._state = state
         self._nodes: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
+        self._due_at: dict[int, float] = {}
+        """Node id -> when its response to the fetch in flight is due, in monotonic seconds."""
         self._refreshing: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._refreshes = 0
@@ -198,7 +202,7 @@ class Fetcher:
         """(code, cause, detail, since when if that is known) of what keeps a partition from being
         read; None if nothing does."""
         cache = self._cluster.cache
-        detail = str(entry.failure or "")
+        detail = "" if entry.failure is None else str(entry.failure) or "no response in time"
         if tp in cache.required_epochs:
             text = f"no broker knows a leader of epoch {cache.required_epochs[tp]}"
             return ErrorCode.UNKNOWN_LEADER_EPOCH, text, detail, None
@@ -210,6 +214,10 @@ class Fetcher:
         if unreachable is not None:
             text = f"broker {node_id} is not reachable"
             return ErrorCode.NETWORK_EXCEPTION, text, unreachable.reason, unreachable.since
+        due = self._due_at.get(node_id)
+        if due is not None and self._cluster.clock.monotonic() - due >= LATE_RESPONSE_S:
+            text = f"no response from broker {node_id}"
+            return ErrorCode.REQUEST_TIMED_OUT, text, detail, due
         if entry.failure is None:
             return None
         code = getattr(entry.failure, "code", ErrorCode.NETWORK_EXCEPTION)
@@ -310,7 +318,11 @@ class Fetcher:
             rack_id=self._options.client_rack,
         )
         began = self._cluster.clock.monotonic()
-        reply = await self._cluster.call_on(connection, request, FetchResponse, version=version)
+        self._due_at[node_id] = began + request.max_wait_ms / 1000 + connection.throttled_s
+        try:
+            reply = await self._cluster.call_on(connection, request, FetchResponse, version=version)
+        finally:
+            del self._due_at[node_id]
         self._count(self._cluster.clock.monotonic() - began)
         if reply.error_code:
             raise kafka_error(reply.error_code, f"fetch from broker {node_id}")

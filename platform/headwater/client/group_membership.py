@@ -76,7 +76,7 @@ class GroupMembership:
         unreachable = self._cluster.unreachable.get(self._coordinator)
         since = None if unreachable is None else unreachable.since
         cause = f"the group coordinator does not answer ({code.name})"
-        outages.note(name, code, cause, str(error) or type(error).__name__, since=since)
+        outages.note(name, code, cause, str(error) or "no response in time", since=since)
         return {name}
 
     async def coordinator(self) -> int:

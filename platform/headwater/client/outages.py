@@ -1,7 +1,7 @@
-"""What a client cannot reach and since when: logged while it lasts, and given to `on_error`.
+"""The outages of a client: logged while they last, and given to `on_error`.
 
-An outage is logged as a warning once it has lasted `FIRST_REPORT_S`, then at growing intervals, and
-once more when it is over. Outages with the same cause share a line.
+An outage is logged as a warning once it has lasted for `report_after_s`, then at growing intervals,
+and once more when it is over. Outages with the same cause share a line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from headwater.client.values import Outage
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 
-FIRST_REPORT_S = 5.0
 REPORT_INTERVAL_MAX_S = 60.0
 CHECK_INTERVAL_S = 1.0
 NAMES_SHOWN_MAX = 5
@@ -46,12 +45,12 @@ class OutageLog:
         logger: logging.Logger,
         on_error: Callable[[KafkaError], object] | None = None,
         *,
-        first_report_s: float = FIRST_REPORT_S,
+        report_after_s: float,
     ) -> None:
         self._clock = clock
         self._logger = logger
         self._on_error = on_error
-        self._first_report_s = first_report_s
+        self.report_after_s = report_after_s
         self._entries: dict[str, _Entry] = {}
 
     def note(
@@ -71,26 +70,22 @@ class OutageLog:
         entry = self._entries.get(subject)
         if entry is None:
             began = self._clock.monotonic() if since is None else since
-            entry = _Entry(code, cause, detail, began, self._first_report_s)
+            entry = _Entry(code, cause, detail, began, self.report_after_s)
             self._entries = {**self._entries, subject: entry}
         entry.code, entry.cause, entry.detail = code, cause, detail
         if since is not None:
             entry.since = min(since, entry.since)
 
-    def clear(self, subject: str) -> None:
-        """`subject` works again, or is of no interest any more."""
-        entry = self._entries.get(subject)
-        if entry is None:
-            return
-        self._entries = {k: e for k, e in self._entries.items() if k != subject}
-        if entry.is_reported:
-            lasted = self._clock.monotonic() - entry.since
-            self._logger.warning("%s works again after %.0f s", subject, lasted)
-
     def keep(self, subjects: set[str]) -> None:
-        """Clear every other subject."""
-        for subject in [s for s in self._entries if s not in subjects]:
-            self.clear(subject)
+        """Every other subject works again, or is of no interest any more."""
+        over = {k: e for k, e in self._entries.items() if k not in subjects}
+        if not over:
+            return
+        self._entries = {k: e for k, e in self._entries.items() if k in subjects}
+        reported = [k for k, e in over.items() if e.is_reported]
+        if reported:
+            lasted = self._clock.monotonic() - min(over[k].since for k in reported)
+            self._logger.warning("%s: works again after %.0f s", _listed(reported), lasted)
 
     def outages(self) -> list[Outage]:
         """What does not work now, oldest first."""
@@ -109,7 +104,7 @@ class OutageLog:
             age = by_name[name].seconds
             if age >= entry.next_report_s:
                 entry.is_reported = True
-                step = min(max(age, self._first_report_s), REPORT_INTERVAL_MAX_S)
+                step = min(max(age, self.report_after_s), REPORT_INTERVAL_MAX_S)
                 entry.next_report_s = age + step
                 due.append(by_name[name])
         for code_name, text in _lines(due):
@@ -120,7 +115,7 @@ class OutageLog:
     async def run(self, find: Callable[[], set[str]]) -> None:
         """Report until cancelled. `find` notes what does not work, and names it."""
         while True:
-            await asyncio.sleep(CHECK_INTERVAL_S)
+            await asyncio.sleep(min(CHECK_INTERVAL_S, self.report_after_s / 2))
             self.keep(find())
             self.report()
 
@@ -145,11 +140,15 @@ def _lines(outages: list[Outage]) -> list[tuple[str, str]]:
         causes.setdefault((outage.error, outage.cause), []).append(outage)
     lines = []
     for (code_name, cause), rows in causes.items():
-        names = ", ".join(o.subject for o in rows[:NAMES_SHOWN_MAX])
-        if len(rows) > NAMES_SHOWN_MAX:
-            names += f" and {len(rows) - NAMES_SHOWN_MAX} more"
+        names = _listed([o.subject for o in rows])
         detail = next((f": {o.detail}" for o in rows if o.detail), "")
         lines.append(
             (code_name, f"{names}: {cause} for {max(o.seconds for o in rows):.0f} s{detail}")
         )
     return lines
+
+
+def _listed(subjects: list[str]) -> str:
+    names = ", ".join(subjects[:NAMES_SHOWN_MAX])
+    more = len(subjects) - NAMES_SHOWN_MAX
+    return f"{names} and {more} more" if more > 0 else names

@@ -85,6 +85,7 @@ class Producer:
         metadata_max_age_ms: float = 300_000,
         socket_connection_setup_timeout_ms: float = 10_000,
         bootstrap_timeout_ms: float = 10_000,
+        outage_report_ms: float = 5_000,
         on_error: OnError | None = None,
         **unknown: Never,
     ) -> None:
@@ -93,9 +94,9 @@ class Producer:
         `acks`: "all", 1 or 0. `enable_idempotence`: by default, with acks="all".
         `partitioner(key, number of partitions)` replaces the default one, for records with and
         without a key. `allow_auto_create_topics`: `send` and `send_table` create an absent topic if
-        the broker's auto.create.topics.enable allows it; `partitions_for` never does. `on_error` is
-        called with a KafkaError for each outage that lasts, on the producer's background thread.
-        `unknown` takes options that do not exist, so that the error can name the nearest one.
+        the broker's auto.create.topics.enable allows it; `partitions_for` never does. What cannot
+        be reached for `outage_report_ms` is logged, and given to `on_error` as a KafkaError, on the
+        producer's background thread. `unknown`: options that do not exist, for the error.
         """
         options = checked("Producer", ProducerOptions, locals(), unknown)
         self._options = options
@@ -108,7 +109,9 @@ class Producer:
         self._clock = self._cluster.clock
         self._now_ms = self._clock.now_ms
         self._completion = BatchCompletion(self._clock.monotonic)
-        self._outages = OutageLog(self._clock, log, options.on_error)
+        self._outages = OutageLog(
+            self._clock, log, options.on_error, report_after_s=options.outage_report_ms / 1000
+        )
         self._accumulator = RecordAccumulator(
             options, self._clock, self._completion, self._thread, self._outages, self._wake_sender
         )

@@ -61,6 +61,7 @@ class ProducerOptions:
     metadata_max_age_ms: float = option(number(1))
     socket_connection_setup_timeout_ms: float = option(number(1))
     bootstrap_timeout_ms: float = option(number(0))
+    outage_report_ms: float = option(number(1))
     on_error: OnError | None = option(optional(function))
 
     def __post_init__(self) -> None:

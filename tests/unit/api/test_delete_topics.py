@@ -1,5 +1,4 @@
-"""DeleteTopics: unknown topics, some of several, by name and by id; against a real controller. And
-what our own client makes of the answers."""
+"""DeleteTopics by name and by id against a real controller, and the SDK's view of its responses."""
 
 from __future__ import annotations
 

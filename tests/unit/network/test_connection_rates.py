@@ -1,4 +1,4 @@
-"""Connections that come too fast are served later, or closed (KIP-612), over real sockets."""
+"""Connections that come too fast are served later or closed (KIP-612); over real sockets."""
 
 from __future__ import annotations
 

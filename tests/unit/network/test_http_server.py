@@ -1,4 +1,4 @@
-"""The status port's server over real loopback sockets: answers, refusals, limits."""
+"""The HTTP server of the status page over real loopback sockets: replies, refusals, limits."""
 
 from __future__ import annotations
 

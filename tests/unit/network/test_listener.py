@@ -1,4 +1,4 @@
-"""What a listener grants a connection: buffers, a place among others, time, requests in flight."""
+"""A listener's limits: socket buffers, number of connections, idle time, requests in flight."""
 
 from __future__ import annotations
 

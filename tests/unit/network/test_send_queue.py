@@ -1,4 +1,4 @@
-"""The queue: what happens when the other end breaks, or does not read."""
+"""The send queue: order, files, and connections that break or do not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All connections together work for a bounded time per turn of the loop, and none is left out."""
+"""The time budget that all connections of a listener share per turn of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error nobody foresaw: told where the reply can tell it, else the connection closes."""
+"""Internal errors: UNKNOWN_SERVER_ERROR where a response can carry it, else a closed connection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headwater.errors import ErrorCode
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.apis.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from headwater.wire.schema import Message
+from headwater_broker.api.fetch.job import FetchJob
 from headwater_broker.api.k00_produce import ProduceReply
-from headwater_broker.api.k01_fetch import FetchJob
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve
 

@@ -1,4 +1,4 @@
-"""Where a JVM's own words go, and how what it refuses is told."""
+"""A JVM's stderr goes into a log; an error of Spark is shown as one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater_spark.spark_session import (
     SparkStartError,
     cause,
     job_errors,
-    last_words,
+    last_output_line,
     start_errors,
     stderr_into,
 )
@@ -29,16 +29,16 @@ from headwater_spark.spark_session import (
 SPEAKS = (sys.executable, "-c", "import sys; print(sys.argv[1], file=sys.stderr)")
 
 
-def test_children_write_to_the_log_and_then_again_to_us(
+def test_the_stderr_of_child_processes_goes_to_the_log_inside_the_block(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "spark.log"
     log.write_text("before\n")
     with stderr_into(log):
         subprocess.run([*SPEAKS, "noise"], check=True)
-    subprocess.run([*SPEAKS, "told"], check=True)
+    subprocess.run([*SPEAKS, "after"], check=True)
     assert log.read_text() == "before\nnoise\n"
-    assert capfd.readouterr().err == "told\n"
+    assert capfd.readouterr().err == "after\n"
 
 
 TRACE = (
@@ -56,36 +56,35 @@ TRACE = (
             f"An error occurred.\n: Asked to run with 0 threads\n{TRACE}\n",
             "Asked to run with 0 threads",
         ),
-        (TRACE, "none"),
-        ("", "none"),
+        (TRACE, "it printed no error"),
+        ("", "it printed no error"),
     ],
 )
-def test_the_last_words_are_no_stack_trace(said: str, last: str) -> None:
-    assert last_words(said) == last
+def test_the_last_output_line_is_not_of_a_stack_trace(said: str, last: str) -> None:
+    assert last_output_line(said) == last
 
 
 REFUSAL = f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}"
 
 
-def test_a_master_that_java_refuses_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_master_that_java_refuses_is_an_error_of_one_line(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     with pytest.raises(SparkStartError) as caught, start_errors("local[0]", log):
         raise Py4JError(REFUSAL)
     assert str(caught.value) == (
-        "Spark did not start on local[0]; its last words: Asked to run locally with 0 threads"
-        f" (log: {log})"
+        f"Spark did not start on local[0]: Asked to run locally with 0 threads (log: {log})"
     )
 
 
-def test_a_jvm_that_ends_at_its_start_is_told_by_its_log(tmp_path: Path) -> None:
+def test_the_error_of_a_jvm_that_ends_at_its_start_comes_from_its_log(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text(f"WARN Utils\nUnrecognized option: -Xnonsense\n{TRACE}")
-    words = "last words: Unrecognized option: -Xnonsense"
+    words = r"start on local\[2\]: Unrecognized option: -Xnonsense"
     with pytest.raises(SparkStartError, match=words), start_errors("local[2]", log):
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
 
-def test_up_tells_why_spark_did_not_start(tmp_path: Path) -> None:
+def test_up_shows_why_spark_did_not_start(tmp_path: Path) -> None:
     def refused(*_: Any, **__: Any) -> SparkSession:
         raise Py4JError(REFUSAL)
 
@@ -94,8 +93,8 @@ def test_up_tells_why_spark_did_not_start(tmp_path: Path) -> None:
     with pytest.raises(SparkStartError) as caught:
         launcher.start(lambda *_: None)
     assert str(caught.value) == (
-        "Spark did not start on local[0]: Asked to run locally with 0 threads; what it said is in"
-        f" {tmp_path}/logs/supervisor.log"
+        "Spark did not start on local[0]: Asked to run locally with 0 threads"
+        f" (log: {tmp_path}/logs/supervisor.log)"
     )
 
 
@@ -105,7 +104,7 @@ JOB = "Job aborted: Task 0 failed 1 times: Python worker exited unexpectedly"
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         (
             f"{WORKER}headwater.errors.KafkaError: t-0\nat 7\n",
@@ -117,8 +116,8 @@ JOB = "Job aborted: Task 0 failed 1 times: Python worker exited unexpectedly"
         ("", ""),
     ],
 )
-def test_the_cause_of_a_failed_job_is_no_stack_trace(said: str, told: str) -> None:
-    assert cause(said) == told
+def test_the_cause_of_a_failed_job_is_no_stack_trace(said: str, expected: str) -> None:
+    assert cause(said) == expected
 
 
 def spark_that(is_stopped: bool | Exception) -> SparkSession:
@@ -134,7 +133,7 @@ def spark_that(is_stopped: bool | Exception) -> SparkSession:
     return cast(SparkSession, SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)))
 
 
-def test_a_job_that_failed_may_be_tried_again() -> None:
+def test_a_failed_job_is_not_the_end_of_spark() -> None:
     with (
         pytest.raises(SparkJobError, match=r"^tiering t: headwater\.errors\.KafkaError: t-0$"),
         job_errors(spark_that(False), "tiering t"),
@@ -143,9 +142,9 @@ def test_a_job_that_failed_may_be_tried_again() -> None:
 
 
 @pytest.mark.parametrize("ended", [True, ConnectionRefusedError("no JVM"), Py4JError("gone")])
-def test_a_spark_that_has_ended_is_told_as_such(ended: bool | Exception) -> None:
+def test_a_spark_that_has_ended_has_an_error_of_its_own(ended: bool | Exception) -> None:
     with (
-        pytest.raises(SparkGoneError, match=r"^tiering t: Spark has ended: start anew$"),
+        pytest.raises(SparkGoneError, match=r"^tiering t: the Spark application has ended: start"),
         job_errors(spark_that(ended), "tiering t"),
     ):
         raise ConnectionRefusedError(111, "Connection refused")

@@ -15,7 +15,7 @@ from headwater_spark.tiering.command import spark_log, spark_until_end
 
 
 class Spark:
-    """A session that notes how it was opened, and that it was stopped."""
+    """A session that records how it was opened, and how often it was stopped."""
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def test_the_log_of_a_run_that_failed_is_kept_and_named(capsys: pytest.CaptureFi
     with pytest.raises(UsageError), spark_log() as log:
         log.write_text("WARN NativeCodeLoader")
         raise UsageError("no such table")
-    assert capsys.readouterr().err == f"what Spark said is in {log}\n"
+    assert capsys.readouterr().err == f"Spark's log is {log}\n"
     assert log.read_text() == "WARN NativeCodeLoader"
     log.unlink()
 

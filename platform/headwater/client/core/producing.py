@@ -4,7 +4,7 @@ Order and exactly-once (KIP-98, KIP-360):
 - A batch is numbered when it is first sent and keeps its sequence through retries.
 - After a failure nothing new is sent until every batch in flight has been answered. Then the failed
   batches are sent again, oldest first, one at a time.
-- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind an unfinished one only follows from that one's
+- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch after an unfinished one only follows from that one's
   failure: the batch is retried. For the oldest batch it means that the broker's producer state and
   this one differ: the next epoch begins, and what is left is numbered from 0. The broker did not
   append that batch, so nothing is written twice.
@@ -175,13 +175,18 @@ class PartitionQueue:
         """True while nothing waits and nothing is in flight."""
         return not (self.open or self.sealed or self.retry or self.in_flight)
 
-    def oldest_created(self) -> float | None:
-        """When the oldest batch was created, in monotonic seconds; None without batches."""
+    def waiting_since(self, now: float, linger_s: float) -> float | None:
+        """Since when a batch could have been acknowledged (monotonic s); None without such a batch.
+
+        The open batch waits from the end of its linger time on.
+        """
         if self._unfinished:
             return self._unfinished[0].created
         if self.sealed:
             return self.sealed[0].created
-        return None if self.open is None else self.open.created
+        if self.open is None or self.open.created + linger_s > now:
+            return None
+        return self.open.created + linger_s
 
     def seal(self) -> None:
         """Close the open batch: the next drain sends it."""

@@ -182,7 +182,7 @@ def _families() -> list[Metric]:
     )
     lag, controller = cast(LagProbe, _Idle()), cast(ControllerService, _Idle())
     ends = cast(LeaderEndOffsets, SimpleNamespace(get=lambda topic, partition: None))
-    collector = BrokerCollector(lambda: cast(Services, services), lag, controller, ends)
+    collector = BrokerCollector(cast(Services, services), lag, controller, ends)
     return list(collector.collect())
 
 

@@ -108,7 +108,6 @@ class TrioBroker:
             )
         )
         self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
-        self.logs.high_watermarks = self.replicas.high_watermark_of
         self.logs.on_offline = self.replicas.directory_failed
         self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.start("127.0.0.1", self.port)

@@ -112,7 +112,6 @@ class SoloBroker:
             )
         )
         self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
-        self.logs.high_watermarks = self.replicas.high_watermark_of
         self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.start("127.0.0.1", port)
         self._update((), ())

@@ -103,7 +103,6 @@ class WholeBroker:
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(controller_config(now.values))
         )
-        self.logs.high_watermarks = self.replicas.high_watermark_of
         self.logs.on_offline = self.replicas.directory_failed
         self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.bind("127.0.0.1", 0)
@@ -194,7 +193,7 @@ class WholeBroker:
         while True:
             await asyncio.sleep(TICK_S)
             self.replicas.isr_tick()
-            self.logs.look_after_files()
+            self.logs.maintain_files()
 
 
 class WholeCluster:

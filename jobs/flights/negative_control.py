@@ -1,7 +1,7 @@
-"""The negative control: damaged copies of a table. A verifier that misses them proves nothing.
+"""The negative control: the proof must find the faults in damaged copies of a table.
 
-Three copies of the weather table, each with one fault: a row dropped, a row doubled, a byte
-flipped. The copies are ordinary Delta tables; the same `judge` reads them as reads the real one.
+Three copies of the weather table have one fault each: a row dropped, a row doubled, a byte flipped.
+The copies are ordinary Delta tables; `judge` compares them as it compares the real one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Damage = Callable[[DataFrame, Column], DataFrame]
 
 @dataclass(frozen=True)
 class Control:
-    """One planted fault, and whether the verifier named exactly it."""
+    """One planted fault, and whether the verdict has exactly this fault."""
 
     fault: str
     verdict: Verdict
@@ -39,7 +39,7 @@ def _double(rows: DataFrame, target: Column) -> DataFrame:
 
 
 def _flip(rows: DataFrame, target: Column) -> DataFrame:
-    # The last byte of the JSON is its brace; another byte there leaves the id readable.
+    # The last byte of the JSON is a brace; with another byte the id is still readable.
     flipped = f.concat(f.expr("substring(value, 1, length(value) - 1)"), f.lit(b"\x7f"))
     return rows.withColumn("value", f.when(target, flipped).otherwise(f.col("value")))
 
@@ -53,7 +53,7 @@ COUNTED = ("missing", "duplicate", "altered")
 
 
 def run_controls(spark: SparkSession, table_uri: str, feed: Feed, scratch: Path) -> list[Control]:
-    """Plant each fault in the row amid the feed, in a copy, and let the verifier look."""
+    """Plant each fault in the middle row of a copy of the table, and judge the copy."""
     rows = spark.read.format("delta").load(table_uri)
     target = f.col("value") == f.lit(feed.values[len(feed) // 2])
     controls = []
@@ -70,10 +70,10 @@ def run_controls(spark: SparkSession, table_uri: str, feed: Feed, scratch: Path)
 
 
 def _names(verdict: Verdict, expected: str) -> bool:
-    """True when the verdict counts one fault of the expected kind and none of another."""
+    """True when the verdict counts one fault of the expected kind and no other."""
     return all(getattr(verdict, kind) == (1 if kind == expected else 0) for kind in COUNTED)
 
 
 def all_named(controls: Sequence[Control]) -> bool:
-    """True when every planted fault was found for what it is."""
+    """True when every planted fault was found with its kind."""
     return len(controls) == len(FAULTS) and all(c.is_named for c in controls)

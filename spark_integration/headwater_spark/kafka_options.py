@@ -1,9 +1,9 @@
-"""Kafka clients' options (`kafka.*`) that headwater's source and sink do not act on. Pure.
+"""Options of Kafka's clients (`kafka.*`) that the source and sink accept or refuse. Pure.
 
-Spark's own connector hands every `kafka.*` option to Kafka's Java client. There is no such client
-here, so each name that users pass to it is one of three: `options` reads it; it tunes a mechanism
-that the source or sink does without, and has no effect; or ignoring it would change what is read or
-written, or how safely, and it is refused with a remedy.
+Spark's own connector hands every `kafka.*` option to Kafka's Java client, which Headwater does not
+use. `options` reads some of these options. Others only tune the Java client and are accepted
+without effect. The rest would change the result or its security if they were ignored: they are
+refused with a remedy.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ SINK_REFUSED = {
     "kafka.transaction.timeout.ms": _NO_TRANSACTIONS,
 }
 _SECURED = ("kafka.sasl.", "kafka.ssl.")
-"""Beginnings of the names that set up what only another security protocol uses."""
+"""Prefixes of the options of other security protocols."""
 
 
 def check_security(name: str, value: str) -> bool:
-    """True for an option of the security protocol that is served. Raises UsageError for others."""
+    """True for `kafka.security.protocol=PLAINTEXT`; UsageError for any other security option."""
     lower = name.lower()
     if lower == SECURITY_PROTOCOL:
         if value.strip().upper() != PLAINTEXT:

@@ -52,6 +52,9 @@ class Cli:
     def up(self, brokers: int = 3, code: int = 0) -> subprocess.CompletedProcess[str]:
         return self.run("up", "--brokers", str(brokers), "--port", str(self.port), code=code)
 
+    def read(self, topic: str) -> list[str]:
+        return self.run("consume", topic, "--from-beginning", "--exit-at-end").stdout.split()
+
     def status(self, code: int = 0) -> dict[str, object]:
         found: dict[str, object] = json.loads(self.run("status", "--json", code=code).stdout)
         return found
@@ -129,6 +132,37 @@ def test_topics_and_configs_change(up: Cli) -> None:
     assert "KEY=VALUE" in up.run("topics", "create", "u", "--config", "x", code=2).stderr
 
 
+def test_status_and_produce_report_an_outage(up: Cli) -> None:
+    """`status` said `no topics yet`, `produce` nothing for 45 s."""
+    up.run("topics", "create", "quiet")
+    cluster = cluster_file.load(up.directory)
+    assert cluster is not None
+    [broker] = [p for p in cluster.processes if p.name == "broker-0"]
+    command = [HEADWATER, "produce", "quiet", "--dir", str(up.directory)]
+    producer = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert producer.stdin is not None and producer.stderr is not None
+    producer.stdin.write(b"one\n")
+    producer.stdin.flush()
+    LocalCluster.wait_until(lambda: len(up.read("quiet")) == 1, "the producer is connected")
+    broker.send(signal.SIGSTOP)
+    try:
+        producer.stdin.write(b"two\n")
+        producer.stdin.close()
+        line = producer.stderr.readline().decode()
+        assert "waiting for 3 s: no acknowledgement for 1 of 2 records" in line
+        shown = up.run("status", code=1).stdout
+        assert "does not answer" in shown and "its topics are not known" in shown
+    finally:
+        broker.send(signal.SIGCONT)
+    assert producer.wait(60) == 0
+    assert "2 records to quiet" in producer.stderr.read().decode()
+    producer.stderr.close()
+    assert up.read("quiet") == ["one", "two"]
+    up.run("topics", "delete", "quiet")
+
+
 def test_a_second_up_on_the_same_folder_is_refused(up: Cli) -> None:
     assert "a cluster runs in" in up.run("up", code=2).stderr
     assert up.status()["healthy"] is True
@@ -158,8 +192,9 @@ def test_a_refused_start_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
     assert not cli.directory.exists()
 
 
-def test_ctrl_c_during_the_start_leaves_nothing(cli: Cli) -> None:
-    command = [HEADWATER, "up", "--port", str(cli.port), "--dir", str(cli.directory)]
+@pytest.mark.parametrize("options", [(), ("--foreground",)])
+def test_ctrl_c_during_the_start_leaves_nothing(cli: Cli, options: tuple[str, ...]) -> None:
+    command = [HEADWATER, "up", *options, "--port", str(cli.port), "--dir", str(cli.directory)]
     process = subprocess.Popen(command)
     log = cli.directory / "logs" / "zookeeper.log"
     LocalCluster.wait_until(log.exists, "the start has begun")

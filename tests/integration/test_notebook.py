@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -41,7 +40,6 @@ def on_port(source: str, port: int) -> str:
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     (tmp_path / "conf").mkdir()
     options = f"spark.executor.defaultJavaOptions {SHORT_LIVED_JVM}\n"
     (tmp_path / "conf" / "spark-defaults.conf").write_text(options)
@@ -111,7 +109,6 @@ def test_readmes_cell_runs_twice_and_in_the_next_session(
         done = subprocess.run(
             [sys.executable, str(script)],
             cwd=tmp_path,
-            env={**os.environ},
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

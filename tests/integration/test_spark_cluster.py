@@ -1,4 +1,4 @@
-"""Brokers as Spark jobs: spread, brought back, ended. With a stand-in for the broker process."""
+"""Brokers as Spark jobs: spread, restarted, stopped. With a stand-in for the broker process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def alive(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-def test_spread_killed_brought_back_and_ended(start: Any, spark: Any, tmp_path: Path) -> None:
+def test_brokers_are_spread_restarted_and_stopped(start: Any, spark: Any, tmp_path: Path) -> None:
     cluster = start()
     servers = cluster.bootstrap_servers
     assert len({b.executor_id for b in cluster.brokers}) == 3
@@ -146,12 +146,11 @@ assert second is not first and second.status()["cluster_id"] == first.status()["
 
 
 def test_a_script_that_never_stops_its_cluster_ends_quietly(tmp_path: Path) -> None:
-    """At spark.stop(), and at the end of what its JVM prints, which outlives it."""
+    """At spark.stop(), and up to the end of its JVM, which outlives the Python process."""
     data = tmp_path / "data"
     arguments = [str(data), str(next_base_port(tmp_path)), *FAKE_BROKER]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],
-        env={k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -172,7 +171,7 @@ def test_too_few_slots_fail_at_once(spark: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_broker_that_can_not_start_tells_why(start: Any, tmp_path: Path) -> None:
+def test_the_error_of_a_broker_that_cannot_start_is_shown(start: Any, tmp_path: Path) -> None:
     broken = tmp_path / "data" / "broker-2" / "broken"
     broken.parent.mkdir(parents=True)
     broken.write_text("")

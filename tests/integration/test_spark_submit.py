@@ -30,11 +30,10 @@ def recipe() -> str:
 
 def submit(folder: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(SPARK_SUBMIT), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    environment = {k: v for k, v in os.environ.items() if k != "PYSPARK_GATEWAY_PORT"}
     return subprocess.run(
         [*command, str(script), *arguments],
         cwd=folder,
-        env={**environment, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

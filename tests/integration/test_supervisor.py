@@ -73,7 +73,7 @@ def test_a_killed_broker_is_unregistered_at_once_and_comes_back(
     assert sorted(zookeeper.get_children("/brokers/ids")) == ["0", "1"]
 
 
-def test_closing_an_expired_session_harms_nobody(
+def test_closing_an_expired_session_has_no_effect(
     supervisor: Supervisor, zookeeper: KazooClient
 ) -> None:
     ready = supervisor.brokers[0].readiness
@@ -192,7 +192,7 @@ def test_sessions_of_a_killed_supervisor_are_closed_before_the_next_start(
         broker.hold()
     assert running.zookeeper is not None
     running.zookeeper.hold()
-    # ZooKeeper first, so that nobody can close the brokers' sessions.
+    # ZooKeeper first: then the brokers' sessions cannot be closed.
     kill_and_wait(running.zookeeper)
     for broker in running.brokers.values():
         assert broker.pid is not None

@@ -160,7 +160,7 @@ def test_nothing_goes_before_it_is_tiered_and_the_table_is_shortened_later(
     with cluster.admin() as admin:
         admin.delete_records({(topic, 0): 100})
     assert {r["log_start_offset"] for r in replicas(cluster, topic)} == {100}
-    assert first_error(cluster, topic, 5.0).code() == KafkaError._AUTO_OFFSET_RESET
+    assert first_error(cluster, topic, 5.0).name() == "_AUTO_OFFSET_RESET"
     assert [r.offset for r in consume(cluster, topic, {0: 600}, {0: 100})] == [*range(100, 600)]
     rounds, _ = tier_here(cluster, spark, topic)
     assert [r.idle for r in rounds] == [True]
@@ -310,8 +310,8 @@ def test_a_table_that_cannot_be_written_is_one_clear_line(
 def test_a_topic_that_does_not_exist_is_named_and_not_created(cluster: LocalCluster) -> None:
     there = cluster.create_topic("there", 1, 3)
     done = cli("tier", "run", there, "not-there", *at(cluster), ok=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    expected = f"topic not-there does not exist at {cluster.bootstrap}"
+    assert (done.returncode, done.stdout) == (1, "")
+    expected = "UNKNOWN_TOPIC_OR_PARTITION: topic not-there does not exist: did you mean there?"
     assert done.stderr == f"headwater: {expected}\n"
     with cluster.admin() as admin:
         assert "not-there" not in admin.list_topics()

@@ -17,7 +17,7 @@ from headwater.testing.memory_remote_log import MemoryRemoteLog
 from headwater_broker.app.config import Address, from_properties
 from headwater_broker.app.environment import ControlPort, ControlTable, Environment
 from headwater_broker.app.lifecycle import build, live
-from headwater_broker.app.wiring import Node
+from headwater_broker.app.wiring import BrokerServer
 from headwater_broker.runtime.loop_lag import LagProbe
 from sim.control import ControlDouble, ControlPortDouble
 from sim.disk import Disk
@@ -99,7 +99,7 @@ class Broker:
         self.boots = 1
         self.lives = 0
         self.loop: ProcessLoop | None = None
-        self.node: Node | None = None
+        self.node: BrokerServer | None = None
         self.store: StoreDouble | None = None
         self.release = world.today
         """Of its next life."""

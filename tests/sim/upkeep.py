@@ -11,7 +11,7 @@ from headwater.records.builder import BatchBuilder
 from headwater.records.record import read_records
 from headwater.wire.apis import k21_delete_records as k21
 from headwater.wire.apis import k34_alter_replica_log_dirs as k34
-from headwater_broker.app.wiring import Node
+from headwater_broker.app.wiring import BrokerServer
 from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
 from headwater_broker.replica.partition import Partition
 from sim import invariants as rules
@@ -330,7 +330,7 @@ class Compacting(Kept):
     left_out = Kept.left_out | {rules.AckedIsCommitted}
     added = (TheLastOfEachKeyStays,)
 
-    def watch(self, broker: Broker, node: Node) -> None:
+    def watch(self, broker: Broker, node: BrokerServer) -> None:
         """Its cleaner works here, not in a process."""
         super().watch(broker, node)
 

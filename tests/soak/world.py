@@ -159,11 +159,11 @@ class World:
 
     def kill(self, broker_id: int) -> None:
         """SIGKILL; held down until `start`."""
-        keeper = self.cluster.supervised(broker_id)
-        keeper.hold()
-        pid = keeper.pid
-        keeper.send(signal.SIGKILL)
-        if pid is not None and not keeper.wait_down(pid, DOWN_WAIT_S):
+        broker = self.cluster.supervised(broker_id)
+        broker.hold()
+        pid = broker.pid
+        broker.send(signal.SIGKILL)
+        if pid is not None and not broker.wait_down(pid, DOWN_WAIT_S):
             raise RuntimeError(f"broker {broker_id} survived SIGKILL")
 
     def start(self, *broker_ids: int) -> None:

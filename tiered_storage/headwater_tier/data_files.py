@@ -1,4 +1,4 @@
-"""Data files: sorted Parquet whose row groups never span partitions, and their check."""
+"""Writes and checks data files: sorted Parquet with row groups of one partition each."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from headwater_tier.table_names import data_file
 
 ROW_GROUP_ROWS_MAX = 65_536
 ROW_GROUP_BYTES_MAX = 8 << 20
-"""Of keys, values and headers, before compression: what one cold fetch has to read."""
+"""Of keys, values and headers, before compression. A cold fetch reads a whole row group."""
 DICTIONARY_COLUMNS = ("partition", "timestamp_type", "leader_epoch")
 COMPRESSION = "lz4"
 
 
 class FileCheckError(HeadwaterError):
-    """A data file is not what its task reported. Names the file and the difference."""
+    """A data file differs from its task's report. Names the file and the difference."""
 
 
 class Fetched(NamedTuple):
-    """One committed read of a broker: whole record batches, and Fetch's aborted transactions."""
+    """A read-committed fetch: whole record batches and the aborted transactions."""
 
     records: memoryview | bytes
     aborted: Sequence[tuple[int, int]] = ()
-    """(producer_id, first_offset) as the Fetch response lists them."""
+    """(producer_id, first_offset), as in the Fetch response."""
 
 
 Fetch = Callable[[int, int], Fetched]
-"""(partition, offset) -> batches from that offset on, read-committed. Blocking. Must make progress:
-batches that cover `offset`, as long as `offset` is below the planned end."""
+"""(partition, offset) -> batches from that offset on, read-committed. Blocking. Must return a batch
+that covers `offset` as long as `offset` is below the planned end."""
 
 
 def tier_range(
@@ -55,10 +55,10 @@ def tier_range(
     clock: Clock,
     entropy: Entropy,
 ) -> FileFacts | None:
-    """Fetch these ranges, decode, write one L0 file of them into the table's folder; its facts.
+    """Fetch and decode ranges and write them as one L0 file into the table's folder; its facts.
 
-    None when the ranges hold no rows (control records only). Memory stays flat: rows leave by row
-    groups. The file is durable when this returns. Runs in a Spark task or anywhere.
+    None when the ranges have no rows (control records only). Holds one row group in memory. The
+    file is durable when this returns. Needs no Spark.
     """
     ordered = sorted(ranges, key=lambda r: r.partition)
     rows = (batch for planned in ordered for batch in decoded_rows(fetch, planned))
@@ -66,7 +66,7 @@ def tier_range(
 
 
 def decoded_rows(fetch: Fetch, planned: TierRange) -> Iterator[pa.RecordBatch]:
-    """The rows of one range in the log table's columns, fetch by fetch."""
+    """The rows of one range in the log table's columns, one fetch at a time."""
     offset = planned.start_offset
     while offset < planned.end_offset:
         fetched = fetch(planned.partition, offset)
@@ -80,8 +80,9 @@ def decoded_rows(fetch: Fetch, planned: TierRange) -> Iterator[pa.RecordBatch]:
         )
         if decoded.next_offset <= offset:
             raise HeadwaterError(
-                f"fetching partition {planned.partition} at offset {offset} gave no whole batch "
-                f"({len(fetched.records)} bytes), though tiering planned up to {planned.end_offset}"
+                f"a fetch of partition {planned.partition} at offset {offset} returned no whole "
+                f"batch ({len(fetched.records)} bytes), although offsets up to "
+                f"{planned.end_offset} were committed"
             )
         yield from decoded.chunks
         offset = decoded.next_offset
@@ -95,7 +96,7 @@ def write_file(
     attempt: UUID,
     now_ms: int,
 ) -> FileFacts | None:
-    """Write rows, sorted by (partition, offset), as one durable file. None when there are none."""
+    """Write rows, sorted by (partition, offset), as one durable file. None without rows."""
     path = data_file(level, attempt)
     files = filesystem(location)
     facts = _Facts()
@@ -117,7 +118,7 @@ def write_file(
 
 
 def row_groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Cut rows into row groups: one partition each, within the rows and bytes limits."""
+    """Cut rows into row groups: of one partition each, within the limits of rows and bytes."""
     pending: list[pa.RecordBatch] = []
     count = size_bytes = 0
     partition = -1
@@ -134,7 +135,7 @@ def row_groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             by_bytes = int(np.searchsorted(ends, done + ROW_GROUP_BYTES_MAX - size_bytes, "right"))
             stop = min(by_bytes, at + ROW_GROUP_ROWS_MAX - count, batch.num_rows)
             if stop <= at and not pending:
-                stop = at + 1  # one row beyond the limit gets a group of its own
+                stop = at + 1  # a row larger than the limit gets a row group of its own
             if stop > at:
                 pending.append(batch.slice(at, stop - at))
                 count += stop - at
@@ -150,7 +151,7 @@ def row_groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def check_file(location: TableLocation, facts: FileFacts) -> None:
     """Compare a file with its task's report: size, footer schema, rows, ranges.
 
-    Raises FileCheckError. deltalake validates nothing in an AddAction.
+    deltalake does not validate an AddAction. Raises FileCheckError.
     """
     files = filesystem(location)
     try:
@@ -202,7 +203,7 @@ def merge_ranges(
 
 @dataclass(slots=True)
 class _Facts:
-    """What is learnt of a file while it is written."""
+    """The facts of a file, collected while it is written."""
 
     rows: int = 0
     ranges: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -242,7 +243,7 @@ def _row_bytes(batch: pa.RecordBatch) -> Any:
             sizes += pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     headers = batch.column("headers")
     if headers.null_count < batch.num_rows:
-        sizes += headers.nbytes // batch.num_rows  # an even share: headers are small
+        sizes += headers.nbytes // batch.num_rows  # an average: headers are small
     return sizes
 
 
@@ -263,7 +264,7 @@ def _open_writer(path: str, files: Any) -> pq.ParquetWriter:
 
 
 def _make_durable(location: TableLocation, path: str) -> None:
-    """fsync file and folder of a local table: a commit must not outlive its data."""
+    """fsync a file and its folder in a local table, before the commit that refers to it."""
     folder = local_path(location.uri)
     if folder is None:
         return

@@ -1,4 +1,4 @@
-"""`headwater tier repair | compact | vacuum TOPIC`: a table looked after by hand. No Spark."""
+"""`headwater tier repair | compact | vacuum TOPIC`: maintenance of a table by hand. No Spark."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _table_options(function: F) -> F:
-    """TOPIC and where its table is; given to the command as `at`, for `_location`."""
+    """TOPIC and the options that locate its table; the command gets them as `at`."""
     for option in (
-        click.option("--tables-uri", metavar="URI", help="Where tables are, if no config says so."),
-        click.option("--storage-option", "options", multiple=True, metavar="KEY=VALUE"),
+        click.option(
+            "--tables-uri", metavar="URI", help="Base folder of tables when no config has one."
+        ),
+        click.option(
+            "--storage-option",
+            "options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="An option of the object store; repeatable.",
+        ),
     ):
         function = option(function)
     return click.argument("topic")(json_option(bootstrap_options(function)))
@@ -48,14 +56,17 @@ def _location(at: dict[str, Any]) -> TableLocation:
 @click.command("repair")
 @_table_options
 def repair_table(as_json: bool, **at: Any) -> int:
-    """Rebuild the fence of TOPIC's table from its data, after a foreign commit was dealt with."""
+    """Rebuild tiered ends, starts and row count of TOPIC's table from its rows.
+
+    For use after a foreign commit: first restore the version before it, or accept it.
+    """
     ends = repair(_location(at), clock=SystemClock())
     if as_json:
         echo_json({"topic": at["topic"], "ends": {str(p): end for p, end in ends.items()}})
         return 0
     for partition, end in sorted(ends.items()):
         click.echo(f"{at['topic']}-{partition}: tiered up to offset {end}")
-    click.echo("repaired; `headwater verify` compares it with the topic")
+    click.echo("repaired; `headwater verify` compares the table with the topic")
     return 0
 
 
@@ -66,10 +77,10 @@ def repair_table(as_json: bool, **at: Any) -> int:
     type=click.IntRange(min=2),
     default=COMPACT_FILES_MIN,
     show_default=True,
-    help="Small files that make it worth while.",
+    help="Small files that are rewritten as one, at least.",
 )
 def compact_table(files_min: int, as_json: bool, **at: Any) -> int:
-    """Rewrite small files of TOPIC's table as large ones (tiering does it by itself)."""
+    """Rewrite small files of TOPIC's table as large ones; `tier run` does so by itself."""
     location, replaced = _location(at), 0
     while True:
         files = compact(location, clock=SystemClock(), entropy=SystemEntropy(), files_min=files_min)
@@ -92,10 +103,10 @@ def compact_table(files_min: int, as_json: bool, **at: Any) -> int:
     default=VACUUM_AGE_DEFAULT_MS // HOUR_MS,
     show_default=True,
     metavar="HOURS",
-    help="Keep files that a version of the last so many hours needs.",
+    help="Keep files that a table version of the last HOURS needs.",
 )
 def vacuum_table(hours: int, as_json: bool, **at: Any) -> int:
-    """Delete files of TOPIC's table that no recent version needs, leftovers of crashes too."""
+    """Delete files of TOPIC's table that no recent version needs, and files of killed jobs."""
     gone = vacuum(_location(at), age_ms=hours * HOUR_MS)
     if as_json:
         echo_json({"topic": at["topic"], "files": gone})

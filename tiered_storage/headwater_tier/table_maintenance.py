@@ -1,7 +1,7 @@
-"""What keeps a log table healthy: the log start moves, files are compacted, the fence is repaired.
+"""Maintenance of a log table: log starts, compaction, repair of the fence, vacuum.
 
-Every commit here is made on a checked snapshot with retries off, as tiering's are; one that is
-refused changed nothing and is simply planned again by the caller's next round.
+Every commit is made against a checked snapshot with retries off, as in tiering. A commit that loses
+against another one changes nothing, and the caller's next round plans again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headwater_tier.reader import RowGroup, index_groups
 from headwater_tier.table_names import rows_txn
 
 COMPACT_FILES_MIN = 64
-"""L0 files that make one L1 file."""
+"""L0 files that are compacted into one L1 file."""
 L1_BYTES_TARGET = 128 << 20
 L0_PREFIX = "l0-"
 HOUR_MS = 3600 * 1000
@@ -43,11 +43,11 @@ VACUUM_AGE_DEFAULT_MS = 7 * DAY_MS
 def move_starts(
     location: TableLocation, starts: Mapping[int, int], *, clock: Clock
 ) -> dict[int, int]:
-    """Raise each partition's log start (DeleteRecords, retention); the starts afterwards.
+    """Raise partitions' log starts (DeleteRecords, retention); the starts afterwards.
 
-    A start never falls and never passes the partition's end. Files whose ranges all lie below go,
-    with `dataChange=false`, and the row count with them, in the same commit. Raises
-    CommitUnknownError when another commit was faster.
+    A start never falls and never passes the partition's end. The same commit removes the files
+    whose ranges are all below the starts, with `dataChange=false`, and lowers the row count. Raises
+    CommitUnknownError when another commit came first.
     """
     table = LogTable(location)
     snapshot = table.snapshot
@@ -68,7 +68,7 @@ def move_starts(
 def plan_compaction(
     snapshot: Snapshot, *, files_min: int = COMPACT_FILES_MIN, bytes_target: int = L1_BYTES_TARGET
 ) -> tuple[LiveFile, ...]:
-    """The L0 files to rewrite as one, oldest first; none while there is too little. Pure."""
+    """The L0 files to rewrite as one L1 file, oldest first; empty if none are due. Pure."""
     level0 = sorted(
         (f for f in snapshot.files if f.path.startswith(L0_PREFIX)), key=lambda f: f.modified_ms
     )
@@ -91,11 +91,11 @@ def compact(
     files_min: int = COMPACT_FILES_MIN,
     bytes_target: int = L1_BYTES_TARGET,
 ) -> int:
-    """Rewrite L0 files as one L1 file, sorted; the number of files replaced, 0 when none are due.
+    """Rewrite L0 files as one sorted L1 file; the number of files replaced, 0 if not due.
 
-    The Add and the Removes are one commit with `dataChange=false` on the snapshot that was read, so
-    each input is known to be live still. Rows keep their number or nothing is committed. Raises
-    CommitUnknownError when another commit was faster.
+    One commit with `dataChange=false` has the Add and the Removes. It is made against the snapshot
+    that was read, so that every input file is still live. The row count must be equal before and
+    after. Raises CommitUnknownError when another commit came first.
     """
     table = LogTable(location)
     chosen = plan_compaction(table.snapshot, files_min=files_min, bytes_target=bytes_target)
@@ -107,8 +107,8 @@ def compact(
     if facts is None or facts.rows != expected:
         found = 0 if facts is None else facts.rows
         raise TableStateError(
-            f"compacting {len(chosen)} files of {location.uri}: they hold {found} rows, "
-            f"their statistics say {expected}; nothing was changed"
+            f"compacting {len(chosen)} files of {location.uri}: they hold {found} rows, but "
+            f"{expected} by their statistics; nothing was changed"
         )
     check_file(location, facts)
     table.commit(Change("compact", clock.now_ms(), adds=[facts], removes=chosen, data_change=False))
@@ -116,12 +116,13 @@ def compact(
 
 
 def repair(location: TableLocation, *, clock: Clock) -> dict[int, int]:
-    """Rebuild the fence from the data: ends, starts and the row count of what is live; the ends.
+    """Rebuild the fence (ends, starts, row count) from the live rows; the ends.
 
-    For a table whose fence was lost or whose rows a foreign commit changed. Where the row count is
-    still right an `end` above the data is kept (trailing control records have no rows); where rows
-    went missing it comes down to the data, so that tiering fetches them again or fails loudly.
-    Refuses data that holds an offset twice: which copy is right is not ours to guess.
+    For a table whose fence was lost or whose rows a foreign commit changed. If the row count still
+    holds, an `end` above the last row is kept, as trailing control records have no rows. If rows
+    are missing, `end` becomes the last row's offset + 1: tiering fetches the missing records again,
+    or fails if they no longer exist. Raises TableStateError if an offset occurs twice, as nothing
+    shows which copy is right.
     """
     table = LogTable(location, checked=False)
     snapshot = table.snapshot
@@ -129,7 +130,7 @@ def repair(location: TableLocation, *, clock: Clock) -> dict[int, int]:
     without = [f.path for f in snapshot.files if f.rows is None]
     if without:
         raise TableStateError(
-            f"{location.uri}: file {without[0]} has no row count, so a foreign writer added it; "
+            f"{location.uri}: file {without[0]} has no row count, so a foreign writer added it: "
             "restore a version before that"
         )
     spans = _spans(location, snapshot)
@@ -137,12 +138,12 @@ def repair(location: TableLocation, *, clock: Clock) -> dict[int, int]:
         if rows != distinct:
             raise TableStateError(
                 f"{location.uri}: partition {partition} holds {rows - distinct} offsets more than "
-                "once; restore a version before the foreign commit, or delete the copies, first"
+                "once: restore a version before the foreign commit, or delete the copies"
             )
         is_whole = table.version_of(rows_txn(location.topic_id)) == snapshot.rows
         ends[partition] = max(last + 1, ends.get(partition, 0) if is_whole else 0)
         starts.setdefault(partition, first)
-    # the row count is an absolute value, not a difference: the change is against what is live
+    # The commit computes the row count from the live files, not from the fence.
     change = Change("repair", clock.now_ms(), ends=ends, starts=starts, data_change=False)
     table.commit(change)
     return dict(LogTable(location).snapshot.ends)
@@ -154,13 +155,13 @@ def vacuum(
     age_ms: int = VACUUM_AGE_DEFAULT_MS,
     pinned_versions: Sequence[int] = (),
 ) -> list[str]:
-    """Delete files that no version within the age, nor a pinned one, needs; their names.
+    """Delete files that neither a version within `age_ms` nor a pinned version needs; their names.
 
-    Full: orphans of killed tierers too. Never younger than a day: a tierer or a reader may be about
-    to use them. Sidecar folders (names beginning with `_`) are left alone.
+    Deletes files without any commit too, which killed jobs leave. The age is a day at least, as a
+    job or reader may still use younger files. Folders whose names begin with `_` are kept.
     """
     if age_ms < VACUUM_AGE_MIN_MS:
-        raise UsageError(f"vacuum of {location.uri}: {age_ms} ms is less than a day")
+        raise UsageError(f"vacuum of {location.uri}: an age of {age_ms} ms is less than a day")
     return LogTable(location).vacuum(age_ms // HOUR_MS, pinned_versions)
 
 
@@ -183,9 +184,9 @@ def _is_below(location: TableLocation, live: LiveFile, starts: Mapping[int, int]
 
 
 def _sorted_rows(location: TableLocation, chosen: Sequence[LiveFile]) -> Iterator[pa.RecordBatch]:
-    """The rows of these files by (partition, offset), one row group in memory at a time.
+    """The rows of L0 files by (partition, offset), with one row group in memory at a time.
 
-    Ours: each row group is sorted and of one partition, and ranges do not overlap.
+    L0 files have sorted row groups of one partition each, whose ranges do not overlap.
     """
     groups = [group for live in chosen for group in _groups(location, live.path)]
     files = filesystem(location)
@@ -196,7 +197,7 @@ def _sorted_rows(location: TableLocation, chosen: Sequence[LiveFile]) -> Iterato
 
 
 def _spans(location: TableLocation, snapshot: Snapshot) -> dict[int, tuple[int, int, int, int]]:
-    """Per partition of the live rows: first and last offset, rows, distinct offsets."""
+    """Per partition: first and last offset, number of rows, number of distinct offsets."""
     files = filesystem(location)
     found: dict[int, list[pa.ChunkedArray]] = {}
     for live in snapshot.files:

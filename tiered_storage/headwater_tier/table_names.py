@@ -1,4 +1,4 @@
-"""Every name in a table's folder and transaction log, with an example each. Pure."""
+"""The names in a table's folder and transaction log, each with an example. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TXN_PREFIX = "hw1"
 
 
 def table_uri(base: str, topic: str, topic_id: UUID) -> str:
-    """`s3://lake/headwater/flights-mb7ktUyQRLqEOsuIwKHa3w`: one table per topic id, for ever."""
+    """`s3://lake/headwater/flights-mb7ktUyQRLqEOsuIwKHa3w`: a topic id never shares a table."""
     return f"{base.rstrip('/')}/{topic}-{id_text(topic_id)}"
 
 
@@ -32,7 +32,7 @@ def rows_txn(topic_id: UUID) -> str:
 
 
 def data_file(level: int, attempt: UUID) -> str:
-    """`l0-6f1c...d2.parquet`: fresh for every attempt, so no retry can meet another's bytes."""
+    """`l0-6f1c...d2.parquet`: new for every attempt, so that no retry overwrites another's file."""
     return f"l{level}-{attempt}.parquet"
 
 
@@ -40,5 +40,5 @@ _DATA_FILE = re.compile(r"l\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parque
 
 
 def is_own_file(path: str) -> bool:
-    """True for a file Headwater wrote: its row groups are sorted and of one partition each."""
+    """True for Headwater's files, which are sorted and have row groups of one partition each."""
     return _DATA_FILE.fullmatch(path) is not None

@@ -12,11 +12,12 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.background_calls import Background
-from headwater_broker.api.failed_topic_creations import RefusedTopics
+from headwater_broker.api.failed_topic_creations import FailedTopicCreations
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerMeter
@@ -50,6 +51,7 @@ class Services:
     view: MetadataCache
     controller: ControllerChannel
     groups: GroupService
+    coordinators: Coordinators
     producer_ids: ProducerIds
     authorizer: Authorizer
     purgatories: Purgatories
@@ -69,7 +71,7 @@ class Services:
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
-    refused_topics: RefusedTopics = field(default_factory=RefusedTopics)
+    failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
     loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
 
     @property

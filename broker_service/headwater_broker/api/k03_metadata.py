@@ -158,7 +158,7 @@ def _missing(
     may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
     if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    refused = ctx.broker.refused_topics.find(name, ctx.broker.clock)
+    refused = ctx.broker.failed_topic_creations.find(name, ctx.broker.clock)
     if refused is not None:
         return refused
     to_create[name] = None
@@ -167,7 +167,7 @@ def _missing(
 
 def create_on_demand(services: Services, names: Iterable[str], principal: str) -> None:
     """Ask the controller, once per topic at a time; the client asks for the metadata again, and
-    then learns of the topics, or for a while why there are none (`refused_topics`)."""
+    then learns of the topics, or for a while why there are none (`failed_topic_creations`)."""
     services.background.together(
         [("create", name) for name in names],
         lambda keys: _create_now(services, [name for _, name in keys], f"User:{principal}"),
@@ -184,7 +184,7 @@ async def _create_now(services: Services, names: list[str], principal: str) -> N
         some = ", ".join(names[:NAMES_LOGGED])
         logger.warning("%d topics were not created on demand: %s (%s)", len(names), error, some)
         for name in names:
-            services.refused_topics.put(name, error.code, services.clock)
+            services.failed_topic_creations.put(name, error.code, services.clock)
         return
     for topic in decode(CreateTopicsResponse, CREATE_VERSION, reply).topics:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -194,7 +194,9 @@ async def _create_now(services: Services, names: list[str], principal: str) -> N
                 ErrorCode(topic.error_code).name,
                 topic.error_message,
             )
-            services.refused_topics.put(topic.name, ErrorCode(topic.error_code), services.clock)
+            services.failed_topic_creations.put(
+                topic.name, ErrorCode(topic.error_code), services.clock
+            )
 
 
 def creatable(services: Services, name: str) -> CreatableTopic:

@@ -1,8 +1,8 @@
-"""OffsetFetch: committed offsets, of one group (to v7) or of several (KIP-709).
+"""OffsetFetch: committed offsets of one group (to version 7) or of several (KIP-709).
 
-A partition without a commit has offset -1 and no error. Version 10 names topics by id (KIP-848);
-member epochs (v9) belong to that KIP's groups, which are not served yet: classic members send none.
-`require_stable` (KIP-447) is met always: without transactions no offset is pending.
+A partition without a commit has offset -1 and no error. Version 10 names topics by id. Member
+epochs (version 9) belong to the groups of KIP-848, which are not served: classic members send none.
+`require_stable` (KIP-447) always holds: without transactions no offset is pending.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOP_LEVEL_ERROR_SINCE = 2
 
 @handles(OffsetFetchRequest, OffsetFetchResponse)
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Each group by itself; the shapes differ by version only."""
+    """One error code or the offsets per group. Only the shape differs between versions."""
     if ctx.api_version >= GROUPS_SINCE:
         found = await each_group(request.groups, lambda group: _group(ctx, group))
         return OffsetFetchResponse(groups=tuple(found))
@@ -99,7 +99,7 @@ async def _all(ctx: RequestContext, group_id: str) -> list[OffsetFetchResponseTo
     for topic, partitions in by_topic.items():
         known = ctx.broker.view.topics.get(topic)
         if known is None and ctx.api_version >= NAMES_BY_ID_SINCE:
-            continue  # it has no id any more
+            continue  # deleted: it has no id
         made = OffsetFetchResponseTopics(name=topic, partitions=tuple(partitions))
         if known is not None:
             made = OffsetFetchResponseTopics(

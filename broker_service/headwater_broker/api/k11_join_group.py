@@ -1,7 +1,7 @@
-"""JoinGroup: classic members; answered when the rebalance completes.
+"""JoinGroup: a member joins its group; answered when the rebalance completes.
 
-From version 4 on a new dynamic member is first told its id and joins again with it (KIP-394);
-version 0 has no rebalance time-out of its own.
+From version 4 on a new dynamic member first gets its id and joins again with it (KIP-394). In
+version 0 the session timeout is also the rebalance timeout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 @handles(JoinGroupRequest, JoinGroupResponse)
 async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
-    """Wait for the others."""
+    """Await the rebalance."""
     timeout_ms = request.rebalance_timeout_ms
     try:
         require_group(ctx, Operation.READ, request.group_id)

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where does an epoch's part of the log end? (KIP-101, KIP-320)
+"""OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-320).
 
-Followers and consumers that know an older history ask the leader, to find where theirs parts.
+Followers and consumers find out with it where their log or position diverges from the leader's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headwater_broker.api.registry import handles
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answer each partition from its leader's epochs; -1, -1 for an epoch nobody knows."""
+    """One end offset per partition; epoch and offset are -1 for an unknown epoch."""
     is_follower = may_on_cluster(ctx, Operation.CLUSTER_ACTION)
     topics = tuple(_topic(ctx, row, is_follower=is_follower) for row in request.topics)
     return OffsetForLeaderEpochResponse(topics=topics)

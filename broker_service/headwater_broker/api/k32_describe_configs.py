@@ -1,6 +1,6 @@
-"""DescribeConfigs: every key of a topic, of this broker or its loggers, with value and source.
+"""DescribeConfigs: the configs of a topic, of this broker or of its loggers, with value and source.
 
-Answered from this broker's view and settings. Sources and synonyms as of KIP-226.
+Answered from this broker's metadata and settings. Sources and synonyms are KIP-226's.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ CONFIG_TYPES = {
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """One result per resource; sensitive values are never told. No list of keys, or an empty one,
-    means all of them, as in Kafka.
+    """One result per resource, without sensitive values. A null or empty list of keys means all of
+    them, as in Kafka.
     """
     rows = tuple(_describe(ctx, request, resource) for resource in request.resources)
     return DescribeConfigsResponse(results=rows)
@@ -73,7 +73,7 @@ def _describe(
     elif not name or (name.isascii() and name.isdigit() and int(name) == ctx.broker.broker_id):
         rows = _broker_rows(ctx, request, is_default=not name)
     else:
-        text = f"this is broker {ctx.broker.broker_id}: ask broker {name!r} for its configs"
+        text = f"this is broker {ctx.broker.broker_id}: send the request to broker {name!r}"
         return _failed(resource, ErrorCode.INVALID_REQUEST, text)
     wanted = resource.configuration_keys
     return DescribeConfigsResult(
@@ -95,7 +95,7 @@ def _topic_rows(
 def _broker_rows(
     ctx: RequestContext, request: DescribeConfigsRequest, *, is_default: bool
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """The empty name asks for what was set for all brokers, and nothing else."""
+    """The empty broker name means the configs that were set for all brokers."""
     settings = ctx.broker.config.settings
     for name, key in sorted(BROKER_KEYS.items()):
         given = settings.of_broker(key)

@@ -1,7 +1,7 @@
-"""DescribeCluster: brokers and controller, from this broker's view (KIP-700).
+"""DescribeCluster: brokers and controller, from this broker's metadata (KIP-700).
 
-Version 1 asks for an endpoint type (KIP-919): brokers only, as controllers have no listener of
-their own here.
+Version 1 has an endpoint type (KIP-919). Only brokers have endpoints: controllers have no listener
+of their own.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CONTROLLER_ENDPOINTS = 2
 def describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Live brokers only: a broker without a registration is unknown, not fenced."""
+    """Live brokers only. There are no fenced ones: a broker without a registration is unknown."""
     services = ctx.broker
     if request.endpoint_type != BROKER_ENDPOINTS:
         if request.endpoint_type == CONTROLLER_ENDPOINTS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            text = "controllers have no endpoints of their own: ask for brokers"
+            text = "controllers have no endpoints of their own: request those of brokers"
         else:
             code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             text = f"no endpoint type {request.endpoint_type}"

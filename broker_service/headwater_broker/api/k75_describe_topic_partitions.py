@@ -40,12 +40,12 @@ Topic = DescribeTopicPartitionsResponseTopic
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """By name; no topics mean all. Where the limit is reached, `next_cursor` says how to go on."""
+    """Topics by name; no topics mean all. At the limit `next_cursor` is where to continue."""
     cursor = request.cursor
     names = {t.name for t in request.topics} or set(ctx.broker.view.topics)
     if cursor is not None:
         if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
-            # Such a request is wrong as a whole, but only rows can say so.
+            # The whole request is invalid, but only rows have error codes.
             wrong = names if request.topics else {cursor.topic_name}
             rows = [_failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(wrong)]
             return DescribeTopicPartitionsResponse(topics=tuple(rows))
@@ -89,7 +89,7 @@ def _topic(ctx: RequestContext, name: str, first: int, room: int) -> Topic:
 
 
 def _rest(ctx: RequestContext, row: Topic) -> Cursor | None:
-    """Where a topic goes on of which not everything was told."""
+    """The rest of a topic that did not fit; None if all of it did."""
     view = ctx.broker.view.topics.get(row.name or "")
     if view is None or not row.partitions:
         return None

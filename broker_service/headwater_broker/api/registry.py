@@ -1,7 +1,7 @@
-"""Which API keys this broker serves: each handler registers itself beside its code.
+"""The API keys that this broker serves: each handler registers itself beside its code.
 
-One file per key, `kNN_name.py`; `load_handlers` imports every such file, so the directory listing
-is the feature list, and ApiVersions (k18) is built from these rows and cannot lie. A general
+There is one file per key, `kNN_name.py`. `load_handlers` imports every such file, so the directory
+listing is the list of features, and ApiVersions (k18) is built from the registered rows. A general
 handler takes the decoded request and returns the response, or an awaitable of it:
 
     @handles(MetadataRequest, MetadataResponse)
@@ -31,16 +31,16 @@ PACKAGE = "headwater_broker.api"
 
 
 class RegistrationError(HeadwaterError):
-    """Two handlers claim one key, or a range is not within the schema's."""
+    """Two handlers have the same key, or a handler's versions are not in the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRow:
     """One API key as served: versions `low` to `high`, both inclusive.
 
-    `advertised_low` may be below `low`: such versions are told to clients but refused
-    (KAFKA-18659: older librdkafka would otherwise never compress). `flexible` is the first version
-    with tagged fields in headers (KIP-482).
+    `advertised_low` may be below `low`: such versions are advertised but refused (KAFKA-18659:
+    older librdkafka would otherwise never compress). `flexible` is the first version with tagged
+    fields in headers (KIP-482).
     """
 
     key: int
@@ -81,7 +81,7 @@ def handles(
     *,
     versions: tuple[int, int] | None = None,
 ) -> Callable[[Handler[Req, Res]], Handler[Req, Res]]:
-    """Register the handler of `request`'s API key; `versions` defaults to all of the schema's."""
+    """Register the handler of `request`'s API key; `versions` defaults to those of the schema."""
     low, high = versions or request.versions
 
     def register(handler: Handler[Req, Res]) -> Handler[Req, Res]:
@@ -120,7 +120,7 @@ def handles_raw(
 def load_handlers() -> dict[int, ApiRow]:
     """Import every `kNN_*` module beside this one; the rows by API key, in key order.
 
-    Codecs are compiled here, so that no request pays for it.
+    Codecs are compiled here, not by the first request.
     """
     package = importlib.import_module(PACKAGE)
     for module in pkgutil.iter_modules(package.__path__):
@@ -137,5 +137,5 @@ def load_handlers() -> dict[int, ApiRow]:
 
 
 def rows() -> dict[int, ApiRow]:
-    """What is registered so far, in key order."""
+    """The rows registered so far, in key order."""
     return {key: _ROWS[key] for key in sorted(_ROWS)}

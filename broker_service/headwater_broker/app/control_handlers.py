@@ -27,7 +27,7 @@ from headwater.wire.control import (
     TierHintRequest,
     UpdateMetadataRequest,
 )
-from headwater_broker.app.tiered_offsets import TieredEnds
+from headwater_broker.app.tiered_offsets import TieredOffsets
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.combined_update import part
 from headwater_broker.replica.manager import ReplicaManager
@@ -40,7 +40,7 @@ class ControlParts:
     broker_id: int
     view: MetadataCache
     replicas: ReplicaManager
-    tiered: TieredEnds
+    tiered: TieredOffsets
     status: Callable[[], Awaitable[str]]
     is_ready: Callable[[], bool]
     stop: Callable[[str], None]

@@ -27,14 +27,17 @@ from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.coordinators import build_groups
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
+from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 from headwater_broker.metadata.controller_channel import ControllerChannel
-from headwater_broker.network.listener import Listener
+from headwater_broker.network.connection import Connection
+from headwater_broker.network.listener import Listener, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
@@ -90,6 +93,10 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ports,
         on_leadership=appends.leadership_changed,
     )
+    groups = GroupService(
+        CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy),
+        GroupConfig.from_values(config.values),
+    )
     meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
     api_config = CurrentApiConfig(dynamic)
     services = Services(
@@ -110,7 +117,8 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ),
         view=view,
         controller=parts.controller,
-        groups=build_groups(config.values, replicas, appends, view, ports.clock, ports.entropy),
+        groups=groups,
+        coordinators={CoordinatorType.GROUP: groups.coordinator},
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
         purgatories=purgatories,
@@ -155,7 +163,7 @@ def _subscribe_to_configs(
 
 
 def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
-    """Changed metadata reaches logs (topic configs), delayed operations, meters and quotas."""
+    """Changed metadata and leadership reach logs, delayed operations, coordinators and quotas."""
     replicas = services.replicas
 
     def metadata_changed(change: MetadataDelta) -> None:
@@ -169,6 +177,9 @@ def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
             services.quotas.update(view.client_quotas)
 
     view.on_change.append(metadata_changed)
+    for coordinator in services.coordinators.values():
+        replicas.leadership_listeners.append(coordinator.leadership_changed)
+        view.on_change.append(coordinator.metadata_changed)
     view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 
 
@@ -176,14 +187,20 @@ def _windows(v: Values) -> Windows:
     return Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
 
 
-def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Listener:
-    """One listener by name; it is not bound yet."""
+def build_listener(
+    dynamic: DynamicConfigs,
+    services: Services,
+    name: str,
+    make_connection: MakeConnection = Connection,
+) -> Listener:
+    """One listener by name; it is not bound yet. `make_connection` is its transport."""
     values = dynamic.config.values
     listener = Listener(
         services,
         load_handlers(),
         asyncio.get_running_loop(),
         name=name,
+        make_connection=make_connection,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),
         send_buffer_bytes=values.integer("socket.send.buffer.bytes"),

@@ -28,7 +28,7 @@ class DeadPeers:
     def __init__(
         self,
         store: MetadataStore,
-        view: Callable[[], MetadataCache],
+        view: MetadataCache,
         close_session: Callable[[DeadSession], bool],
     ) -> None:
         """`close_session` may block; it runs off the loop."""
@@ -45,9 +45,8 @@ class DeadPeers:
     def gone(self, broker_id: int) -> None:
         """Its connection ended and its port refuses."""
         logger.warning("broker %d refuses connections: its process is gone", broker_id)
-        view = self._view()
-        known = view.brokers.get(broker_id)
-        view.hide_broker(broker_id)
+        known = self._view.brokers.get(broker_id)
+        self._view.hide_broker(broker_id)
         if known is None or broker_id in self._working:
             return
         work = self._bury(broker_id, known.broker_epoch, known.control_address)

@@ -1,4 +1,4 @@
-"""What a broker has of its machine and of the network: one value, real or the simulator's.
+"""The broker's environment: clock, files, store, threads, network; real or the simulator's.
 
 `Node` and `Life` meet the outside only through an `Environment` and through the running loop
 (timers, connections, executors), so that `tests/sim` runs them whole on virtual time.
@@ -37,16 +37,16 @@ from headwater_tier.remote_log import DeltaRemoteLog
 
 DISK_THREADS = 4
 THREAD_START_S = 0.01
-"""How long each thread of the pool is kept busy at first, so that the next one is made, too."""
+"""How long each thread of the pool is kept busy at first, so that the pool starts the next one."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CACHE_FOLDER = "remote-log-cache"
 
 
 class Store(MetadataStore, Protocol):
-    """The metadata store with its end."""
+    """The metadata store, with its `close`."""
 
     async def close(self) -> None:
-        """End the session: its ephemeral nodes go at once."""
+        """End the session: its ephemeral nodes are deleted at once."""
         ...
 
 
@@ -54,15 +54,15 @@ class DeferredFsync(Files, Protocol):
     """Files whose small changes may become durable a moment after they return."""
 
     def run_deferred(self, job: Callable[[], None]) -> None:
-        """Run a job of the loop in this thread: what it writes is durable soon, too."""
+        """Run a job of the loop in this thread; its writes become durable soon, too."""
         ...
 
     async def durable(self) -> None:
-        """Return when all is durable that was changed on the loop so far."""
+        """Return when all changes made on the loop so far are durable."""
         ...
 
     def sync_all(self) -> None:
-        """From now on nothing is late. Waits for what is."""
+        """Wait until everything is durable; from now on every change is so at once."""
         ...
 
 
@@ -76,7 +76,7 @@ class ControlPort(Protocol):
         ...
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
-        """Refuse new calls at once; those in flight have `grace_s`."""
+        """Refuse new calls at once; calls in flight have `grace_s`."""
         ...
 
 
@@ -85,7 +85,7 @@ ControlTable = Mapping[type[Message], ControlHandler]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Everything that a broker meets, but the loop it runs on."""
+    """Everything outside the broker, except the event loop."""
 
     clock: Clock
     entropy: Entropy
@@ -94,14 +94,14 @@ class Environment:
     pool: Executor
     """Threads that may wait for a disk."""
     log_disk: Executor
-    """One such thread: the logs' own jobs run in order (`headwater_broker.log.log_context`)."""
+    """One such thread: jobs of logs run in order (`headwater_broker.log.log_context`)."""
     control_calls: ControlCalls
     serve_control: Callable[[ControlTable, Address], ControlPort]
     remote_log: RemoteLog
     close_session: Callable[[DeadSession], bool]
-    """Ends the metadata session of a dead broker; may block, so it runs in a thread."""
+    """Ends the metadata session of a dead broker. It may block, so it runs in a thread."""
     boot_id: str
-    """Another one after a power loss; empty where the kernel does not tell."""
+    """Changes when the machine boots; empty where the kernel has none."""
     lag: LagProbe
     process: ProcessTuning
     credentials: Credentials = NO_CREDENTIALS
@@ -109,12 +109,12 @@ class Environment:
 
 
 async def system_environment(config: NodeConfig) -> Environment:
-    """This machine's, with a session on the metadata store. Raises UsageError."""
+    """The environment of this machine, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
     store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
     await store.start(values.integer("zookeeper.connection.timeout.ms"))
     pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
-    for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
+    for _ in range(DISK_THREADS):  # start them now, so that the loop need not wait for one later
         pool.submit(sleep, THREAD_START_S)
 
     calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls())

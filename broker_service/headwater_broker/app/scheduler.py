@@ -1,4 +1,4 @@
-"""The broker's periodic work, as plain loop timers; one that fails is told and goes on."""
+"""Periodic work of the broker on timers of the loop; work that fails is logged and runs again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 
-class Ticks:
-    """Calls functions at intervals. They must be short; what waits for a disk goes to the pool."""
+class Scheduler:
+    """Calls short functions at intervals (Kafka's `KafkaScheduler`); disk waits go to the pool."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -21,7 +21,7 @@ class Ticks:
     def every(
         self, name: str, seconds: float, work: Callable[[], object], *, first_s: float | None = None
     ) -> None:
-        """Call `work` every `seconds`, first after `first_s` or one interval, what is shorter."""
+        """Call `work` every `seconds`, first after `first_s` or one interval, whichever is less."""
         delay = seconds if first_s is None else min(first_s, seconds)
         self._work[name] = (seconds, work)
         self._timers[name] = self._loop.call_later(delay, self._run, name)

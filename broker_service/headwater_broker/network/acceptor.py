@@ -35,12 +35,13 @@ class AcceptedConnection(Protocol):
         """Replies that are not written yet."""
         ...
 
-    def mute(self, delay_ms: int) -> None:
-        """Read nothing for so long."""
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of replies that the kernel has not taken yet."""
         ...
 
-    def note_sent_bytes(self) -> None:
-        """Count as active when the client has read some of its replies since the last sweep."""
+    def mute(self, delay_ms: int) -> None:
+        """Read nothing for so long."""
         ...
 
     def shrink_when_quiet(self) -> None:

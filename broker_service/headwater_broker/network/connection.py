@@ -1,8 +1,8 @@
-"""One client connection of the data plane: frames in, replies out in the order of requests.
+"""One client connection of the data plane: requests in, responses out in the same order.
 
-Frames are received into one buffer and parsed in place; Produce and Fetch never leave it. The
-replies of one loop turn go out in one write. A connection does bounded work per turn, holds a
-bounded number of parked replies, and takes no request while its peer does not read.
+Requests are received into one buffer; Produce and Fetch are parsed in place there. The responses of
+one turn of the loop are written together. A connection does bounded work per turn, parks a bounded
+number of responses, and takes no request while its client does not read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BUFFER_BUSY_BYTES = 4 * 1024 * 1024
 """Receive buffer of a busy connection; only larger frames make it larger."""
 BUFFER_GROWTH = 4
 TURN_UNITS = 128
-"""Work of one connection in one loop turn: a frame is one unit, plus one per `UNIT_BYTES`."""
+"""Work of one connection in one turn: a request is one unit, plus one per `UNIT_BYTES`."""
 UNIT_BYTES = 8 * 1024
 HEADER_BYTES_MIN = 10
 """API key, version, correlation id, length of the client id."""
@@ -51,10 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One accepted socket without encryption.
-
-    Implements `api.raw_connection.Peer`. A subclass for TLS brings its own send queue.
-    """
+    """One accepted socket, without encryption; a subclass for TLS brings its own send queue."""
 
     send_queue_class: ClassVar[type[SendQueue]] = SendQueue
 
@@ -67,7 +64,6 @@ class Connection(asyncio.BufferedProtocol):
         self.is_exempt = False
         self.refused: RefusedBatches | None = None
         self.last_active_tick = listener.tick
-        self._unsent_bytes = 0
         self._rows: dict[int, ApiRow]
         self._handle_frames: Callable[[], int]
         self._frame_bytes_min = self._request_bytes_max = 0
@@ -92,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accepted: set the socket up, or refuse it when there are too many."""
+        """Set the socket up; close it when there are too many connections."""
         self._transport = cast(asyncio.Transport, transport)
         self._send_queue = self.send_queue_class(
             self._transport,
@@ -110,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; what is parked is given up, or resolves into nothing."""
+        """The socket is gone: abandon the parked replies."""
         self._closed = True
         if self._mute is not None:
             self._mute.cancel()
@@ -124,11 +120,11 @@ class Connection(asyncio.BufferedProtocol):
         self.listener.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go; never empty, as a full buffer was grown or is on hold."""
+        """The free part of the buffer; never empty, as a full buffer was grown or is on hold."""
         return self._view[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Handle the requests that are complete."""
         size = len(self._buffer)
         was_filled_up = nbytes == size - self._filled
         self._filled += nbytes
@@ -149,20 +145,20 @@ class Connection(asyncio.BufferedProtocol):
         self._send_queue.resume()
 
     def eof_received(self) -> bool:
-        """The peer closed its side: so do we, once what this turn has answered is written."""
+        """The client closed its side: write this turn's responses, then close."""
         self._flush()
         return False
 
-    # --- Peer
+    # --- api.raw_connection.Peer, network.acceptor.AcceptedConnection
 
     def park(self) -> ParkedReply:
-        """Keep the next place in the order of replies."""
+        """Keep the next place in the order of responses."""
         reply = ParkedReply(self._reply_ready)
         self._order.append(reply)
         return reply
 
     def mute(self, delay_ms: int) -> None:
-        """Read nothing of this client for so long; a longer time that is told already stays."""
+        """Read nothing from the client for so long (KIP-219); a longer mute stays."""
         self._timer.muted_ms = delay_ms
         loop = self.listener.loop
         until = loop.time() + delay_ms / 1000
@@ -174,8 +170,8 @@ class Connection(asyncio.BufferedProtocol):
         self._mute = loop.call_at(until, self._release, hold.QUOTA)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end, also when this connection goes. An error that it lets out closes
-        the connection: whatever reply it owed, those behind would wait for it for ever."""
+        """Run `work` to its end, also when this connection is lost. An exception closes the
+        connection: the replies behind the one that `work` owed would wait for ever."""
         self.listener.spawn(work, self._work_failed)
 
     def _work_failed(self, error: BaseException) -> None:
@@ -184,34 +180,37 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Replies that are not out yet."""
+        """Replies that are not written yet."""
         return len(self._order)
 
     def shrink_when_quiet(self) -> None:
-        """Give a large, empty receive buffer back (the listener's sweep calls this)."""
+        """Give a large, empty receive buffer back."""
         if self._filled == 0 and len(self._buffer) > BUFFER_MIN_BYTES and not self._closed:
             self._resize(BUFFER_MIN_BYTES)
 
-    def note_sent_bytes(self) -> None:
-        """A peer that reads what waits for it is not idle (the listener's sweep calls this)."""
-        unsent = self._send_queue.unsent_bytes
-        if unsent != self._unsent_bytes:
-            self._unsent_bytes = unsent
-            self.last_active_tick = self.listener.tick
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of replies that the kernel has not taken yet."""
+        return self._send_queue.unsent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes in the receive buffer: requests that wait, and the part of one that has come."""
+        return self._filled
 
     def close_idle(self) -> None:
-        """Nothing came or went for too long: what the peer has not read by now stays unsent."""
+        """Close after connections.max.idle.ms; responses that the client has not read are lost."""
         self._close("idle", level=logging.DEBUG)
         self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """Close for `reason` (shutdown, a bug): what is with the transport still goes out."""
+        """Close for `reason`; responses that are ready are still sent."""
         self._close(reason, level=logging.DEBUG)
 
-    # --- GatedConnection
+    # --- network.acceptor.GatedConnection
 
     def serve(self, requests: ServedRequests) -> None:
-        """From the next frame on serve these requests, and no others."""
+        """From the next frame on serve only these requests."""
         self._rows = requests.rows
         self._request_bytes_max = requests.request_bytes_max
         self._handle_frames = self._handle_requests
@@ -220,19 +219,19 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on_next_turn()
 
     def serve_tokens(self, exchange: TokenExchange) -> None:
-        """From the next frame on take each as a SASL token (SaslHandshake v0)."""
+        """From the next frame on take each one as a SASL token (SaslHandshake v0)."""
         self._handle_frames = partial(self._handle_token, exchange)
         self._frame_bytes_min = 0
 
     def close_after_reply(self, reason: str) -> None:
-        """Read nothing more; close when the request at hand is answered."""
+        """Read nothing more; close once the request at hand is answered."""
         self._set_hold(hold.CLOSING)
         self.listener.loop.call_soon(self._close, reason)
 
     # --- requests
 
     def _process(self) -> None:
-        """Handle the complete frames in the buffer, as far as this turn's budget goes."""
+        """Handle the complete requests in the buffer, within this turn's budget."""
         if not (turn := self.listener.turn).has_time():
             self._go_on_next_turn()
             return
@@ -243,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
             if at < self._filled:
                 self._check_rest(at)
             if turn.is_quiet and self._purgatories.has_due_operations:
-                turn.answer_few(self._purgatories)
+                turn.wake_some(self._purgatories)
         except MALFORMED as error:
             self._malformed(error)
         except Exception as error:
@@ -307,19 +306,19 @@ class Connection(asyncio.BufferedProtocol):
                     at = end
                     break
             at = end
-            # Who is muted is done for this turn.
+            # A muted connection is done for this turn.
             units = 0 if is_measured and self._hold else units - 1 - size // UNIT_BYTES
         return at
 
     def _check_rest(self, at: int) -> None:
-        """Fewer bytes than a header: their size may already be one that no frame has."""
+        """Check the size of a request of which less than the header has come."""
         if _SIZE.size <= self._filled - at < FRAME_HEAD_BYTES and not self._hold:
             size, size_max = _SIZE.unpack_from(self._view, at)[0], self._request_bytes_max
             if not self._frame_bytes_min <= size <= size_max:
                 raise request_dispatch.out_of_bounds(size, size_max)
 
     def _append_ready(self, parts: list[Part]) -> None:
-        if self._order:  # it may wait for those before it, longer than its segment is open
+        if self._order:  # it may wait for the replies before it, longer than its segment is open
             own_parts(parts)
         reply = ParkedReply(self._reply_ready)
         reply.parts = parts
@@ -367,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         self._release(hold.HANDLER)
 
     def _handle_token(self, exchange: TokenExchange) -> int:
-        """One frame without a request header; as a general request, it holds those behind it."""
+        """Handle one frame without a request header; the next one waits for its answer."""
         if self._filled < _SIZE.size:
             return 0
         size: int = _SIZE.unpack_from(self._view)[0]
@@ -411,11 +410,12 @@ class Connection(asyncio.BufferedProtocol):
             self._discard()
         elif not self._in_turn and not self._flush_due:
             self._flush_due = True
-            self.listener.turn.is_ready(self)
+            self.listener.turn.reply_resolved(self)
             self.listener.loop.call_soon(self._flush_later)
 
     def flush_ready(self) -> None:
-        """Parked replies are ready; what they held back goes on in the next turn."""
+        """Write the replies that are ready and in order. Requests that were held go on in the next
+        turn."""
         if not self._closed:
             self._flush()
 
@@ -428,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
             self._release(hold.IN_FLIGHT)
 
     def _flush(self) -> None:
-        """Write the replies of this turn: the immediate ones, then those that are in order."""
+        """Write the replies of this turn, then the parked ones that are ready and in order."""
         out, order = self._out, self._order
         if not order:
             if out:
@@ -452,11 +452,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._send_queue.is_full:
             self._set_hold(hold.WRITE)
 
-    # --- holds and buffer
+    # --- holds, buffer, closing
 
     def _go_on_next_turn(self) -> None:
-        """Reading goes on meanwhile, while there is room: to stop and start it costs as much as a
-        small request."""
+        """Bytes are still received while there is room: to pause and resume reading costs as much
+        as a small request."""
         self._hold |= hold.TURN
         self._timer.put_off()
         self.listener.loop.call_soon(self._release, hold.TURN)
@@ -480,7 +480,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _reserve(self, need_bytes: int, at: int) -> None:
-        """Room for the frame that starts at `at`: grows with the bytes that came, not promised."""
+        """Make room for the frame at `at`; the buffer grows with the bytes received, not with the
+        size that the frame claims."""
         size = len(self._buffer)
         if need_bytes > size and self._filled - at == size:
             self._resize(min(need_bytes, size * BUFFER_GROWTH))
@@ -492,13 +493,11 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer, self._view = buffer, view
 
     def _discard(self) -> None:
-        """The connection is gone: give back what its finished replies hold."""
+        """The connection is gone: release the files of its unsent replies."""
         for reply in self._order:
             if reply.parts:
                 release_parts(reply.parts)
                 reply.parts = []
-
-    # --- closing
 
     def _malformed(self, error: Exception) -> None:
         self.services.meters.connections_closed_malformed += 1
@@ -507,7 +506,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self, reason: str, level: int = logging.WARNING) -> None:
         if self._closed:
             return
-        self._flush()  # what came before is answered
+        self._flush()  # replies to earlier requests
         self._closed = True
         host, listener = self.session.host, self.session.listener
         logger.log(level, "closing connection of %s on %s: %s", host, listener, reason)

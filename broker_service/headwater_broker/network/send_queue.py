@@ -18,18 +18,18 @@ from typing import ClassVar
 from headwater_broker.api.replies import FilePart, Part
 
 QUEUED_BYTES_MAX = 1024 * 1024
-"""With more than this waiting, the connection takes no further requests (file slices count)."""
+"""With more bytes than this queued, slices included, the connection takes no further request."""
 JOIN_BYTES_MAX = 1024 * 1024
-"""How many bytes one write joins."""
+"""How many bytes one write joins at most."""
 SENDFILE_TURN_BYTES = 2 * 1024 * 1024
-"""How much one loop turn sends from files on one connection: about 0.5 ms."""
+"""How much of files one connection sends in one turn of the loop: about 0.5 ms."""
 READ_BYTES = 64 * 1024
 """How much of a slice is read at once where sendfile is not allowed."""
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class ShortFileError(Exception):
-    """A file ended before the slice that was promised: the reply cannot be completed."""
+    """A file ends inside a slice: the response cannot be completed."""
 
 
 class SendQueue:
@@ -41,12 +41,12 @@ class SendQueue:
 
     __slots__ = (
         "_fail",
+        "_is_waiting",
         "_loop",
         "_on_drained",
         "_queue",
         "_raw",
         "_transport",
-        "_waiting",
         "_when_idle",
         "closed",
         "congested",
@@ -66,7 +66,7 @@ class SendQueue:
         self._fail = fail
         self._queue: deque[Part] = deque()
         self._raw: socket.socket | None = None
-        self._waiting = False
+        self._is_waiting = False
         self._when_idle: Callable[[], None] | None = None
         self.closed = False
         self.congested = False
@@ -75,17 +75,17 @@ class SendQueue:
 
     @property
     def is_full(self) -> bool:
-        """True when no further request should be taken up."""
+        """True when no further request should be taken."""
         return self.queued_bytes > QUEUED_BYTES_MAX
 
     @property
     def is_idle(self) -> bool:
-        """True when everything is with the kernel."""
+        """True when the kernel has taken everything."""
         return not self._queue and not self.congested
 
     @property
     def unsent_bytes(self) -> int:
-        """What the kernel has not taken yet."""
+        """Bytes that the kernel has not taken yet."""
         return self.queued_bytes + self._transport.get_write_buffer_size()
 
     def call_when_idle(self, callback: Callable[[], None]) -> None:
@@ -110,7 +110,7 @@ class SendQueue:
         self._queue.extend(parts)
         self.queued_bytes += sum(_size(part) for part in parts)
         self._drain()
-        if self._queue:  # a segment may be closed while its slice waits, and its number reused
+        if self._queue:  # a segment may be closed, and its descriptor reused, while a slice waits
             own_parts(parts)
 
     def pause(self) -> None:
@@ -123,7 +123,7 @@ class SendQueue:
         self._drain()
 
     def close(self) -> None:
-        """Forget what is queued; release descriptors."""
+        """Drop the queue and release its descriptors."""
         self.closed = True
         release_parts(self._queue)
         self._queue.clear()
@@ -137,15 +137,15 @@ class SendQueue:
         was_full = self.is_full
         queue = self._queue
         turn_bytes = 0
-        while queue and not self.congested and not self._waiting and not self.closed:
+        while queue and not self.congested and not self._is_waiting and not self.closed:
             part = queue[0]
             if not isinstance(part, FilePart):
                 self._write_joined()
                 continue
             sent = self._send_slice(part) if self.allows_sendfile else self._write_slice(part)
             turn_bytes += sent
-            if turn_bytes >= SENDFILE_TURN_BYTES and queue and not self._waiting:
-                self._waiting = True
+            if turn_bytes >= SENDFILE_TURN_BYTES and queue and not self._is_waiting:
+                self._is_waiting = True
                 self._loop.call_soon(self._continue)
         if was_full and not self.is_full and not self.closed:
             self._on_drained()
@@ -172,7 +172,8 @@ class SendQueue:
             self._transport.write(data)
 
     def _send_corked(self, data: bytes) -> bytes:
-        """Give the kernel the head of a slice, to leave together with it; what it did not take."""
+        """Send the bytes before a slice so that they leave together with it; returns the bytes that
+        the kernel did not take."""
         try:
             sent = self._socket().send(data, MSG_MORE)
         except (BlockingIOError, InterruptedError):
@@ -223,12 +224,12 @@ class SendQueue:
             release_parts((part,))
 
     def _break(self, error: Exception) -> None:
-        """Nothing more can be written. Closed at once: `connection_lost` comes a turn later."""
+        """Nothing more can be written. Close at once: `connection_lost` comes a turn later."""
         self.close()
         self._fail(error)
 
     def _wait_writable(self, raw: socket.socket) -> None:
-        self._waiting = True
+        self._is_waiting = True
         self._loop.add_writer(raw.fileno(), self._writable)
 
     def _writable(self) -> None:
@@ -237,7 +238,7 @@ class SendQueue:
         self._continue()
 
     def _continue(self) -> None:
-        self._waiting = False
+        self._is_waiting = False
         if not self.closed:
             self._drain()
 
@@ -251,7 +252,7 @@ class SendQueue:
 
 
 def short_file(part: FilePart) -> ShortFileError:
-    """The file of `part` ends inside it."""
+    """The error of a file that ends inside `part`."""
     return ShortFileError(f"file ends at {part.position}, {part.size} bytes short")
 
 

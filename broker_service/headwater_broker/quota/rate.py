@@ -57,3 +57,13 @@ class WindowedRate:
         oldest = now - self._windows.count * self._windows.seconds
         while self._samples and self._samples[0][0] <= oldest:
             self._total -= self._samples.popleft()[1]
+
+
+class SimpleRate(WindowedRate):
+    """Bytes per second since the oldest kept window began, at least one window (Kafka's SimpleRate).
+
+    Windows before the first amount do not count: a burst after a silence exceeds the rate at once.
+    """
+
+    def _span_s(self, now: float) -> float:
+        return max(now - self._samples[0][0], self._windows.seconds)

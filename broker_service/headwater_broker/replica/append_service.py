@@ -284,13 +284,14 @@ class _CommitFuture(DelayedProduce[_Commit]):
 
 def check_led(partition: Partition, leader_epoch: int) -> None:
     """Raises NOT_LEADER_OR_FOLLOWER when this broker does not lead in `leader_epoch`."""
+    if partition.is_leader and partition.leader_epoch == leader_epoch:
+        return
     partition.check_leader_epoch(-1)
-    if partition.leader_epoch != leader_epoch:
-        raise KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"{partition.topic}-{partition.partition}: leader epoch {leader_epoch} is over, "
-            f"it is {partition.leader_epoch} now",
-        )
+    raise KafkaError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        f"{partition.topic}-{partition.partition}: leader epoch {leader_epoch} is over, "
+        f"it is {partition.leader_epoch} now",
+    )
 
 
 def _deliver(waiting: _Waiting, outcome: AppendResult | KafkaError) -> None:

@@ -76,6 +76,7 @@ class ReplicaManager:
         self._limits = limits
         self._ports = ports
         self._overrides: dict[UUID, dict[str, str]] = {}
+        logs.high_watermarks = self.high_watermark_of
         self._live: dict[int, LiveBroker] = {}
         self._isr_changes = AlterPartitionManager(
             broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition

@@ -36,7 +36,6 @@ from headwater_broker.replica.truncation import EpochEnd, divergence
 Notify = Callable[["Partition"], None]
 
 READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 ACKS_ALL = -1
 NO_LEADER = -1
 
@@ -118,10 +117,8 @@ class Partition:
     ) -> AppendResult:
         """Append as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all; nothing
         is written), KAFKA_STORAGE_ERROR, and the errors of `UnifiedLog.append_as_leader`."""
-        if not self.is_leader:
-            raise errors.not_leader(self, self._broker_id)
-        if self._cannot_commit and (acks == ACKS_ALL or self.awaits_tiered_end):
-            raise errors.cannot_commit(self)
+        if self._cannot_commit or not self.is_leader:
+            self.check_append(acks)
         log = self.log
         try:
             result = log.append_as_leader(view, self.leader_epoch, now_ms, origin=origin)
@@ -141,9 +138,15 @@ class Partition:
             self.caught_up_followers.wake_all()
         return result
 
+    def check_append(self, acks: int = ACKS_ALL) -> None:
+        """Raises what leadership, ISR or an unknown end of the table reject an append with now."""
+        if not self.is_leader:
+            raise errors.not_leader(self, self._broker_id)
+        if self._cannot_commit and (acks == ACKS_ALL or self.awaits_tiered_end):
+            raise errors.cannot_commit(self)
+
     def outcome(self, last_offset: int, leader_epoch: int) -> ErrorCode | None:
         """The outcome of an acks=all append; None while it is not replicated.
-
         NONE once the high watermark has passed `last_offset`, NOT_ENOUGH_REPLICAS_AFTER_APPEND when
         the ISR has shrunk below min.insync.replicas by then, NOT_LEADER_OR_FOLLOWER when the
         leadership of the append (`leader_epoch`) has ended.
@@ -168,7 +171,6 @@ class Partition:
     ) -> LogSlice:
         """Whole batches from `offset`, up to the bound of `isolation` (for a follower, whose id is
         `replica`: up to the log end). Empty when `offset` lies between the bound and the log end.
-
         Raises OFFSET_OUT_OF_RANGE, and for a follower between log start and local log start
         OFFSET_MOVED_TO_TIERED_STORAGE. (A consumer's offset in that range is read from the Delta
         table by the caller.)
@@ -206,7 +208,6 @@ class Partition:
     def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
         """Check the leader epoch that the sender of a request knows (-1: none), then leadership;
         without `leader_only` a follower may serve the request (KIP-392).
-
         Raises FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER (KIP-320).
         """
         own = self.leader_epoch
@@ -251,7 +252,6 @@ class Partition:
     ) -> EpochEnd | None:
         """Record a follower's fetch, once per fetch and before its data is read: advance the high
         watermark, perhaps propose the follower for the ISR. `now` is `clock.monotonic()`.
-
         A diverging epoch is returned instead: answer it, with no records. Raises
         NOT_LEADER_OR_FOLLOWER (not a replica, or a broker epoch older than one seen),
         OFFSET_OUT_OF_RANGE.

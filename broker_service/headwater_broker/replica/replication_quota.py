@@ -1,4 +1,7 @@
-"""Replication quotas (KIP-73): how fast listed replicas may be copied, measured over windows.
+"""Replication quotas (KIP-73): how fast listed replicas may be copied.
+
+The rate is simple: the bytes since the oldest kept window began, over the time since then, at least
+one window (Kafka: `ReplicationQuotaManager`).
 
 A leader leaves the records of a listed partition out of its answers to followers that are not in
 sync while the rate is exceeded; a follower leaves a listed partition out of its fetches while that
@@ -12,7 +15,7 @@ from collections.abc import Callable
 
 from headwater.clock import Clock
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.quota.rate import WindowedRate, Windows
+from headwater_broker.quota.rate import SimpleRate, Windows
 from headwater_broker.replica.partition import Partition
 
 EVERY_REPLICA = "*"
@@ -33,7 +36,7 @@ class ReplicationQuota:
         self.bytes_per_s = UNLIMITED
         self._broker_id = broker_id
         self._clock = clock
-        self._rate = WindowedRate(windows)
+        self._rate = SimpleRate(windows)
         self._listed = listed
 
     def covers(self, partition: Partition) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -25,7 +25,7 @@ class BrokerCollector(Collector):
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        services: Services,
         lag: LagProbe,
         controller: ControllerService,
         elsewhere: LeaderEndOffsets,
@@ -37,13 +37,13 @@ class BrokerCollector(Collector):
 
     async def prepare(self) -> None:
         """Ask other brokers for what a scrape needs of them."""
-        services = self._services()
+        services = self._services
         groups = services.groups.coordinated()
         await self._elsewhere.refresh(partitions_elsewhere(groups, services.replicas))
 
     def collect(self) -> Iterator[Metric]:
         """One pass over the counters."""
-        services = self._services()
+        services = self._services
         meters, replicas = services.meters, services.replicas
         yield from request_metrics.topic_metrics(meters)
         yield from request_metrics.request_metrics(meters)

@@ -42,7 +42,7 @@ class StatusDocument:
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        services: Services,
         clock: Clock,
         lag: LagProbe,
         is_ready: Callable[[], bool],
@@ -62,7 +62,7 @@ class StatusDocument:
 
     async def text(self) -> str:
         """The whole document."""
-        services = self._services()
+        services = self._services
         head = _encode(self._head(services))
         topics = await _rows(_topic, sorted(services.view.topics.values(), key=lambda t: t.name))
         hosted = _encode(services.replicas.describe_fetching())
@@ -95,7 +95,7 @@ class StatusDocument:
 
     def observe_brokers(self) -> None:
         """Record brokers that left or came back."""
-        self.broker_events.observe(self._services().view.brokers, self._clock.now_ms())
+        self.broker_events.observe(self._services.view.brokers, self._clock.now_ms())
 
     def _head(self, services: Services) -> dict[str, Any]:
         view = services.view
@@ -145,7 +145,7 @@ class StatusDocument:
         }
 
     def _totals(self) -> _Totals:
-        total = self._services().meters.total()
+        total = self._services.meters.total()
         return _Totals(self._clock.monotonic(), total.bytes_in, total.bytes_out, total.records_in)
 
 

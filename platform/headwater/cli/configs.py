@@ -20,7 +20,7 @@ from headwater.cli.quotas import (
     show_quotas,
 )
 from headwater.cli.settings import parse_settings
-from headwater.client.admin.client import Admin
+from headwater.client.admin.client import Admin, ResourceType
 from headwater.client.values import ConfigEntry
 from headwater.config.keys import broker_key, topic_key
 from headwater.config.load import parse_properties
@@ -117,12 +117,12 @@ def alter(
     headwater configs alter client app --set producer_byte_rate=1048576
     """
     is_quota = resource_type in QUOTA_TYPES
-    kind = resource_type if is_quota else _kind(resource_type, name)
+    kind = None if is_quota else _kind(resource_type, name)
     for key in () if is_quota else unset:  # the broker accepts unknown names here
         (topic_key if kind == "topic" else broker_key)(key)
     changes = _changes(settings, files, unset)
     with open_admin(bootstrap_server, directory) as admin:
-        if is_quota:
+        if kind is None:
             _alter_quotas(admin, resource_type, name, of_user, changes, validate_only)
         else:
             with nearest_suggested(admin, [name]):
@@ -173,7 +173,7 @@ def _alter_quotas(
     admin.alter_client_quotas(entity, quotas, validate_only=validate_only)
 
 
-def _kind(resource_type: str, name: str) -> str:
+def _kind(resource_type: str, name: str) -> ResourceType:
     """The resource type of the Admin API. Raises UsageError."""
     if resource_type == "brokers":
         if name:
@@ -181,7 +181,7 @@ def _kind(resource_type: str, name: str) -> str:
         return "broker"
     if not name:
         raise UsageError(f"which {resource_type}? Write `{resource_type} NAME`")
-    return resource_type
+    return "broker" if resource_type == "broker" else "topic"
 
 
 def _document(entry: ConfigEntry) -> dict[str, Any]:
@@ -198,6 +198,7 @@ def _document(entry: ConfigEntry) -> dict[str, Any]:
 def _table(shown: dict[str, ConfigEntry], *, with_doc: bool) -> Table:
     headings = "name, value, default, type, source"
     rows = table(None, f"{headings}, documentation" if with_doc else headings)
+    rows.columns[0].no_wrap = True
     for key, entry in shown.items():
         cells = (key, _shown(entry, entry.value), _shown(entry, entry.default))
         doc = (entry.documentation or "",) if with_doc else ()

@@ -7,6 +7,7 @@ import click
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
 from headwater.cli.partition_arguments import expand, name_of, read_text
 from headwater.cli.reassign.plan import read_partitions
+from headwater.client.admin.client import ElectionType
 from headwater.client.admin.replicas import ELECTION_TYPES
 from headwater.errors import EXIT_FAILED, ErrorCode, UsageError
 
@@ -22,7 +23,7 @@ from headwater.errors import EXIT_FAILED, ErrorCode, UsageError
 @bootstrap_options
 @json_option
 def elect(
-    kind: str,
+    kind: ElectionType,
     wanted: tuple[str, ...],
     path: str | None,
     everything: bool,

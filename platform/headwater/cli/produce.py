@@ -15,9 +15,13 @@ from headwater.cli.options import (
     json_option,
     within,
 )
+from headwater.cli.wait_report import Wait, watching
 from headwater.client.futures import SendFuture
 from headwater.client.producer import TIMESTAMP_MAX, Producer
+from headwater.client.producer_options import Acks, CompressionType
+from headwater.client.values import RecordMetadata
 from headwater.errors import UsageError
+from headwater.system import SystemClock
 from headwater.wire.primitives import INT32_MAX
 
 TIMEOUT_MS = 120_000
@@ -55,8 +59,8 @@ def produce(
     headers: tuple[str, ...],
     partition: int | None,
     timestamp: int | None,
-    compression: str,
-    acks: str,
+    compression: CompressionType,
+    acks: Acks,
     timeout_ms: int,
     bootstrap_server: str | None,
     directory: str,
@@ -73,36 +77,76 @@ def produce(
         raise UsageError("--key and --key-separator exclude each other")
     pairs = [_header(h) for h in headers]
     lines = [v.encode() for v in values] if values else _stdin_lines()
-    count, last = 0, None
-    with Producer(
-        bootstrap_servers(bootstrap_server, directory),
-        client_id="headwater-produce",
-        compression_type=compression,
-        acks=acks,
-        delivery_timeout_ms=timeout_ms,
-    ) as producer:
-        unchecked: list[SendFuture] = []
+    servers = bootstrap_servers(bootstrap_server, directory)
+    delivery = Delivery(servers)
+    with (
+        watching(delivery.current_wait, SystemClock()),
+        Producer(
+            servers,
+            client_id="headwater-produce",
+            compression_type=compression,
+            acks=acks,
+            delivery_timeout_ms=timeout_ms,
+        ) as producer,
+    ):
+        delivery.is_connected = True
         for line_key, value in _split(lines, key, key_separator):
-            future = producer.send(
-                topic, value, line_key, headers=pairs, timestamp=timestamp, partition=partition
+            delivery.add(
+                producer.send(
+                    topic, value, line_key, headers=pairs, timestamp=timestamp, partition=partition
+                )
             )
-            count += 1
-            unchecked.append(future)
-            if unchecked[0].done():
-                unchecked = _checked(unchecked)
         producer.flush()
-        for future in unchecked:
-            last = future.result()
+        last = delivery.last()
     if as_json:
         place = None if last is None else last._asdict()
-        echo_json({"topic": topic, "records": count, "last": place})
+        echo_json({"topic": topic, "records": delivery.count, "last": place})
     else:
         where = f", the last at {last.partition}:{last.offset}" if last is not None else ""
-        click.echo(f"{count} records to {topic}{where}", err=True)
+        records = "1 record" if delivery.count == 1 else f"{delivery.count} records"
+        click.echo(f"{records} to {topic}{where}", err=True)
     return 0
 
 
-def _checked(futures: list[SendFuture]) -> list[SendFuture]:
+class Delivery:
+    """The futures of the records that were sent. Another thread may call `current_wait`."""
+
+    def __init__(self, servers: str) -> None:
+        self.count = 0
+        self.is_connected = False
+        self._servers = servers
+        self._futures: list[SendFuture] = []
+        """From the oldest record without an acknowledgement on, and at least the last record."""
+
+    def add(self, future: SendFuture) -> None:
+        """A record was sent. Raises the error of an earlier one."""
+        self.count += 1
+        self._futures.append(future)
+        if self._futures[0].done():
+            self._futures = _unfinished(self._futures)
+
+    def last(self) -> RecordMetadata | None:
+        """The metadata of the last record, once all are done. Raises the error of a failed one."""
+        found = None
+        for future in self._futures:
+            found = future.result()
+        return found
+
+    def current_wait(self) -> Wait | None:
+        """What the command waits for now."""
+        if not self.is_connected:
+            return Wait("connect", f"no answer from {self._servers}")
+        futures = self._futures.copy()
+        if not futures:
+            return None
+        oldest = futures[0]
+        if oldest.done():
+            return None
+        waiting = sum(not future.done() for future in futures)
+        return Wait(id(oldest), f"no acknowledgement for {waiting} of {self.count} records")
+
+
+def _unfinished(futures: list[SendFuture]) -> list[SendFuture]:
     """The futures that are not done, or else the last one. Raises the error of one that failed."""
     rest = []
     for future in futures:

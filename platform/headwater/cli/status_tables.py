@@ -71,20 +71,24 @@ def _last_events(events: tuple[BrokerEvent, ...]) -> list[Text]:
 
 
 def _broker_table(brokers: tuple[BrokerRow, ...], rates: Rates, width: int) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            f"{b.broker_id}{' *' if b.controller else ''}",
-            b.address,
-            Text("ready", "green") if b.ready else Text(b.problem or "starting", "red"),
+    rows: list[list[Cell]] = []
+    for b in brokers:
+        values = (
             str(b.leaders),
             str(b.replicas),
             _bytes(b.size_bytes),
             _bytes(b.rss_bytes),
             _bytes(rates.bytes_in.get(b.broker_id, 0)),
             _bytes(rates.bytes_out.get(b.broker_id, 0)),
-        ]
-        for b in brokers
-    ]
+        )
+        rows.append(
+            [
+                f"{b.broker_id}{' *' if b.controller else ''}",
+                b.address,
+                Text("ready", "green") if b.ready else Text(b.problem or "starting", "red"),
+                *(values if b.answers else ("-" for _ in values)),
+            ]
+        )
     return fitting_table("brokers (* is the controller)", BROKER_COLUMNS, rows, width)
 
 

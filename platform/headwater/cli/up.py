@@ -155,14 +155,20 @@ def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) ->
 
 def _foreground(options: UpOptions, as_json: bool) -> int:
     daemon.prepare_directory(options.directory)
+    is_up = False
 
     def report(event: dict[str, Any]) -> None:
+        nonlocal is_up
         if event["event"] == "up":
+            is_up = True
             _show_up(event["bootstrap_servers"], options.directory, as_json)
         elif not as_json:
             click.echo(daemon.event_text(event), err=True)
 
-    return daemon.run(options, report)
+    code = daemon.run(options, report)
+    if not is_up:  # a signal ended the start
+        raise KeyboardInterrupt
+    return code
 
 
 def _show_up(bootstrap_servers: str, directory: str, as_json: bool) -> None:

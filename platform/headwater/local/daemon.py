@@ -28,6 +28,7 @@ from headwater.local.manager import ElasticManager, Launcher, Manager, Progress
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
+from headwater.local.supervisor_socket import NAME as SOCKET_NAME
 from headwater.local.supervisor_socket import Report, SupervisorSocket, failure
 from headwater.system import SystemClock, SystemEntropy
 
@@ -107,7 +108,7 @@ def _run_locked(
         record.update()
         manager.start(_progress_to(report))
         record.update()
-        commands.open()
+        _open(commands)
         state = manager.state()
         report({"event": "up", "bootstrap_servers": state.bootstrap_servers})
         while not asked:
@@ -122,6 +123,13 @@ def _run_locked(
         commands.close()
         manager.stop(_progress_to(report))
         record.close()
+
+
+def _open(commands: SupervisorSocket) -> None:
+    try:
+        commands.open()
+    except OSError as error:  # some file systems have no sockets
+        logger.warning("%s: no socket for `headwater cluster`: %s", SOCKET_NAME, error)
 
 
 class Changes:

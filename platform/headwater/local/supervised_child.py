@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 BACK_OFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 """The first restart is immediate: a killed broker must be back within a second."""
 STEADY_S = 30.0
-"""After a run of this length the back-off starts anew."""
+"""After a run of this length the back-off starts from the beginning."""
 READY_TIMEOUT_S = 60.0
 DRAIN_GRACE_S = 10.0
 KILL_WAIT_S = 5.0

@@ -60,7 +60,7 @@ class SupervisorSocket:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             (self._directory / NAME).unlink()
 
     def _serve(self) -> None:

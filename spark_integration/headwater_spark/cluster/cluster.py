@@ -4,8 +4,8 @@
         df = spark.read.format("headwater").option(
             "kafka.bootstrap.servers", cluster.bootstrap_servers) ...
 
-It lives as long as the application or until `stop()`; data stays in the folder, and the next
-`start` with it finds everything again.
+The brokers run until `stop()` or the end of the application. Data stays in the folder, and the
+next `start` with the same folder uses it again.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Cluster:
         progress: Progress = silent,
         broker_command: tuple[str, ...] = BROKER_COMMAND,
     ) -> Cluster:
-        """Start and return when every broker serves; `brokers` 3 and `port` 9092 by default.
+        """Start brokers and return when all of them serve; default: 3, on ports from 9092.
 
-        `properties` are for every broker, in Kafka's names. `zookeeper` names an ensemble, which a
-        cluster of several machines needs; otherwise an embedded one runs beside the driver.
+        `properties` are broker configs, the same for all. `zookeeper` names an external ensemble,
+        which a cluster of several machines needs; otherwise an embedded one runs beside the driver.
 
-        A cluster that this application runs in `dir` already is returned as it is: a notebook's
-        cell may run again. It stops with `stop()`, before Spark does, or when the program ends.
-        Raises UsageError at once when the master has too few slots, and names one that would do.
+        If this application already runs a cluster in `dir`, that one is returned: a notebook's
+        cell can run again. The cluster stops at `stop()`, before Spark stops, and when the program
+        ends. Raises UsageError at once when the master has too few slots, naming one that fits.
         """
         plan_for(spark, brokers or BROKERS_DEFAULT)
         directory = prepare_directory(os.fspath(dir))
@@ -107,7 +107,7 @@ class Cluster:
             raise
         cluster = cls(spark, manager, lock, record)
         _running[directory] = cluster
-        # Spark prints an error for each task of a broker that it has to kill.
+        # Before Spark stops: it would print an error for each broker's task that it kills.
         atexit.register(cluster._stop_at_exit)
         _stop_clusters_first(spark.sparkContext)
         return cluster
@@ -122,7 +122,7 @@ class Cluster:
         properties: Mapping[str, str] | None,
         zookeeper: str | None,
     ) -> None:
-        """Raises UsageError when another cluster is asked for in this one's folder."""
+        """Raises UsageError when the arguments describe another cluster in this one's folder."""
         spec = self._manager.spec
         differs = [
             name
@@ -143,21 +143,21 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients start from. Ports belong to slots: on one machine it never changes."""
+        """The clients' `bootstrap.servers`. Ports are fixed per broker: constant on one machine."""
         return self._manager.state().bootstrap_servers
 
     @property
     def brokers(self) -> tuple[BrokerInfo, ...]:
-        """Every broker, with its process, executor and restarts."""
+        """Every broker with its process, executor and number of restarts."""
         return self._manager.brokers
 
     @property
     def restarts(self) -> int:
-        """How often a broker came back, all together."""
+        """The restarts of all brokers, summed up."""
         return sum(broker.restarts for broker in self.brokers)
 
     def status(self) -> dict[str, Any]:
-        """Everything known, as plain values."""
+        """The cluster's state as plain values."""
         state = self._manager.state()
         return {
             "cluster_id": self._manager.spec.cluster_id,
@@ -170,11 +170,11 @@ class Cluster:
         }
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
-        """True once every broker serves (again)."""
+        """True once every broker serves; False after `timeout_s`."""
         return self._manager.wait_all_ready(timeout_s)
 
     def stop(self, progress: Progress = silent) -> None:
-        """Drain the brokers, end every process of the cluster. Data stays. Safe to repeat."""
+        """Drain the brokers and end every process of the cluster. Data stays. Safe to repeat."""
         if self._stopped:
             return
         self._stopped = True
@@ -203,7 +203,7 @@ class Cluster:
 
 
 def _stop_clusters_first(context: Any) -> None:
-    """Have `context.stop()` stop the context's clusters while their tasks still run."""
+    """Make `context.stop()` stop the context's clusters first, while their tasks still run."""
     if "stop" in vars(context):
         return
     stop_context = context.stop

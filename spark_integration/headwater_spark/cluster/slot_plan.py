@@ -1,8 +1,8 @@
-"""Do the brokers fit into this Spark cluster, and how are they spread? Pure.
+"""How many task slots each broker's Spark job takes, and whether all of them fit. Pure.
 
-A broker is one task that runs for ever. With task cpus = floor(executor cores / 2) + 1 no executor
-takes two of them, and some cores are left for jobs beside them. In one JVM (`local[N]`) there is
-nothing to spread: brokers are plain tasks.
+A broker is one task that runs until the cluster stops. With `spark.task.cpus` =
+floor(executor cores / 2) + 1 no executor gets two brokers, and cores are left for other jobs. In
+one JVM (`local[N]`) brokers cannot be spread: they are tasks of one slot.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from headwater.errors import UsageError
 from headwater_spark.masters import local_master
 
 SPARE_SLOTS = 2
-"""Slots that must be left for the jobs that use the brokers."""
+"""Slots that must stay free for jobs that use the brokers."""
 EXECUTOR_MEMORY_MB = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """`task_cpus` None: no resource profile (one JVM). `one_host`: all is on this machine."""
+    """`task_cpus` of each broker, None for one slot in one JVM; `one_host`: all on this machine."""
 
     task_cpus: int | None
     one_host: bool
@@ -28,10 +28,10 @@ class SlotPlan:
 def plan_slots(
     master: str, brokers: int, *, cores_here: int, executor_cores: int, executors: int | None
 ) -> SlotPlan:
-    """How to run `brokers` on `master`. Raises UsageError that names a master that would do.
+    """The slot plan for `brokers` on `master`. Raises UsageError naming a master that fits.
 
-    `executor_cores` and `executors` are Spark's configuration; both only matter beyond one machine,
-    where `executors` may be unknown (None).
+    `executor_cores` and `executors` are Spark's configuration, which counts on other masters than
+    those of one machine; `executors` is None under dynamic allocation.
     """
     local = local_master(master, cores_here)
     if local is not None and local.executors is None:
@@ -51,7 +51,7 @@ def plan_slots(
 
 
 def fitting_master(brokers: int) -> str:
-    """The smallest local-cluster with one executor per broker and SPARE_SLOTS left over."""
+    """The smallest local-cluster with one executor per broker and SPARE_SLOTS free slots."""
     cores = 3
     while brokers * (cores - cores // 2 - 1) < SPARE_SLOTS:
         cores += 1

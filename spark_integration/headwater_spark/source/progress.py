@@ -1,6 +1,6 @@
-"""How far a streaming query is behind, read from its progress.
+"""The lag of a streaming query, from the offsets in its progress. No pyspark.
 
-Python sources report no metrics to Spark. No pyspark here: progress is a plain document.
+Python sources report no metrics to Spark, so `lastProgress` has no lag of its own.
 """
 
 from __future__ import annotations

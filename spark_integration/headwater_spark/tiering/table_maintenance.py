@@ -1,8 +1,8 @@
-"""What a tier job does for its table beside tiering: log starts, retention, compaction.
+"""Maintains a topic's table in the rounds of its tier job: log starts, retention, compaction.
 
-Decided on the driver from the snapshot that the round read anyway; the compaction itself is a Spark
-task, so that no record passes through the driver. Every commit is fenced by its own snapshot: one
-that another tierer overtook changed nothing, and the next round decides anew.
+The driver decides from the snapshot of the round; compaction runs in a Spark task, so that no
+record passes through the driver. Every commit is fenced by its snapshot: a commit that loses
+against another job changes nothing, and the next round decides again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLICY_KEY, MS_KEY, BYTES_KEY = "cleanup.policy", "retention.ms", "retention.byt
 
 
 class TableMaintenance:
-    """Keeps one topic's table; belongs to the thread of its `TopicTier`."""
+    """Maintains one topic's table. Belongs to the thread of its `TopicTier`."""
 
     def __init__(
         self,
@@ -54,18 +54,20 @@ class TableMaintenance:
         self._retention_at: float | None = None
 
     def round(self, topic: Topic, snapshot: Snapshot, log_starts: Mapping[int, int]) -> None:
-        """Do what is due. `log_starts` are the leaders'. Raises TableAccessError,
-        SparkJobError."""
+        """Move log starts and compact files if due. `log_starts` are the leaders' log starts.
+
+        Raises TableAccessError, SparkJobError.
+        """
         try:
             if self._move_starts(topic, snapshot, log_starts):
                 self._brokers.hint(topic)
             if plan_compaction(snapshot, files_min=self._files_min):
                 self._compact()
         except CommitUnknownError as error:
-            logger.info("maintenance of %s, again later: %s", topic.name, error)
+            logger.info("maintenance of %s is retried in the next round: %s", topic.name, error)
 
     def _move_starts(self, topic: Topic, snapshot: Snapshot, log_starts: Mapping[int, int]) -> bool:
-        """DeleteRecords and retention; True when the table's starts moved."""
+        """Apply DeleteRecords and retention; True when the table's starts moved."""
         wanted = {p: start for p, start in log_starts.items() if p in snapshot.ends}
         for partition, start in self._expired(topic, snapshot).items():
             wanted[partition] = max(start, wanted.get(partition, 0))
@@ -107,7 +109,7 @@ class TableMaintenance:
 def _compaction(
     location: TableLocation, files_min: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over one row."""
+    """The compaction as a function for `mapInArrow` over one row."""
 
     def read_sort_write_commit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -121,5 +123,5 @@ def _compacted(location: TableLocation, files_min: int) -> int:
     try:
         return compact(location, clock=SystemClock(), entropy=SystemEntropy(), files_min=files_min)
     except CommitUnknownError as error:
-        logger.info("compaction of %s, again later: %s", location.topic, error)
+        logger.info("compaction of %s is retried in the next round: %s", location.topic, error)
         return 0

@@ -1,4 +1,4 @@
-"""ElectLeaders and partition reassignments: the real handlers, a real controller in memory."""
+"""ElectLeaders and partition reassignments: real handlers, a real controller in memory."""
 
 from __future__ import annotations
 

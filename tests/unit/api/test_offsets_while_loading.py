@@ -17,7 +17,7 @@ from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from headwater_broker.app.coordinators import ReplicaAppender
+from headwater_broker.coordinator.common.appender import ReplicaAppender
 from solo_broker import SoloBroker
 from unit.api.test_offset_requests import commit, serve
 

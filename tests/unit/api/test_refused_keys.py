@@ -1,4 +1,4 @@
-"""API keys that are answered with a refusal: a client reads why, and the connection goes on."""
+"""API keys that are answered with a refusal; the connection stays open."""
 
 from __future__ import annotations
 

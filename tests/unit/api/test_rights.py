@@ -1,4 +1,4 @@
-"""Rights beside the obvious one: what else allows a request, and what a reply leaves out."""
+"""Rights that allow a request besides the obvious one, and what responses omit without rights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Without a right, a request for what exists and one for what does not are answered alike.
+"""Without a right, existing and missing resources get the same response.
 
-Every registered API key is asked. Its request is filled in by the schema: one element per array,
-names of topics and groups where a field's name says so.
+Every registered API key is requested. Its request is filled in from the schema: one element per
+array, and names of topics and groups in the fields that are named so.
 """
 
 from __future__ import annotations

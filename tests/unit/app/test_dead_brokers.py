@@ -59,7 +59,7 @@ async def closed_sessions(czxid: int | None, password: str, *, listens: bool) ->
         return True
 
     store: Any = OneNode(czxid, password, f"127.0.0.1:{port}")
-    peers = DeadPeers(store, lambda: view, close)
+    peers = DeadPeers(store, view, close)
     peers.gone(2)
     assert 2 not in view.brokers
     while peers.busy:

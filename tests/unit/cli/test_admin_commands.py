@@ -1,4 +1,4 @@
-"""`headwater topics|configs|groups|reassign|elect` over sockets, against three whole brokers."""
+"""`headwater topics|configs|groups|reassign|elect` over sockets, against three brokers."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_a_plan_moves_a_replica_between_the_folders_of_its_broker(
     plan.write_text(json.dumps({"partitions": [{**row, "log_dirs": ["/not/there"]}]}))
     half = run(c, "reassign", "execute", str(plan), "--wait", code=1)
     assert "LOG_DIR_NOT_FOUND" in half.stderr
-    assert "Started to reassign: between-0\n" in half.stdout  # what began is told all the same
+    assert "Started to reassign: between-0\n" in half.stdout  # what has started is shown as well
 
 
 def rate(broker: Any, side: str) -> int:
@@ -425,7 +425,7 @@ def test_leaders_come_back_by_election_and_unclean_ones_are_forced(
     c.until(lambda: c.state("lost").isr == (2,), "only broker 2 is in sync")
     c.stop(2)
     c.start(1)
-    c.until(lambda: c.state("lost").leader_id == -1, "nobody leads")
+    c.until(lambda: c.state("lost").leader_id == -1, "it has no leader")
     run(c, "elect", "preferred", "--partition", "lost", code=1)
     run(c, "elect", "unclean", "--partition", "lost")
     assert c.state("lost").leader_id == 1

@@ -1,4 +1,4 @@
-"""What commands make of their arguments before they ask a broker."""
+"""Arguments of commands: how they are parsed, and how wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_partitions_are_named_by_topic_and_numbers() -> None:
 
 
 @pytest.mark.parametrize(("command", "name"), [(produce, "stdin"), (consume, "stdout")])
-def test_a_closed_standard_stream_is_told_in_a_line(
+def test_a_closed_standard_stream_is_an_error_in_one_line(
     command: click.Command,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -39,8 +39,8 @@ def test_a_closed_standard_stream_is_told_in_a_line(
     """As of `headwater produce t <&-`: it ended with a traceback."""
     monkeypatch.setattr(f"sys.{name}", None)
     assert run_command(command, ["t", "--bootstrap-server", "127.0.0.1:1"]) == 2
-    told = capsys.readouterr().err
-    assert "is closed" in told and told.count("\n") == 1
+    shown = capsys.readouterr().err
+    assert "is closed" in shown and shown.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_times_before_all_records_are_refused(
     assert f"'--to-datetime': '{text}'" in capsys.readouterr().err
 
 
-def test_who_is_told_to_start_a_cluster_is_told_its_folder(
+def test_the_advice_to_start_a_cluster_names_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The command line's front: errors as one line, exit codes, help."""
+"""The `headwater` command: errors as one line, exit codes, help, shell completion."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def test_a_file_where_a_folder_is_expected_is_named(
     assert f"{path} is a file: name a cluster's folder" in capsys.readouterr().err
 
 
-def test_who_waits_for_a_cluster_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_shows_which_cluster_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
     """Ten seconds without a word."""
-    with socket.socket() as taken:  # bound, so that nobody else listens there
+    with socket.socket() as taken:  # bound, so that no other process listens there
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         asked = ["groups", "list", "--bootstrap-server", address, "--timeout", "2500"]
@@ -135,9 +135,20 @@ def test_who_waits_for_a_cluster_is_told(capsys: pytest.CaptureFixture[str]) -> 
     assert "BROKER_NOT_AVAILABLE" in ended and address in ended
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert "headwater" in capsys.readouterr().out
+
+
+def test_the_shell_completes_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_HEADWATER_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "headwater topics cre")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0 and capsys.readouterr().out == "plain,create\n"
 
 
 def test_bootstrap_servers_come_from_option_environment_or_folder(

@@ -1,4 +1,4 @@
-"""Reassignment plans: read, refused, proposed, judged."""
+"""Reassignment plans: parsed, refused, generated, verified."""
 
 from __future__ import annotations
 

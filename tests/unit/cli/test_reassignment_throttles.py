@@ -1,4 +1,4 @@
-"""The throttles of a reassignment, as Kafka's tool would set them."""
+"""The throttles of a reassignment, as Kafka's tool sets them."""
 
 from __future__ import annotations
 

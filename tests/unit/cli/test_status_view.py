@@ -95,7 +95,7 @@ def test_the_share_in_delta_ends_where_hot_begins() -> None:
     assert view(row(True, end=20, watermark=20)).partitions[0].delta_share == 0.0
 
 
-def test_a_broker_that_is_gone_is_told_and_harms_nothing() -> None:
+def test_a_broker_that_does_not_answer_is_shown_with_the_others() -> None:
     answers = [
         Answer(0, "127.0.0.1:9092", ready=True, document={"hosted": {"partitions": [row(True)]}}),
         Answer(1, "127.0.0.1:9093", problem="does not answer"),
@@ -113,7 +113,7 @@ def test_a_document_of_another_format_is_refused() -> None:
             check_format(found)
 
 
-def test_a_partition_that_nobody_hosts_is_known_from_metadata() -> None:
+def test_a_partition_without_a_live_replica_is_known_from_metadata() -> None:
     state = {
         "partition": 2,
         "leader": -1,
@@ -219,7 +219,7 @@ def test_the_lag_of_a_group_is_summed_by_topic_over_all_brokers() -> None:
     assert "delays" in text and "and 4 more groups" in text
 
 
-def test_kills_and_memory_are_told_once_by_the_earliest_sight() -> None:
+def test_events_are_shown_once_with_the_earliest_observation() -> None:
     def answer(broker: int, at_ms: int) -> Answer:
         gone = {"broker_id": 2, "kind": "gone", "broker_epoch": 7, "at_ms": at_ms, "away_ms": -1}
         document = {"rss_bytes": 60_000_000, "events": [gone]}

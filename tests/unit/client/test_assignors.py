@@ -14,8 +14,8 @@ from headwater.client.core.assignors import (
     assignors_named,
 )
 from headwater.client.core.classic_group import (
-    GroupMachine,
-    Step,
+    ClassicMember,
+    NextAction,
     decode_assignment,
     decode_subscription,
 )
@@ -96,8 +96,8 @@ def test_two_claims_of_one_generation_are_nobodys() -> None:
     assert sum(map(len, assign_cooperative(members, {"t": 1}).values())) == 0
 
 
-def machine() -> GroupMachine:
-    return GroupMachine(
+def machine() -> ClassicMember:
+    return ClassicMember(
         "g",
         assignors_named(("cooperative-sticky",)),
         session_timeout_ms=1,
@@ -111,7 +111,7 @@ def test_join_with_an_id_given_first_and_lead() -> None:
     refused = JoinGroupResponse(
         error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="m1", protocol_name=""
     )
-    assert group.on_join(refused) is Step.JOIN_AGAIN
+    assert group.on_join(refused) is NextAction.JOIN_AGAIN
     request = group.join_request(["t"], [TopicPartition("t", 0)])
     assert request.member_id == "m1"
     row = request.protocols[0]
@@ -124,7 +124,7 @@ def test_join_with_an_id_given_first_and_lead() -> None:
         member_id="m1",
         members=(member,),
     )
-    assert group.on_join(joined) is Step.SYNC
+    assert group.on_join(joined) is NextAction.SYNC
     assert group.group_topics == {"t"}
     assert len(group.sync_request({"t": 2}).assignments) == 1
 
@@ -132,14 +132,14 @@ def test_join_with_an_id_given_first_and_lead() -> None:
 def test_errors_of_the_group_lead_to_the_right_step() -> None:
     group = machine()
     group.member_id, group.generation = "m", 3
-    assert group.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS) is Step.JOIN_AGAIN
-    assert group.on_heartbeat(ErrorCode.NOT_COORDINATOR) is Step.FIND_COORDINATOR
-    assert group.on_heartbeat(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is Step.WAIT
-    assert group.on_heartbeat(ErrorCode.ILLEGAL_GENERATION) is Step.JOIN_AGAIN
+    assert group.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS) is NextAction.JOIN_AGAIN
+    assert group.on_heartbeat(ErrorCode.NOT_COORDINATOR) is NextAction.FIND_COORDINATOR
+    assert group.on_heartbeat(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is NextAction.WAIT
+    assert group.on_heartbeat(ErrorCode.ILLEGAL_GENERATION) is NextAction.JOIN_AGAIN
     assert group.member_id == "m"
-    assert group.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID) is Step.JOIN_AGAIN
+    assert group.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID) is NextAction.JOIN_AGAIN
     assert group.member_id == ""
-    assert group.on_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED) is Step.FAIL
+    assert group.on_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED) is NextAction.FAIL
 
 
 def test_metadata_of_a_newer_client_is_read_as_the_newest_known() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from headwater.client import fetcher
 from headwater.client.consumer import Consumer
-from headwater.client.values import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.topic_names import OFFSETS_TOPIC
+from headwater.wire.apis.k02_list_offsets import ListOffsetsResponse
 from solo_broker import SoloBroker
+from unit.client.replies import change_replies, with_offset_row
 from unit.client.test_positions import TIME_MS, one_record
 
 TP = TopicPartition("t", 0)
@@ -45,8 +46,8 @@ def serve(folder: Path, scenario: Callable[[SoloBroker, asyncio.AbstractEventLoo
 
 
 @contextmanager
-def reading(port: int) -> Iterator[Consumer]:
-    with Consumer(bootstrap_servers=f"127.0.0.1:{port}", **GROUP) as consumer:
+def reading(port: int, **options: Any) -> Iterator[Consumer]:
+    with Consumer(bootstrap_servers=f"127.0.0.1:{port}", **GROUP, **options) as consumer:
         consumer.assign([TP])
         yield consumer
 
@@ -77,7 +78,7 @@ def test_a_commit_tells_the_epoch_of_what_was_read(tmp_path: Path) -> None:
 def test_what_the_iterator_still_holds_is_of_the_first_record_in_it(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
-            while len(consumer._fetcher.partitions[TP].chunks) < 1:
+            while not consumer.statistics().partitions[TP].buffered_bytes:
                 consumer.position(TP, LIMIT_MS)
             rows = iter(consumer)
             assert next(rows).offset == 0
@@ -103,11 +104,11 @@ def test_nobody_with_an_older_epoch_is_asked(
     """The broker lags behind: nothing is read until it has heard of the epoch."""
     at = OffsetAndMetadata(1, "", 7)
 
-    async def listed(*_: Any) -> OffsetAndTimestamp:
-        return OffsetAndTimestamp(at.offset, -1, at.leader_epoch)
+    async def listed(reply: ListOffsetsResponse) -> ListOffsetsResponse:
+        return with_offset_row(reply, offset=at.offset, leader_epoch=at.leader_epoch)
 
     if told_by == "list":
-        monkeypatch.setattr(fetcher, "list_one_offset", listed)
+        change_replies(monkeypatch, ListOffsetsResponse, listed)
 
     def scenario(broker: SoloBroker, loop: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
@@ -137,17 +138,15 @@ def test_who_gives_the_partition_up_forgets_the_epoch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seeks", [False, True])
 def test_it_does_not_wait_for_ever(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     seeks: bool,
 ) -> None:
     """A topic made anew under its name begins with epoch 0, and its group may know a later one."""
-    monkeypatch.setattr(fetcher, "STALE_PATIENCE_S", SHORT_MS / 1000)
 
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             consumer.commit({TP: OffsetAndMetadata(1, "", 7)})
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             assert consumer.position(TP, LIMIT_MS) == 1
             if seeks:
                 consumer.seek_to_beginning(TP)
@@ -158,18 +157,16 @@ def test_it_does_not_wait_for_ever(
     with caplog.at_level(logging.WARNING, logger="headwater.client.fetcher"):
         serve(tmp_path, scenario)
     (told,) = caplog.messages
-    assert told.startswith("t-0: an offset is of leader epoch 7, and for ")
+    assert told.startswith("t-0: an offset has leader epoch 7, and no broker ")
 
 
 def test_an_epoch_that_nobody_knew_is_not_committed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fetcher, "STALE_PATIENCE_S", SHORT_MS / 1000)
-
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             consumer.commit({TP: OffsetAndMetadata(2, "", 7)})
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             assert consumer.position(TP, LIMIT_MS) == 2
             while not caplog.messages:
                 assert consumer.poll(10) == {}

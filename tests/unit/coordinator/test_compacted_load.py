@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from headwater.system import SystemClock
-from headwater_broker.coordinator.common.decision import Decision, Now
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
+from headwater_broker.coordinator.common.shard import Decision, Now
 from headwater_broker.log.unified_log import UnifiedLog
 from unit.coordinator.memory_log import MemoryLog
 from unit.log.compacting import batches, compact, compacted_log, records_batch
@@ -22,12 +22,20 @@ class Table:
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
+    def replay(
+        self, offset: int, producer_id: int, producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
         """As a coordinator does it."""
+        assert producer_id == -1
         if value is None:
             self.rows.pop(key, None)
         else:
             self.rows[key] = value
+
+    def replay_end_transaction(
+        self, producer_id: int, producer_epoch: int, *, commit: bool
+    ) -> None:
+        """Nothing is open."""
 
     def loaded(self, now: Now) -> None:
         """Nothing to do."""

@@ -1,4 +1,4 @@
-"""The file of ZooKeeper sessions: what it holds, and what of another format does."""
+"""The file of ZooKeeper sessions, and a file in another format."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_topics_of_an_embedded_zookeeper_are_not_left_behind(tmp_path: Path) -> 
         resolve(tmp_path, None, None, SystemEntropy(), zookeeper="h:2181")
 
 
-def test_a_start_that_failed_binds_nobody(tmp_path: Path) -> None:
+def test_the_file_of_a_failed_start_forbids_nothing(tmp_path: Path) -> None:
     # A port was in use, or there was no Java: the file is written, no data is.
     saved(tmp_path, brokers=3)
     (tmp_path / "logs").mkdir()

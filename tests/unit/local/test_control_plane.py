@@ -292,7 +292,7 @@ def test_a_call_on_a_channel_closed_meanwhile_is_unavailable(server: ControlServ
     asyncio.run(run())
 
 
-def test_nobody_listening_is_unavailable_at_once() -> None:
+def test_a_port_without_a_listener_is_unavailable_at_once() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -46,6 +46,31 @@ class Deaf:
         self.is_stopped = True
 
 
+class Ready(Deaf):
+    """Is ready at once; a signal comes when it is."""
+
+    def __init__(self) -> None:
+        super().__init__(signal.SIGTERM, ValueError)
+
+    def start(self, _progress: Progress) -> None: ...
+
+
+def test_a_file_system_without_sockets_does_not_stop_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(CLUSTER_DIR_VARIABLE, "")
+    (tmp_path / "supervisor.sock").mkdir()  # no socket can be made there
+    events: list[dict[str, Any]] = []
+
+    def report(event: dict[str, Any]) -> None:
+        events.append(event)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert daemon.run(UpOptions(str(tmp_path)), report, make_manager=lambda *_: Ready()) == 0
+    assert [event["event"] for event in events] == ["up"]
+    assert "no socket for `headwater cluster`" in caplog.text
+
+
 @pytest.mark.parametrize("caught", [Exception, BaseException])
 @pytest.mark.parametrize(
     ("signum", "code"), [(signal.SIGINT, INTERRUPTED_EXIT), (signal.SIGTERM, 0)]

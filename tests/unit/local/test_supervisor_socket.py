@@ -97,7 +97,7 @@ def test_brokers_are_added_and_recorded(served: Path) -> None:
     assert found.bootstrap_servers.endswith("127.0.0.1:9095") and len(found.control_addresses) == 4
 
 
-def test_brokers_before_one_that_fails_stay_and_the_error_is_told(
+def test_brokers_before_one_that_fails_stay_and_the_error_is_raised(
     served: Path, elastic: Elastic
 ) -> None:
     elastic.broken = 3

@@ -1,4 +1,4 @@
-"""A listener that requires authentication: what it serves before, after, and when that ends."""
+"""A listener that requires authentication: before it, after it, and when the session expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails under a request: an error of that partition, not the end of the connection."""
+"""Disk errors while a request is handled: an error of that partition, not of the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gap in a producer's sequence is only told as such by a broker that surely leads."""
+"""OUT_OF_ORDER_SEQUENCE_NUMBER is answered only by a broker that has confirmed its leadership."""
 
 from __future__ import annotations
 

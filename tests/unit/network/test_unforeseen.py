@@ -1,4 +1,4 @@
-"""An error nobody foresaw: told where the reply can tell it, else the connection closes."""
+"""Internal errors: UNKNOWN_SERVER_ERROR where a response can carry it, else a closed connection."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_bug_in_work_beside_a_kept_place_closes_the_connection(
     """Else all replies behind that place waited for ever."""
 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
-        (served,) = broker.listener._connections
+        (served,) = broker.listener.connections
         served.park()
         behind = asyncio.create_task(c.call(ApiVersionsRequest(), ApiVersionsResponse))
         while served.in_flight < 2:

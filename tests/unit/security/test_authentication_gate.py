@@ -1,4 +1,4 @@
-"""The gate of a connection: what passes it, and when it shuts again."""
+"""The authentication gate: which requests pass it, when it opens and when it shuts."""
 
 from __future__ import annotations
 

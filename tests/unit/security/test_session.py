@@ -1,4 +1,4 @@
-"""The session of a connection: rights are asked for once per generation of the ACLs."""
+"""The session: decisions of the authorizer are remembered per generation of its ACLs."""
 
 from __future__ import annotations
 

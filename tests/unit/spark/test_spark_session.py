@@ -1,4 +1,4 @@
-"""Where a JVM's own words go, and how what it refuses is told."""
+"""A JVM's stderr goes into a log; an error of Spark is shown as one line."""
 
 from __future__ import annotations
 
@@ -10,36 +10,35 @@ from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkRuntimeError, PythonException
 from pyspark.sql import SparkSession
 
 from headwater.local.cluster_spec import ClusterSpec
-from headwater_spark import spark_session
-from headwater_spark.cluster import launcher
+from headwater_spark.cluster.launcher import SparkLauncher
 from headwater_spark.spark_session import (
     SparkGoneError,
     SparkJobError,
     SparkStartError,
     cause,
     job_errors,
-    last_words,
-    session,
+    last_output_line,
+    start_errors,
     stderr_into,
 )
 
 SPEAKS = (sys.executable, "-c", "import sys; print(sys.argv[1], file=sys.stderr)")
 
 
-def test_children_write_to_the_log_and_then_again_to_us(
+def test_the_stderr_of_child_processes_goes_to_the_log_inside_the_block(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "spark.log"
     log.write_text("before\n")
     with stderr_into(log):
         subprocess.run([*SPEAKS, "noise"], check=True)
-    subprocess.run([*SPEAKS, "told"], check=True)
+    subprocess.run([*SPEAKS, "after"], check=True)
     assert log.read_text() == "before\nnoise\n"
-    assert capfd.readouterr().err == "told\n"
+    assert capfd.readouterr().err == "after\n"
 
 
 TRACE = (
@@ -57,42 +56,45 @@ TRACE = (
             f"An error occurred.\n: Asked to run with 0 threads\n{TRACE}\n",
             "Asked to run with 0 threads",
         ),
-        (TRACE, "none"),
-        ("", "none"),
+        (TRACE, "it printed no error"),
+        ("", "it printed no error"),
     ],
 )
-def test_the_last_words_are_no_stack_trace(said: str, last: str) -> None:
-    assert last_words(said) == last
+def test_the_last_output_line_is_not_of_a_stack_trace(said: str, last: str) -> None:
+    assert last_output_line(said) == last
 
 
-def test_a_master_that_java_refuses_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_builder: Any) -> None:
-        raise Py4JError(f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}")
+REFUSAL = f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}"
 
-    monkeypatch.setattr(spark_session, "_get_or_create", refused)
+
+def test_a_master_that_java_refuses_is_an_error_of_one_line(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
-    log.touch()
-    with pytest.raises(SparkStartError) as caught:
-        session("local[0]", delta=False, log=log)
+    with pytest.raises(SparkStartError) as caught, start_errors("local[0]", log):
+        raise Py4JError(REFUSAL)
     assert str(caught.value) == (
-        "Spark did not start on local[0]; its last words: Asked to run locally with 0 threads"
-        f" (log: {log})"
+        f"Spark did not start on local[0]: Asked to run locally with 0 threads (log: {log})"
     )
 
 
-def test_up_tells_why_spark_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise Py4JError(f"An error occurred.\n: Asked to run locally with 0 threads\n{TRACE}")
+def test_the_error_of_a_jvm_that_ends_at_its_start_comes_from_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(f"WARN Utils\nUnrecognized option: -Xnonsense\n{TRACE}")
+    words = r"start on local\[2\]: Unrecognized option: -Xnonsense"
+    with pytest.raises(SparkStartError, match=words), start_errors("local[2]", log):
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
-    monkeypatch.setattr(launcher, "session", refused)
+
+def test_up_shows_why_spark_did_not_start(tmp_path: Path) -> None:
+    def refused(*_: Any, **__: Any) -> SparkSession:
+        raise Py4JError(REFUSAL)
+
     spec = cast(ClusterSpec, SimpleNamespace(directory=tmp_path))
+    launcher = SparkLauncher(spec, "local[0]", lambda: None, open_session=refused)
     with pytest.raises(SparkStartError) as caught:
-        launcher.SparkLauncher(spec, "local[0]", lambda: None).start(lambda *_: None)
+        launcher.start(lambda *_: None)
     assert str(caught.value) == (
-        "Spark did not start on local[0]: Asked to run locally with 0 threads; what it said is in"
-        f" {tmp_path}/logs/supervisor.log"
+        "Spark did not start on local[0]: Asked to run locally with 0 threads"
+        f" (log: {tmp_path}/logs/supervisor.log)"
     )
 
 
@@ -102,7 +104,7 @@ JOB = "Job aborted: Task 0 failed 1 times: Python worker exited unexpectedly"
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         (
             f"{WORKER}headwater.errors.KafkaError: t-0\nat 7\n",
@@ -114,8 +116,8 @@ JOB = "Job aborted: Task 0 failed 1 times: Python worker exited unexpectedly"
         ("", ""),
     ],
 )
-def test_the_cause_of_a_failed_job_is_no_stack_trace(said: str, told: str) -> None:
-    assert cause(said) == told
+def test_the_cause_of_a_failed_job_is_no_stack_trace(said: str, expected: str) -> None:
+    assert cause(said) == expected
 
 
 def spark_that(is_stopped: bool | Exception) -> SparkSession:
@@ -140,9 +142,9 @@ def test_a_job_that_failed_may_be_tried_again() -> None:
 
 
 @pytest.mark.parametrize("ended", [True, ConnectionRefusedError("no JVM"), Py4JError("gone")])
-def test_a_spark_that_has_ended_is_told_as_such(ended: bool | Exception) -> None:
+def test_a_spark_that_has_ended_has_an_error_of_its_own(ended: bool | Exception) -> None:
     with (
-        pytest.raises(SparkGoneError, match=r"^tiering t: Spark has ended: start anew$"),
+        pytest.raises(SparkGoneError, match=r"^tiering t: the Spark application has ended: start"),
         job_errors(spark_that(ended), "tiering t"),
     ):
         raise ConnectionRefusedError(111, "Connection refused")

@@ -21,7 +21,7 @@ from headwater_spark.tiering.command import (
     WAIT_MAX_S,
     StopRequest,
     asked_to_stop,
-    run_for_ever,
+    run_continuously,
 )
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 
@@ -68,7 +68,7 @@ def run(clock: ManualClock, *topics: Topic, interval_s: float | None, until_s: f
     told: list[int] = []
     tiers = cast(list[TopicTier], list(topics))
     stop = Stop(clock, until_s)
-    run_for_ever(tiers, interval_s, lambda r: told.append(r.version or -1), stop, clock)
+    run_continuously(tiers, interval_s, lambda r: told.append(r.version or -1), stop, clock)
     return told
 
 

@@ -40,7 +40,7 @@ async def scrape(broker: SoloBroker) -> Values:
     """What /metrics holds; a broker that is alone knows nothing of other brokers."""
     controller = SimpleNamespace(is_active=True, offline_partitions=3, unclean_elections_total=2)
     collector = BrokerCollector(
-        lambda: broker.services,
+        broker.services,
         LagProbe(asyncio.get_running_loop()),
         cast(ControllerService, controller),
         LeaderEndOffsets(broker.view, cast(Any, None), "PLAINTEXT"),

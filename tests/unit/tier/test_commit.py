@@ -160,7 +160,7 @@ def test_refusals_without_effect_end_with_the_last_error(
         raise CommitUnknownError("no space left")
 
     monkeypatch.setattr(LogTable, "commit", fails)
-    with pytest.raises(TableAccessError, match="5 attempts failed, the last one no space left"):
+    with pytest.raises(TableAccessError, match="5 commits failed, the last one: no space left"):
         commit_facts(location, ranges, files, clock=CLOCK)
 
 
@@ -200,7 +200,7 @@ def test_files_are_checked_before_they_are_committed(tmp_path: Path, log: Memory
         commit_facts(location, ranges[:1], [facts], clock=CLOCK)
     with pytest.raises(UsageError, match="two files hold partition 0"):
         commit_facts(location, ranges, [facts, replace(facts)], clock=CLOCK)
-    with pytest.raises(UsageError, match="nothing was planned"):
+    with pytest.raises(UsageError, match="at least one planned range"):
         commit_facts(location, (), [], clock=CLOCK)
     assert LogTable(location).snapshot.version == 0
 
@@ -209,7 +209,7 @@ def test_a_table_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TableAccessError, match=r"cannot be created|failed"):
         ensure_table(location_at(tmp_path / "file"), 1)
-    with pytest.raises(TableAccessError, match=r"no log table at .*: nothing was tiered yet"):
+    with pytest.raises(TableAccessError, match=r"no log table at .*: either nothing was tiered"):
         LogTable(location_at(tmp_path / "nowhere"))
 
 

@@ -17,13 +17,13 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 
 DYNAMIC_BROKER_LOGGER_CONFIG = 6
-"""DescribeConfigs' config source of a level."""
+"""Config source of a level in DescribeConfigs."""
 SET, DELETE = 0, 1
-"""Config operations; a level is no list, so that APPEND and SUBTRACT are refused."""
+"""Config operations. APPEND and SUBTRACT are refused: a level is not a list."""
 
 
 def not_this_broker(ctx: RequestContext, name: str) -> Refusal | None:
-    """Why the loggers of broker `name` are not here."""
+    """The refusal of a request about the loggers of another broker; None for this one."""
     if name == str(ctx.broker.broker_id):
         return None
     text = f"this is broker {ctx.broker.broker_id}: ask broker {name!r} for its loggers"
@@ -33,7 +33,7 @@ def not_this_broker(ctx: RequestContext, name: str) -> Refusal | None:
 def describe_loggers(
     ctx: RequestContext, resource: DescribeConfigsResource
 ) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Every logger asked for, with the level that counts for it."""
+    """The requested loggers, each with its effective level."""
     wanted = resource.configuration_keys
     return tuple(
         DescribeConfigsResourceResult(
@@ -47,12 +47,12 @@ def describe_loggers(
 def alter_loggers(
     ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
 ) -> Refusal | None:
-    """Change all levels of the resource, or none: then why."""
+    """Change all levels of the resource, or none and return the refusal."""
     if refused := not_this_broker(ctx, resource.resource_name):
         return refused
     loggers = ctx.broker.loggers
     for config in resource.configs:
-        if refused := _why_not(loggers, config):
+        if refused := _refusal(loggers, config):
             return refused
     if not validate_only:
         for config in resource.configs:
@@ -63,7 +63,7 @@ def alter_loggers(
     return None
 
 
-def _why_not(loggers: BrokerLoggers, config: AlterableConfig) -> Refusal | None:
+def _refusal(loggers: BrokerLoggers, config: AlterableConfig) -> Refusal | None:
     try:
         if config.config_operation == SET:
             loggers.check(config.name, config.value or "")

@@ -1,4 +1,4 @@
-"""Who may change the configs of a resource: one rule for AlterConfigs and its incremental form."""
+"""Rights to read and change the configs of a resource."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Refusal = tuple[ErrorCode, str]
 
 
 def refusal(ctx: RequestContext, kind: int, name: str, operation: Operation) -> Refusal | None:
-    """None when the principal may; else what to answer."""
+    """None when the principal has the right; else error code and message."""
     if kind == TOPIC_RESOURCE:
         if may_on_topic(ctx, operation, name):
             return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from headwater.wire.apis.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
 from headwater.wire.schema import SchemaError, decoder
-from headwater_broker.coordinator.common.decision import Decision, Token
+from headwater_broker.coordinator.common.shard import Decision, Token
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState, next_state
 from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,

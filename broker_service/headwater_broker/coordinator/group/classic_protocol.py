@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
-from headwater_broker.coordinator.common.decision import Decision, Now, Token
+from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.group.classic_group import Group, Member, Protocols, answer
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.coordinator.common.decision import Now, StoredRecord
+from headwater_broker.coordinator.common.shard import Now, StoredRecord
 from headwater_broker.coordinator.group.classic_group import CONSUMER, Group, TopicPartition
 from headwater_broker.coordinator.group.classic_states import GroupState
 from headwater_broker.coordinator.group.config import GroupConfig
@@ -105,15 +105,21 @@ def delete(
     return records, codes
 
 
-def tombstones(group: Group, topics: frozenset[str] | None = None) -> Iterator[StoredRecord]:
-    """For every offset of the group, or those of some topics (which were deleted)."""
-    for topic, partition in sorted(group.offsets):
+def tombstones(
+    group: Group, topics: frozenset[str] | None, pending: Iterable[TopicPartition]
+) -> Iterator[StoredRecord]:
+    """For every offset of the group, or those of some topics; `pending`: partitions with an offset
+    in an open transaction, which a tombstone drops, too."""
+    for topic, partition in sorted({*group.offsets, *pending}):
         if topics is None or topic in topics:
             yield offset_record(group.group_id, topic, partition, None)
 
 
-def expired(group: Group, now: Now, config: GroupConfig) -> list[TopicPartition]:
-    """What is too old (KIP-211). An offset never expires while a member reads its topic.
+def expired(
+    group: Group, now: Now, config: GroupConfig, pending: Container[TopicPartition]
+) -> list[TopicPartition]:
+    """Partitions whose offset has expired (KIP-211). An offset does not expire while a member reads
+    its topic, or while an open transaction may change it (`pending`).
 
     Of an empty group the clock starts when it became empty; of one that never had members at each
     commit.
@@ -126,7 +132,7 @@ def expired(group: Group, now: Now, config: GroupConfig) -> list[TopicPartition]
         since_empty = group.state_timestamp_ms
     found = []
     for key, value in group.offsets.items():
-        if key[0] in subscribed:
+        if key[0] in subscribed or key in pending:
             continue
         if value.expire_timestamp >= 0:
             is_old = now.wall_ms >= value.expire_timestamp

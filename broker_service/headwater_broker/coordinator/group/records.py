@@ -21,7 +21,7 @@ from headwater.wire.schema import (
     wire,
     wire_schema,
 )
-from headwater_broker.coordinator.common.decision import StoredRecord
+from headwater_broker.coordinator.common.shard import StoredRecord
 
 _VERSION = struct.Struct(">h")
 OFFSET_KEY_VERSION = 1

@@ -1,6 +1,6 @@
-"""All groups of one `__consumer_offsets` partition: replay, commands, deadlines. Pure.
+"""The groups of one `__consumer_offsets` partition: replay, commands, deadlines. Pure.
 
-The commands are what the API handlers ask for; `coordination.runtime` runs them.
+The commands are the requests of group members and tools; `coordinator.common.runtime` runs them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from headwater.wire.apis.k14_sync_group import SyncGroupRequest
 from headwater.wire.apis.k15_describe_groups import DescribedGroup, DescribedGroupMember
 from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater.wire.schema import SchemaError
-from headwater_broker.coordinator.common.decision import Decision, Now, Token
+from headwater_broker.coordinator.common.expiration import ExpirationSweep
+from headwater_broker.coordinator.common.shard import (
+    NO_PRODUCER_ID,
+    Decision,
+    Decisions,
+    Now,
+    Token,
+)
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.group import offsets
 from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
@@ -30,9 +37,11 @@ from headwater_broker.coordinator.group.classic_protocol import (
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
 from headwater_broker.coordinator.group.config import EXPIRY_GROUPS_PER_TICK, GroupConfig
 from headwater_broker.coordinator.group.offsets import Commit, Committed
+from headwater_broker.coordinator.group.pending_offsets import PendingOffset, PendingOffsets
 from headwater_broker.coordinator.group.records import (
     GroupMetadataKey,
     OffsetCommitKey,
+    OffsetCommitValue,
     group_record,
     offset_record,
     read_group,
@@ -41,8 +50,6 @@ from headwater_broker.coordinator.group.records import (
 )
 
 CLASSIC = "classic"
-EXPIRY_PAUSE_MS = 10
-"""Between two parts of one look for expired offsets."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,19 +67,22 @@ class Committing:
 
 
 class GroupShard:
-    """Implements `coordination.decision.Shard`."""
+    """Implements `coordinator.common.shard.Shard`."""
 
     def __init__(self, config: GroupConfig) -> None:
         self.groups: dict[str, Group] = {}
         self._config = config
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self._membership = Membership(config, self._deadlines)
-        self._to_expire: list[str] = []
+        self._pending_offsets = PendingOffsets()
+        self._sweep = ExpirationSweep(EXPIRY_GROUPS_PER_TICK, config.offsets_check_interval_ms)
 
     # -- the log
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record. Kinds that are not known here (a newer broker's) are skipped.
+    def replay(
+        self, offset: int, producer_id: int, producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
+        """Apply one record. Kinds that are not known here (of a newer broker) are skipped.
 
         Raises NewerRecordError for a known kind in a newer version: loading fails until a broker
         that reads it leads.
@@ -80,24 +90,51 @@ class GroupShard:
         try:
             named = read_key(key)
             if isinstance(named, OffsetCommitKey):
-                self._replay_offset(named, value)
+                self._replay_offset(named, offset, producer_id, value)
             elif isinstance(named, GroupMetadataKey):
                 self._replay_group(named.group, value)
         except SchemaError:
             logger.exception("skipped a record that cannot be read, key %s", key.hex())
 
-    def _replay_offset(self, key: OffsetCommitKey, value: bytes | None) -> None:
+    def _replay_offset(
+        self, key: OffsetCommitKey, log_offset: int, producer_id: int, value: bytes | None
+    ) -> None:
+        partition = (key.topic, key.partition)
+        if producer_id != NO_PRODUCER_ID:
+            if value is not None:
+                pending = PendingOffset(log_offset, read_offset(value))
+                self._pending_offsets.put(producer_id, (key.group, partition), pending)
+            return
+        self._pending_offsets.committed((key.group, partition), log_offset)
         group = self.groups.get(key.group)
         if value is not None:
-            if group is None:
-                group = self.groups[key.group] = Group(key.group)
-            group.offsets[(key.topic, key.partition)] = read_offset(value)
+            self._set_offset(key.group, partition, read_offset(value))
         elif group is not None:
-            group.offsets.pop((key.topic, key.partition), None)
+            group.offsets.pop(partition, None)
             self._drop_if_bare(group)
 
+    def _set_offset(
+        self, group_id: str, partition: TopicPartition, value: OffsetCommitValue
+    ) -> None:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        group.offsets[partition] = value
+
+    def replay_end_transaction(
+        self, producer_id: int, producer_epoch: int, *, commit: bool
+    ) -> None:
+        """Commit the producer's pending offsets, or drop them."""
+        for key, pending in self._pending_offsets.end(producer_id, commit=commit):
+            self._pending_offsets.committed(key, pending.log_offset)
+            self._set_offset(*key, pending.value)
+
+    def pending_offsets(self, group_id: str) -> set[TopicPartition]:
+        """The partitions whose offset an open transaction may still change."""
+        return self._pending_offsets.of_group(group_id)
+
     def _drop_if_bare(self, group: Group) -> None:
-        """Offsets without a group record made it, and the last one is gone."""
+        """The group had offsets but no group record, and its last offset is gone."""
         is_bare = not (group.is_stored or group.offsets or group.members or group.pending)
         if is_bare and group.is_in(GroupState.EMPTY):
             group.move(GroupEvent.DELETED)
@@ -131,17 +168,18 @@ class GroupShard:
         """When to call `tick`."""
         return self._deadlines.next_ms()
 
-    def tick(self, now: Now) -> Decision:
-        """Run what is due."""
-        out = Decision()
+    def tick(self, now: Now) -> Decisions:
+        """Do what is due, each deadline in a decision of its own."""
+        decisions: list[Decision] = []
         for key in self._deadlines.pop_due(now.steady_ms):
             if key.kind is Timer.EXPIRY:
-                self._expire(now, out)
+                decisions += self._expire(now)
                 continue
             group = self.groups.get(key.group_id)
             if group is not None:
-                self._due(group, key, now, out)
-        return out
+                decisions.append(Decision())
+                self._due(group, key, now, decisions[-1])
+        return decisions
 
     def _due(self, group: Group, key: TimerKey, now: Now, out: Decision) -> None:
         rules = self._membership
@@ -158,26 +196,22 @@ class GroupShard:
     def _plan_expiry(self, now: Now, wait_ms: int) -> None:
         self._deadlines.set(TimerKey(Timer.EXPIRY, ""), now.steady_ms + wait_ms)
 
-    def _expire(self, now: Now, out: Decision) -> None:
-        """Some groups at a time, so that no tick is long and no batch large."""
-        if not self._to_expire:
-            self._to_expire = list(self.groups)
-        names, self._to_expire = (
-            self._to_expire[:EXPIRY_GROUPS_PER_TICK],
-            self._to_expire[EXPIRY_GROUPS_PER_TICK:],
-        )
-        for name in names:
+    def _expire(self, now: Now) -> list[Decision]:
+        """Tombstones for expired offsets, and for groups that have none left: of some groups at a
+        time, so that no tick is long."""
+        out = Decision()
+        for name in self._sweep.next_part(self.groups):
             group = self.groups.get(name)
             if group is None:
                 continue
-            old = offsets.expired(group, now, self._config)
+            pending = self.pending_offsets(name)
+            old = offsets.expired(group, now, self._config, pending)
             out.records += [offset_record(name, topic, index, None) for topic, index in old]
             is_over = len(old) == len(group.offsets) and group.is_in(GroupState.EMPTY)
-            if is_over and group.is_stored and not group.pending:
+            if is_over and group.is_stored and not (group.pending or pending):
                 out.records.append(group_record(name, None))
-        more = bool(self._to_expire)
-        wait_ms = EXPIRY_PAUSE_MS if more else self._config.offsets_check_interval_ms
-        self._plan_expiry(now, wait_ms)
+        self._plan_expiry(now, self._sweep.wait_ms)
+        return out.split()
 
     # -- membership
 
@@ -243,13 +277,16 @@ class GroupShard:
 
     # -- offsets
 
-    def commit(self, ask: Committing, now: Now, token: Token) -> Decision:
-        """The reply is a code per (topic, partition). Raises KafkaError for the whole request."""
+    def commit(self, ask: Committing, now: Now, token: Token) -> Decisions:
+        """The reply is a code per (topic, partition). Raises KafkaError for the whole request.
+
+        The offsets of a large commit are appended in several batches: each is right by itself.
+        """
         out = Decision()
         self._check_committer(ask, now)
         records, codes = offsets.commit(ask.group_id, ask.rows, ask.retention_ms, now, self._config)
         out.records += records
-        return out.confirm(token, codes)
+        return out.confirm(token, codes).split()
 
     def _check_committer(self, ask: Committing, now: Now) -> None:
         group = self.groups.get(ask.group_id)
@@ -285,7 +322,7 @@ class GroupShard:
 
     def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token
-    ) -> Decision:
+    ) -> Decisions:
         """The reply is a code per (topic, partition). Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is None:
@@ -293,14 +330,15 @@ class GroupShard:
         out = Decision()
         records, codes = offsets.delete(group, wanted)
         out.records += records
-        return out.confirm(token, codes)
+        return out.confirm(token, codes).split()
 
-    def topics_deleted(self, topics: frozenset[str], _now: Now, token: Token) -> Decision:
-        """A topic that is gone has no offsets; a later one of its name begins anew."""
+    def topics_deleted(self, topics: frozenset[str], _now: Now, token: Token) -> Decisions:
+        """Tombstones for the offsets of deleted topics: a later topic of that name starts anew."""
         out = Decision()
         for group in self.groups.values():
-            out.records += offsets.tombstones(group, topics)
-        return out.confirm(token, len(out.records))
+            pending = self.pending_offsets(group.group_id)
+            out.records += offsets.tombstones(group, topics, pending)
+        return out.confirm(token, len(out.records)).split()
 
     # -- administration
 
@@ -359,7 +397,7 @@ class GroupShard:
         ]
         return Decision().reply(token, rows)
 
-    def delete_groups(self, names: Iterable[str], _now: Now, token: Token) -> Decision:
+    def delete_groups(self, names: Iterable[str], _now: Now, token: Token) -> Decisions:
         """The reply is a code per group id."""
         out = Decision()
         codes: dict[str, ErrorCode] = {}
@@ -371,7 +409,7 @@ class GroupShard:
                 codes[name] = ErrorCode.NON_EMPTY_GROUP
             else:
                 codes[name] = ErrorCode.NONE
-                out.records += offsets.tombstones(group)
+                out.records += offsets.tombstones(group, None, self.pending_offsets(name))
                 if group.is_stored:
                     out.records.append(group_record(name, None))
-        return out.confirm(token, codes)
+        return out.confirm(token, codes).split()

@@ -28,7 +28,7 @@ from headwater.client.blocking.fetch import (
     next_offset_after,
     parse_fetch,
 )
-from headwater.client.core.metadata import Topic
+from headwater.client.core.metadata import TopicMetadata
 from headwater.client.errors import kafka_error
 from headwater.client.values import OffsetAndTimestamp
 from headwater.errors import ErrorCode, KafkaError
@@ -81,17 +81,17 @@ FETCH_WAIT_MS_DEFAULT = 500
 RETRY_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_MS = 20_000
-"""Below the request's own: the leader tells of missing replicas before the client gives up."""
+"""Less than REQUEST_TIMEOUT_S: the leader reports missing replicas before the client gives up."""
 NAMES_PRODUCE_VERSION = 12
 NO_PRODUCER = (-1, -1)
-"""From brokers that give out no producer ids."""
+"""(producer id, epoch) without idempotence."""
 
 PartitionId = tuple[str, int]
 R = TypeVar("R", bound=Message)
 
 
 class RecordClient:
-    """Blocking connections to the brokers of one cluster, and what is asked of them."""
+    """Fetches, produces and asks for offsets, with retries."""
 
     def __init__(
         self,
@@ -126,16 +126,16 @@ class RecordClient:
         """Close every connection."""
         self._cluster.close()
 
-    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
-        """Ask the cluster anew; these topics (None: all), by name.
+    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+        """Fetch the metadata of these topics (None: all), by name.
 
-        Raises UnknownTopicOrPartitionError for a named topic that does not exist.
+        Raises UnknownTopicOrPartitionError for a topic that does not exist.
         """
         return self._cluster.metadata(topics)
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id once metadata has been asked for."""
+        """The cluster's id, once metadata was fetched."""
         return self._cluster.cache.cluster_id
 
     def call_any(
@@ -146,8 +146,8 @@ class RecordClient:
         *,
         cap: int | None = None,
     ) -> R:
-        """Ask whichever broker answers. `check` raises the KafkaError that the reply holds, which
-        is what decides whether to ask again.
+        """Send a request to any broker. `check` raises the KafkaError of a response, so that a
+        retriable one is retried.
         """
 
         def ask(connection: BlockingConnection) -> R:
@@ -160,7 +160,7 @@ class RecordClient:
     def call_broker(
         self, broker_id: int, request: Message, reply: type[R], *, timeout_s: float | None = None
     ) -> R:
-        """Ask this very broker, for `timeout_s` at most if that is not the usual time."""
+        """Send a request to this broker, with retries for `timeout_s` if it is given."""
         return self._cluster.with_broker(
             f"{type(request).__name__} to broker {broker_id}",
             broker_id,
@@ -169,7 +169,7 @@ class RecordClient:
         )
 
     def new_producer_id(self) -> tuple[int, int]:
-        """A fresh (producer id, epoch) (KIP-98); NO_PRODUCER from brokers that give out none."""
+        """A new (producer id, epoch) (KIP-98); NO_PRODUCER from brokers without InitProducerId."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         def check(reply: InitProducerIdResponse) -> None:
@@ -187,18 +187,18 @@ class RecordClient:
     def list_offsets(
         self, wanted: Mapping[PartitionId, int], isolation: int = READ_UNCOMMITTED
     ) -> dict[PartitionId, OffsetAndTimestamp]:
-        """For each (topic, partition): the offset at its timestamp, or EARLIEST, LATEST, ...
+        """For each (topic, partition): the offset at a timestamp (ms), or EARLIEST, LATEST, ...
 
-        LATEST under READ_COMMITTED is the last stable offset. Offset -1: nothing that late. One
-        request per leader; what fails for now is asked again by itself.
+        LATEST under READ_COMMITTED is the last stable offset. Offset -1: no record is that late.
+        One request per leader; only the partitions that failed are retried.
         """
         found: dict[PartitionId, OffsetAndTimestamp] = {}
-        patience = self._cluster.patience("list offsets")
+        timer = self._cluster.retry_timer("list offsets")
         while left := {tp: at for tp, at in wanted.items() if tp not in found}:
             failure = self._list_once(left, isolation, found)
             if failure is not None:
-                patience.pause_after(failure)
-                self._cluster.refresh_quietly(sorted({topic for topic, _ in left}))
+                timer.pause_after(failure)
+                self._cluster.refresh_if_possible(sorted({topic for topic, _ in left}))
         return {tp: found[tp] for tp in wanted}
 
     def _list_once(
@@ -207,19 +207,19 @@ class RecordClient:
         isolation: int,
         found: dict[PartitionId, OffsetAndTimestamp],
     ) -> Exception | None:
-        """Ask every leader once; the last failure that may pass, if any."""
+        """One request to each leader; the last retriable error, or None."""
         failure: Exception | None = None
         by_leader: dict[int, dict[PartitionId, int]] = {}
         for tp, at in left.items():
             try:
                 by_leader.setdefault(self._cluster.leader(*tp), {})[tp] = at
             except KafkaError as e:
-                failure = _passing(e)
+                failure = _retriable(e)
         for leader, rows in by_leader.items():
             try:
                 connection = self._cluster.connection(leader)
             except (OSError, KafkaError) as e:
-                failure = _passing(e)
+                failure = _retriable(e)
                 continue
             try:
                 failure = _list_at(connection, rows, isolation, found) or failure
@@ -238,8 +238,9 @@ class RecordClient:
         *,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
     ) -> FetchedBatches:
-        """One fetch from the leader. The records stay valid. Raises KafkaError, also
-        OffsetOutOfRangeError.
+        """One fetch from the leader. The records stay valid.
+
+        Raises KafkaError, for example OffsetOutOfRangeError.
         """
         request = fetch_request(topic, partition, offset, max_bytes, isolation, max_wait_ms)
 
@@ -266,28 +267,27 @@ class RecordClient:
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
         idle_timeout_s: float | None = None,
     ) -> Iterator[FetchedBatches]:
-        """Fetches of [start, end) in order, one kept ahead; goes on where it was at a new leader.
+        """Fetches of [start, end) in order, one ahead; at a new leader they continue.
 
-        **A chunk's records are valid until the next chunk is taken.** Raises KafkaTimeoutError when
-        nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) although `end` is
-        not reached.
+        **The records of a fetch are valid until the next one is taken.** Raises KafkaTimeoutError
+        when nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) before `end`.
         """
         cluster, offset = self._cluster, start
-        patience = cluster.patience(f"fetch from {topic}-{partition}", idle_timeout_s)
+        timer = cluster.retry_timer(f"fetch from {topic}-{partition}", idle_timeout_s)
         while offset < end:
             leader = cluster.with_leader("fetch from", topic, partition, cluster.check_out)
             stream = FetchStream(leader, topic, partition, max_bytes, isolation, max_wait_ms)
             try:
-                for chunk in stream.chunks(offset, end):
-                    if chunk.next_offset > offset:
-                        offset = chunk.next_offset
-                        yield chunk
-                        patience.restart()
+                for fetched in stream.fetches(offset, end):
+                    if fetched.next_offset > offset:
+                        offset = fetched.next_offset
+                        yield fetched
+                        timer.restart()
                     else:
-                        patience.check(_stays(topic, partition, offset, end))
+                        timer.check(_stuck(topic, partition, offset, end))
             except (OSError, KafkaError) as e:
-                patience.pause_after(e)
-                cluster.refresh_quietly([topic])
+                timer.pause_after(e)
+                cluster.refresh_if_possible([topic])
             finally:
                 cluster.give_back(leader, fit=not stream.is_pending)
 
@@ -303,7 +303,7 @@ class RecordClient:
     ) -> int:
         """Send one built batch to the leader; its base offset (-1 with acks=0).
 
-        A retry after a lost connection may double it unless the batch carries a producer id.
+        Without a producer id in the batch, a retry after a lost connection may write it twice.
         """
         request = ProduceRequest(
             transactional_id=transactional_id,
@@ -326,7 +326,7 @@ class RecordClient:
             reply = connection.call(request, ProduceResponse, cap=NAMES_PRODUCE_VERSION)
             answer = reply.responses[0].partition_responses[0]
             if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                return -1  # an earlier try got through; its offset is no longer remembered
+                return -1  # an earlier attempt succeeded; its offset is not known
             if answer.error_code:
                 detail = answer.error_message or f"produce to {topic}-{partition}"
                 raise kafka_error(answer.error_code, detail)
@@ -335,13 +335,13 @@ class RecordClient:
         return self._cluster.with_leader("produce to", topic, partition, ask)
 
 
-def _stays(topic: str, partition: int, offset: int, end: int) -> KafkaError:
-    story = f"{topic}-{partition} stays at offset {offset}, {end} was asked for"
-    return kafka_error(ErrorCode.OFFSET_NOT_AVAILABLE, story)
+def _stuck(topic: str, partition: int, offset: int, end: int) -> KafkaError:
+    text = f"{topic}-{partition} stays at offset {offset}, {end} was requested"
+    return kafka_error(ErrorCode.OFFSET_NOT_AVAILABLE, text)
 
 
-def _passing(error: OSError | KafkaError) -> Exception:
-    """The error, if another try may help; raises it otherwise."""
+def _retriable(error: OSError | KafkaError) -> Exception:
+    """The error if it is retriable; otherwise raise it."""
     if not is_retriable(error):
         raise error
     return error
@@ -353,7 +353,7 @@ def _list_at(
     isolation: int,
     found: dict[PartitionId, OffsetAndTimestamp],
 ) -> Exception | None:
-    """One leader's answers into `found`; an error that may pass is returned, others raise."""
+    """One request to a leader, its answers into `found`; a retriable error is returned."""
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), timestamp in rows.items():
         row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
@@ -368,7 +368,7 @@ def _list_at(
         for answer in answers.partitions:
             tp = (answers.name, answer.partition_index)
             if answer.error_code:
-                failure = _passing(kafka_error(answer.error_code, f"offsets of {tp[0]}-{tp[1]}"))
+                failure = _retriable(kafka_error(answer.error_code, f"offsets of {tp[0]}-{tp[1]}"))
                 continue
             found[tp] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
     return failure

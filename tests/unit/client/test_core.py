@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from headwater.client import table
-from headwater.client.core.fetching import AbortedFilter, Chunk, PartitionFetch
-from headwater.client.core.metadata import MetadataCache, StaleAnswers
-from headwater.client.core.partitioning import StickyChoice, murmur2
-from headwater.client.core.producing import Batch, PartitionQueue, Verdict
+from headwater.client.core.fetching import AbortedFilter, CompletedFetch, PartitionFetchState
+from headwater.client.core.metadata import MetadataCache, StaleMetadata
+from headwater.client.core.partitioning import StickyPartitioner, murmur2
+from headwater.client.core.producing import FailureAction, PartitionQueue, ProducerBatch
 from headwater.client.errors import MessageTooLargeError, kafka_error
 from headwater.columnar.decode import CorruptRecordsError
 from headwater.errors import ErrorCode, KafkaError
@@ -41,12 +41,12 @@ def test_murmur2_is_javas(key: bytes, expected: int) -> None:
 
 
 def test_sticky_moves_after_its_bytes_and_prefers_partitions_with_a_leader() -> None:
-    choice = StickyChoice(100, lambda n: 0)
-    assert choice.choose([1, 2], 3) == 1
-    assert not choice.took(60)
-    assert choice.took(60)
-    assert choice.choose([1, 2], 3) == 2
-    assert choice.choose([], 3) == 0
+    choice = StickyPartitioner(100, lambda n: 0)
+    assert choice.switch([1, 2], 3) == 1
+    assert not choice.add(60)
+    assert choice.add(60)
+    assert choice.switch([1, 2], 3) == 2
+    assert choice.switch([], 3) == 0
 
 
 def metadata(epoch: int, leader: int, topic_id: int = 1, code: int = 0) -> MetadataResponse:
@@ -75,7 +75,7 @@ def test_leader_epoch_never_goes_back_for_one_topic_id() -> None:
 
 def test_an_epoch_heard_of_from_an_offset_leaves_older_leaders_out() -> None:
     cache = MetadataCache()
-    cache.heed_epoch("t", 0, 7)  # before the topic is known
+    cache.require_epoch("t", 0, 7)  # before the topic is known
     cache.update(metadata(6, 1))
     assert cache.leader("t", 0) == -1
     cache.update(metadata(0, 1, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -85,55 +85,55 @@ def test_an_epoch_heard_of_from_an_offset_leaves_older_leaders_out() -> None:
     assert cache.leader("t", 0) == 1
 
     for epoch in (-1, 6, 7):
-        cache.heed_epoch("t", 0, epoch)
+        cache.require_epoch("t", 0, epoch)
     assert cache.leader("t", 0) == 1
-    cache.heed_epoch("t", 0, 9)
-    cache.heed_epoch("t", 0, 8)
+    cache.require_epoch("t", 0, 9)
+    cache.require_epoch("t", 0, 8)
     cache.update(metadata(8, 1))
     assert cache.leader("t", 0) == -1
-    cache.ignore_epoch("t", 0)
+    cache.drop_required_epoch("t", 0)
     assert cache.leader("t", 0) == 1
-    cache.heed_epoch("t", 0, 9)
+    cache.require_epoch("t", 0, 9)
     cache.update(metadata(9, 2))
     assert cache.leader("t", 0) == 2
 
-    cache.heed_epoch("t", 0, 10)
+    cache.require_epoch("t", 0, 10)
     cache.update(metadata(0, 1, topic_id=2))
     assert cache.leader("t", 0) == 1, "epochs of another topic"
 
 
 def test_brokers_that_know_older_epochs_only_are_believed_in_the_end() -> None:
     place = ("t", 0)
-    told = StaleAnswers(30.0)
-    assert told.judge({place: 7}, 2, 0.0) == (1, [])
-    assert told.judge({}, 2, 10.0) == (0, []), "a rebalance"
-    assert told.judge({place: 7}, 2, 29.0) == (2, [])
-    assert told.judge({place: 8}, 2, 31.0) == (1, []), "another epoch"
-    assert told.judge({place: 7}, 2, 31.0) == (3, [place])
-    assert told.judge({place: 7}, 2, 61.0) == (1, []), "what was told before a pause"
-    assert told.judge({place: 7}, 9, 90.0) == (2, [])
-    assert told.judge({place: 7}, 9, 92.0) == (3, []), "not everybody was asked"
+    told = StaleMetadata(30.0)
+    assert told.on_response({place: 7}, 2, 0.0) == (1, [])
+    assert told.on_response({}, 2, 10.0) == (0, []), "a rebalance"
+    assert told.on_response({place: 7}, 2, 29.0) == (2, [])
+    assert told.on_response({place: 8}, 2, 31.0) == (1, []), "another epoch"
+    assert told.on_response({place: 7}, 2, 31.0) == (3, [place])
+    assert told.on_response({place: 7}, 2, 61.0) == (1, []), "what was told before a pause"
+    assert told.on_response({place: 7}, 9, 90.0) == (2, [])
+    assert told.on_response({place: 7}, 9, 92.0) == (3, []), "not everybody was asked"
 
 
 def test_epochs_are_not_awaited_from_who_tells_none() -> None:
     cache = MetadataCache()
-    cache.heed_epoch("t", 0, -1)
-    assert not cache.awaited_epochs
-    cache.heed_epoch("t", 0, 7)
+    cache.require_epoch("t", 0, -1)
+    assert not cache.required_epochs
+    cache.require_epoch("t", 0, 7)
     cache.update(metadata(-1, 1))
     assert cache.leader("t", 0) == 1
-    cache.heed_epoch("t", 0, 7)
+    cache.require_epoch("t", 0, 7)
     assert cache.leader("t", 0) == 1
 
 
 def test_a_partition_without_a_leader_has_its_epoch() -> None:
     cache = MetadataCache()
     cache.update(metadata(7, -1))
-    cache.heed_epoch("t", 0, 7)
-    assert not cache.awaited_epochs
-    cache.heed_epoch("t", 0, 8)
+    cache.require_epoch("t", 0, 7)
+    assert not cache.required_epochs
+    cache.require_epoch("t", 0, 8)
     cache.update(metadata(9, -1))
-    assert not cache.awaited_epochs
+    assert not cache.required_epochs
 
 
 class World:
@@ -143,22 +143,22 @@ class World:
         self.queue = PartitionQueue("t", 0, is_idempotent=True)
         self.batches = []
         for _ in range(count):
-            batch = Batch(self.queue, None, 0.0)
+            batch = ProducerBatch(self.queue, None, 0.0)
             batch.count = 2
             self.queue.open = batch
             self.queue.seal()
             self.batches.append(batch)
 
-    def take(self) -> Batch:
+    def take(self) -> ProducerBatch:
         assert self.queue.due_at(0.0) is not None
-        return self.queue.take(9, 0)
+        return self.queue.next_batch(9, 0)
 
-    def fail(self, batch: Batch, code: ErrorCode) -> Verdict:
+    def fail(self, batch: ProducerBatch, code: ErrorCode) -> FailureAction:
         error = kafka_error(code)
         return self.queue.failed(batch, error, 1.0, retry_until=100.0, backoff_s=0.1)
 
 
-def numbers(batches: list[Batch]) -> list[tuple[int, int]]:
+def numbers(batches: list[ProducerBatch]) -> list[tuple[int, int]]:
     return [(b.producer_epoch, b.sequence) for b in batches]
 
 
@@ -166,7 +166,7 @@ def test_sequences_run_on_and_retries_keep_them_in_order() -> None:
     world = World()
     sent = [world.take() for _ in range(3)]
     assert numbers(sent) == [(0, 0), (0, 2), (0, 4)]
-    assert world.fail(sent[0], ErrorCode.NOT_LEADER_OR_FOLLOWER) is Verdict.RETRY
+    assert world.fail(sent[0], ErrorCode.NOT_LEADER_OR_FOLLOWER) is FailureAction.RETRY
     assert world.queue.due_at(0.0) is None, "others are in flight"
     world.fail(sent[2], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.fail(sent[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -195,8 +195,8 @@ def test_oldest_out_of_order_starts_the_next_epoch() -> None:
 def test_hole_of_a_given_up_batch_starts_a_new_epoch_when_nothing_follows() -> None:
     world = World(1)
     batch = world.take()
-    assert world.fail(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.FAIL
-    late = Batch(world.queue, None, 0.0)
+    assert world.fail(batch, ErrorCode.INVALID_RECORD) is FailureAction.FAIL
+    late = ProducerBatch(world.queue, None, 0.0)
     late.count = 1
     world.queue.sealed.append(late)
     assert world.take() is late
@@ -206,10 +206,10 @@ def test_hole_of_a_given_up_batch_starts_a_new_epoch_when_nothing_follows() -> N
 def test_duplicate_is_success_and_time_up_is_failure() -> None:
     world = World(2)
     first, second = world.take(), world.take()
-    assert world.fail(first, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is Verdict.SUCCESS
+    assert world.fail(first, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is FailureAction.SUCCEED
     error = ConnectionError("gone")
     verdict = world.queue.failed(second, error, 99.95, retry_until=100.0, backoff_s=0.1)
-    assert verdict is Verdict.FAIL
+    assert verdict is FailureAction.FAIL
 
 
 def test_at_most_five_in_flight() -> None:
@@ -270,30 +270,32 @@ def test_aborted_records_are_hidden_until_their_marker_and_positions_pass_them()
             marker(4, 7, ControlType.COMMIT),
         ]
     )
-    entry = PartitionFetch("t", 0)
+    entry = PartitionFetchState("t", 0)
     entry.seek(0)
-    assert entry.took(Chunk(memoryview(records), 0, 5, [(7, 0)]), entry.stamp)
+    assert entry.add_fetch(CompletedFetch(memoryview(records), 0, 5, [(7, 0)]), entry.stamp)
     got = []
     while entry.has_data:
-        got += [r.value for r in entry.take(10, check_crcs=True)]
+        got += [r.value for r in entry.next_records(10, check_crcs=True)]
     assert got == [b"kept", b"kept too"]
     assert entry.position == 5
 
 
 def test_stale_answer_after_a_seek_is_dropped() -> None:
-    entry = PartitionFetch("t", 0)
+    entry = PartitionFetchState("t", 0)
     entry.seek(0)
     stamp = entry.stamp
     entry.seek(3)
-    assert not entry.took(Chunk(memoryview(data_batch(0, -1, b"a")), 0, 1, []), stamp)
+    assert not entry.add_fetch(CompletedFetch(memoryview(data_batch(0, -1, b"a")), 0, 1, []), stamp)
     assert not entry.has_data
 
 
 def test_answers_of_an_earlier_assignment_are_dropped() -> None:
-    before, after = PartitionFetch("t", 0), PartitionFetch("t", 0)
+    before, after = PartitionFetchState("t", 0), PartitionFetchState("t", 0)
     before.seek(0)
     after.seek(0)
-    assert not after.took(Chunk(memoryview(data_batch(7, -1, b"a")), 7, 8, []), before.stamp)
+    assert not after.add_fetch(
+        CompletedFetch(memoryview(data_batch(7, -1, b"a")), 7, 8, []), before.stamp
+    )
     assert after.fetch_offset == 0
 
 
@@ -304,36 +306,36 @@ def test_a_batch_that_unpacks_to_too_much_is_told_by_its_place_and_the_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(UNPACKED_VARIABLE, "99999")
-    entry = PartitionFetch("t", 3)
+    entry = PartitionFetchState("t", 3)
     entry.seek(0)
-    entry.took(Chunk(memoryview(BOMB), 0, 1, []), entry.stamp)
+    entry.add_fetch(CompletedFetch(memoryview(BOMB), 0, 1, []), entry.stamp)
     with pytest.raises(MessageTooLargeError) as caught:
-        entry.take(10, check_crcs=True)
+        entry.next_records(10, check_crcs=True)
     with pytest.raises(CorruptRecordsError) as in_columns:
-        entry.take_decoded(table.chunk_to_arrow)
+        entry.next_decoded(table.fetch_to_arrow)
     for told in (str(caught.value), str(in_columns.value)):
         for part in ("t-3: ", "batch at offset 0", "99999 bytes unpacked", UNPACKED_VARIABLE):
             assert part in told
     monkeypatch.setenv(UNPACKED_VARIABLE, "200000")
-    assert [len(row.value or b"") for row in entry.take(10, check_crcs=True)] == [100_000]
+    assert [len(row.value or b"") for row in entry.next_records(10, check_crcs=True)] == [100_000]
 
 
-def with_a_bad_batch() -> PartitionFetch:
+def with_a_bad_batch() -> PartitionFetchState:
     bad = bytearray(data_batch(1, -1, b"bad"))
     bad[-1] ^= 1
-    entry = PartitionFetch("t", 0)
+    entry = PartitionFetchState("t", 0)
     entry.seek(0)
     records = memoryview(data_batch(0, -1, b"good") + bad + data_batch(2, -1, b"after"))
-    entry.took(Chunk(records, 0, 3, []), entry.stamp)
+    entry.add_fetch(CompletedFetch(records, 0, 3, []), entry.stamp)
     return entry
 
 
 def test_a_bad_batch_is_not_passed_over_but_by_a_seek() -> None:
     entry = with_a_bad_batch()
-    assert [row.offset for row in entry.take(10, check_crcs=True)] == [0]
+    assert [row.offset for row in entry.next_records(10, check_crcs=True)] == [0]
     for _ in range(2):
         with pytest.raises(KafkaError):
-            entry.take(10, check_crcs=True)
+            entry.next_records(10, check_crcs=True)
         assert entry.position == 1
 
 
@@ -341,15 +343,17 @@ def test_nor_where_whole_chunks_are_decoded() -> None:
     entry = with_a_bad_batch()
     for _ in range(2):
         with pytest.raises(CorruptRecordsError):
-            entry.take_decoded(table.chunk_to_arrow)
+            entry.next_decoded(table.fetch_to_arrow)
         assert (entry.position, entry.has_data) == (0, True)
 
 
 def test_fetch_in_the_middle_of_a_batch_gives_none_below() -> None:
-    entry = PartitionFetch("t", 0)
+    entry = PartitionFetchState("t", 0)
     entry.seek(2)
-    entry.took(Chunk(memoryview(data_batch(0, -1, b"a", b"b", b"c")), 2, 3, []), entry.stamp)
-    assert [r.value for r in entry.take(10, check_crcs=True)] == [b"c"]
+    entry.add_fetch(
+        CompletedFetch(memoryview(data_batch(0, -1, b"a", b"b", b"c")), 2, 3, []), entry.stamp
+    )
+    assert [r.value for r in entry.next_records(10, check_crcs=True)] == [b"c"]
 
 
 def test_the_position_has_the_epoch_of_the_batch_before_it() -> None:
@@ -357,11 +361,11 @@ def test_the_position_has_the_epoch_of_the_batch_before_it() -> None:
     batches = [bytearray(data_batch(n, -1, b"v")) for n in range(3)]
     for batch, epoch in zip(batches, (5, -1, 6), strict=True):
         batch[12:16] = epoch.to_bytes(4, "big", signed=True)
-    entry = PartitionFetch("t", 0)
+    entry = PartitionFetchState("t", 0)
     entry.seek(0)
-    entry.took(Chunk(memoryview(b"".join(batches)), 0, 3, [], 6), entry.stamp)
+    entry.add_fetch(CompletedFetch(memoryview(b"".join(batches)), 0, 3, [], 6), entry.stamp)
     found = []
-    while entry.take(1, check_crcs=False):
+    while entry.next_records(1, check_crcs=False):
         found.append(entry.leader_epoch)
     assert found == [5, 5, 6]
     entry.seek(0)
@@ -369,10 +373,10 @@ def test_the_position_has_the_epoch_of_the_batch_before_it() -> None:
 
 
 def test_a_seek_does_not_undo_the_epoch_that_was_heard() -> None:
-    entry = PartitionFetch("t", 0)
+    entry = PartitionFetchState("t", 0)
     entry.seek(9, 7)
     entry.seek_by_timestamp(-2)
-    assert (entry.leader_epoch, entry.to_heed) == (-1, 7)
+    assert (entry.leader_epoch, entry.required_epoch) == (-1, 7)
 
 
 def test_aborted_filter_takes_transactions_in_offset_order() -> None:

@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import handle_worker_exception
 
 from headwater.errors import UsageError
-from headwater_spark.plain_errors import HIDE_TRACEBACK, message_alone
 from headwater_spark.source.data_source import HeadwaterDataSource
+from headwater_spark.worker_errors import HIDE_TRACEBACK, without_traceback
 
 
 def told(work: Callable[[], object]) -> str:
@@ -27,12 +27,12 @@ def told(work: Callable[[], object]) -> str:
     return out.read(read_int(out)).decode()
 
 
-@message_alone()
+@without_traceback()
 def refuse() -> None:
     raise UsageError("startingOfsets is no option: did you mean startingOffsets?")
 
 
-@message_alone()
+@without_traceback()
 def fail() -> None:
     raise KeyError("a bug of ours")
 

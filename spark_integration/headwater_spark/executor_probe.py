@@ -1,4 +1,4 @@
-"""What one Python process has: run on the driver and in tasks. No pyspark."""
+"""Probe of one Python process, run on the driver and in tasks. No pyspark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEEDED = (
 
 
 def probe() -> dict[str, Any]:
-    """Host, interpreter, Headwater's version, and what cannot be imported, with the reason."""
+    """Host, interpreter, Headwater's version, and each module that fails to import, with why."""
     missing = {}
     for name in NEEDED:
         try:

@@ -1,4 +1,4 @@
-"""`headwater reassign` and moves that do not arrive, or are cancelled: three whole brokers."""
+"""`headwater reassign`: throttles, log dirs, reassignments that fail or are cancelled."""
 
 from __future__ import annotations
 
@@ -71,24 +71,21 @@ def test_a_cancelled_move_takes_its_throttles_along(c: ServedCluster, tmp_path: 
 def test_a_plan_that_is_refused_leaves_no_throttle(
     c: ServedCluster, tmp_path: Path, replicas: tuple[int, ...]
 ) -> None:
-    """One of a broker that nobody knows, one of no replicas: both had throttled brokers that ran,
-    and the refusal did not say so."""
+    """One plan names an unknown broker, the other no replicas: both left throttles behind."""
     topic = f"refused-{len(replicas)}"
     run(c, "topics", "create", topic, "--replica-assignment", "0:1")
     run(c, "reassign", "execute", plan_of(tmp_path, topic, *replicas), "--throttle", "7", code=1)
     assert throttled(c, topic) == ["", ""]
     with Admin(c.bootstrap) as admin:
-        told_by = [admin.describe_configs("broker", str(id_)) for id_ in (0, 1)]
+        configs = [admin.describe_configs("broker", str(id_)) for id_ in (0, 1)]
     sides = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-    assert [found[side].is_default for found in told_by for side in sides] == [True] * 4
+    assert [found[side].is_default for found in configs for side in sides] == [True] * 4
 
 
 def gauge(broker: Any, name: str) -> float:
-    """What a broker's metrics tell."""
+    """A gauge of a broker's metrics."""
     others = LeaderEndOffsets(broker.view, cast(Any, None), "PLAINTEXT")
-    collector = BrokerCollector(
-        lambda: broker.services, cast(LagProbe, None), broker.controller, others
-    )
+    collector = BrokerCollector(broker.services, cast(LagProbe, None), broker.controller, others)
     found = next(family for family in collector.collect() if family.name == f"headwater_{name}")
     return float(found.samples[0].value)
 
@@ -133,7 +130,7 @@ def test_throttles_stay_while_another_move_is_under_way(c: ServedCluster, tmp_pa
         run(c, "reassign", "execute", plan_of(tmp_path, name, 2, 0), "--throttle", SLOW,
             "--additional")  # fmt: skip
     run(c, "reassign", "cancel", plan_of(tmp_path, "one", 2, 0))
-    assert throttled(c, "one") == ["", ""], "nobody would have removed them later"
+    assert throttled(c, "one") == ["", ""], "no later command would remove them"
     assert throttled(c, "two") == ["0:0,0:1", "0:2"]
     assert LEADER_RATE in answer(c, "configs", "describe", "broker", "0")
     run(c, "reassign", "cancel", plan_of(tmp_path, "two", 2, 0))
@@ -175,9 +172,7 @@ def test_a_broker_that_is_down_does_not_come_back_throttled(
         assert LEADER_RATE not in answer(c, "configs", "describe", "broker", str(broker))
 
 
-def test_who_waits_for_a_move_is_told_that_it_was_cancelled(
-    c: ServedCluster, tmp_path: Path
-) -> None:
+def test_a_reassignment_that_is_cancelled_fails_the_wait(c: ServedCluster, tmp_path: Path) -> None:
     run(c, "topics", "create", "slow", "--replica-assignment", "0:1")
     plan = plan_of(tmp_path, "slow", 2, 0)
     c.cluster.cut_off.add(2)
@@ -213,7 +208,7 @@ def test_a_move_between_folders_is_cancelled(c: ServedCluster, tmp_path: Path) -
     assert "no reassignment of the plan is in progress" in run(c, "reassign", "cancel", plan).stdout
 
 
-def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_path: Path) -> None:
+def test_a_copy_that_is_cancelled_fails_the_wait(c: ServedCluster, tmp_path: Path) -> None:
     run(c, "topics", "create", "between", "--replica-assignment", "1")
     broker = c.cluster.brokers[1]
     before = broker.logs.logs["between", 0].path.rpartition("/")[0]
@@ -227,7 +222,7 @@ def test_who_waits_for_a_copy_that_ends_elsewhere_is_told(c: ServedCluster, tmp_
     assert ended["failed"] == {"between-0 on broker 1": why}
 
 
-def test_a_folder_of_a_broker_that_is_down_is_told_at_once(
+def test_a_broker_that_is_down_refuses_a_log_dir_at_once(
     c: ServedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was asked for a minute."""
@@ -255,6 +250,6 @@ def test_a_folder_that_is_not_there_is_named_beside_those_that_are(
     run(c, "topics", "create", "far", "--replica-assignment", "0")
     folders = [path for path, _, _ in c.cluster.brokers[0].logs.by_folder()]
     plan = plan_of(tmp_path, "far", 0, log_dirs=["/nowhere"])
-    told_why = run(c, "reassign", "execute", plan, code=1).stderr
-    assert "broker 0 has no log dir /nowhere: its log.dirs are" in told_why
-    assert all(path in told_why for path in folders)
+    reason = run(c, "reassign", "execute", plan, code=1).stderr
+    assert "broker 0 has no log dir /nowhere: its log.dirs are" in reason
+    assert all(path in reason for path in folders)

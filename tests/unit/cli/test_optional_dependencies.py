@@ -1,4 +1,4 @@
-"""What is said when an optional part is missing must work: the package is in no index."""
+"""The advice for a missing optional dependency must work: no package index has Headwater."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROOT = Path(__file__).resolve().parents[3]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
-def test_nobody_is_told_to_install_from_an_index() -> None:
-    """A clone's own extras are named, in code, pages and notebooks."""
-    told = []
+def test_no_advice_is_to_install_from_an_index() -> None:
+    """Code, pages and notebooks name the extras of the clone."""
+    found = []
     for folder in ("platform", "tiered_storage", "broker_service", "spark_integration", "docs"):
         paths = [p for p in (ROOT / folder).rglob("*") if p.suffix in (".py", ".md")]
-        told += [p.name for p in paths if re.search(r"pip install .?.?headwater", p.read_text())]
-    told += [p.name for p in ROOT.glob("notebooks/*.ipynb") if "headwater[" in p.read_text()]
-    assert told == []
+        found += [p.name for p in paths if re.search(r"pip install .?.?headwater", p.read_text())]
+    found += [p.name for p in ROOT.glob("notebooks/*.ipynb") if "headwater[" in p.read_text()]
+    assert found == []
 
 
 def test_a_command_without_its_parts_says_how_to_get_them(

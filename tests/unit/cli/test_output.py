@@ -1,4 +1,4 @@
-"""What commands show of odd names, and of what cannot be asked: three whole brokers."""
+"""The output of commands: odd names, unknown topics, and what they wait for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_group_is_described_though_a_partition_has_no_leader(c: ServedCluster)
     with Admin(c.bootstrap) as admin:
         admin.alter_group_offsets("g", {("here", 0): 0, ("away", 0): 0})
     c.stop(1)
-    c.until(lambda: c.state("away").leader_id == -1, "nobody leads")
+    c.until(lambda: c.state("away").leader_id == -1, "it has no leader")
     began = time.monotonic()
     [group] = answer(c, "groups", "describe", "g")
     assert time.monotonic() - began < 30, "a call may take 60 s"
@@ -48,13 +48,13 @@ def test_a_group_is_described_though_a_partition_has_no_leader(c: ServedCluster)
     assert shown == {"here": (0, 0, 0), "away": (0, None, None)}
 
 
-def test_who_resets_offsets_is_told_which_leader_is_waited_for(c: ServedCluster) -> None:
+def test_reset_offsets_shows_which_leader_it_waits_for(c: ServedCluster) -> None:
     """It waited a minute without a word, and no option said for how long."""
     run(c, "topics", "create", "away", "--replica-assignment", "1,1")
     with Admin(c.bootstrap) as admin:
         admin.alter_group_offsets("g", {("away", 0): 0})
     c.stop(1)
-    c.until(lambda: c.state("away").leader_id == -1, "nobody leads")
+    c.until(lambda: c.state("away").leader_id == -1, "it has no leader")
     began = time.monotonic()
     asked = ("reset-offsets", "g", "--topic", "away:0", "--to-earliest", "--timeout", "2500")
     waiting, ended = run(c, "groups", *asked, code=1).stderr.splitlines()
@@ -63,7 +63,7 @@ def test_who_resets_offsets_is_told_which_leader_is_waited_for(c: ServedCluster)
     assert "LEADER_NOT_AVAILABLE" in ended and "away-0 has no live leader" in ended
 
 
-def test_of_many_that_wait_the_first_few_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_many_waits_the_first_few_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     waits = WaitReport()
     for n in range(100):
         waits(f"offsets of t-{n}: LEADER_NOT_AVAILABLE", 60_000)
@@ -91,7 +91,7 @@ UNKNOWN = [
 ]
 
 
-def test_a_topic_that_does_not_exist_is_told_at_once(
+def test_a_topic_that_does_not_exist_is_an_error_at_once(
     c: ServedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its metadata is fetched once, not again and again until a time limit."""
@@ -152,7 +152,7 @@ def test_the_nearest_name_is_that_of_the_first_unknown_topic(names: list[str], h
     assert suggestion(names, ["flights", "weather", "delays"]) == hint
 
 
-def test_a_topic_that_one_broker_knows_is_not_told_to_be_none(
+def test_a_topic_that_only_other_brokers_know_exists(
     c: ServedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made by way of another broker just now: the one that is asked has not heard of it yet."""

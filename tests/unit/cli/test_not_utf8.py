@@ -59,9 +59,9 @@ def test_values_that_are_no_text_are_named_in_one_line(
             return await asyncio.to_thread(run_command, command, given)
 
     assert asyncio.run(run()) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "is not text in UTF-8" in told
-    assert r"caf\udce9" in told or r"x\ud800" in told
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1 and "is not text in UTF-8" in shown
+    assert r"caf\udce9" in shown or r"x\ud800" in shown
 
 
 def test_a_request_names_the_string_that_it_cannot_carry() -> None:

@@ -37,4 +37,4 @@ def test_a_leader_whose_loop_hangs_ends_and_others_lead(
         cluster.wait_isr("hung", 3)
     report = load.check()
     assert report.is_clean, report
-    assert "the loop stands still" in cluster.log_text(victim)
+    assert "the event loop hangs" in cluster.log_text(victim)

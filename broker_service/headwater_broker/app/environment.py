@@ -30,9 +30,9 @@ from headwater_broker.controller.control_client import GrpcControlCalls
 from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 from headwater_broker.metadata.store_zk import ZooKeeperStore
 from headwater_broker.network.control_grpc import ControlServer
-from headwater_broker.runtime.deferred_fsync import LateSyncFiles
+from headwater_broker.runtime.deferred_fsync import DeferredFsyncFiles
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.runtime.process import Care, ProcessCare
+from headwater_broker.runtime.process import InterpreterTuning, ProcessTuning
 from headwater_tier.remote_log import DeltaRemoteLog
 
 DISK_THREADS = 4
@@ -50,10 +50,10 @@ class Store(MetadataStore, Protocol):
         ...
 
 
-class LateFiles(Files, Protocol):
+class DeferredFsync(Files, Protocol):
     """Files whose small changes may become durable a moment after they return."""
 
-    def run_late(self, job: Callable[[], None]) -> None:
+    def run_deferred(self, job: Callable[[], None]) -> None:
         """Run a job of the loop in this thread; its writes become durable soon, too."""
         ...
 
@@ -61,7 +61,7 @@ class LateFiles(Files, Protocol):
         """Return when all changes made on the loop so far are durable."""
         ...
 
-    def settle(self) -> None:
+    def sync_all(self) -> None:
         """Wait until everything is durable; from now on every change is so at once."""
         ...
 
@@ -90,7 +90,7 @@ class Environment:
     clock: Clock
     entropy: Entropy
     store: Store
-    files: LateFiles
+    files: DeferredFsync
     pool: Executor
     """Threads that may wait for a disk."""
     log_disk: Executor
@@ -103,7 +103,7 @@ class Environment:
     boot_id: str
     """Changes when the machine boots; empty where the kernel has none."""
     lag: LagProbe
-    process: ProcessCare
+    process: ProcessTuning
     credentials: Credentials = NO_CREDENTIALS
     """Shown by this broker's followers to the leaders that they fetch from."""
 
@@ -127,7 +127,7 @@ async def system_environment(config: NodeConfig) -> Environment:
         clock=SystemClock(),
         entropy=SystemEntropy(),
         store=store,
-        files=LateSyncFiles(pool),
+        files=DeferredFsyncFiles(pool),
         pool=pool,
         log_disk=ThreadPoolExecutor(1, thread_name_prefix="log-disk"),
         control_calls=calls,
@@ -136,5 +136,5 @@ async def system_environment(config: NodeConfig) -> Environment:
         close_session=partial(close_session, config.zookeeper),
         boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
         lag=LagProbe(loop),
-        process=Care(),
+        process=InterpreterTuning(),
     )

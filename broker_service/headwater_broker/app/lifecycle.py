@@ -197,8 +197,8 @@ class Lifecycle:
         server.services.alter_log_dirs.tick()
         self._schedule_log_work()
         every("garbage", COLLECT_EVERY_S, server.environment.process.tick)
-        server.status.look()
-        server.services.view.on_brokers.append(server.status.look)
+        server.status.observe_brokers()
+        server.services.view.on_brokers.append(server.status.observe_brokers)
         every("rates", RATES_EVERY_S, server.status.sample)
         every("log dir failures", LOG_DIR_FAILURES_EVERY_S, server.log_dir_failures.report)
         every("tiered offsets", TIERED_REFRESH_S, self._refresh_tiered)
@@ -257,7 +257,7 @@ class Lifecycle:
         server, v = self._server, self._server.config.values
         if not v.boolean("controlled.shutdown.enable") or len(server.view.brokers) < 2:
             return
-        server.replicas.leave()
+        server.replicas.begin_controlled_shutdown()
         give_up_s = server.environment.clock.monotonic() + DRAIN_MAX_S
         for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
             if server.environment.clock.monotonic() > give_up_s:
@@ -299,7 +299,7 @@ class Lifecycle:
             server.controller_channel.close()
 
         async def settle_files() -> None:
-            environment.files.settle()
+            environment.files.sync_all()
 
         for listener in server.listeners:
             yield f"listener {listener.name}", listener.close
@@ -313,7 +313,7 @@ class Lifecycle:
         yield "cleaner", server.cleaner.close
         yield "cleaner processes", server.cleaner_processes.close
         yield "replicas", server.replicas.close
-        yield "dead peers", server.dead_peers.close
+        yield "dead brokers", server.dead_brokers.close
         yield "controller", server.controller.stop
         yield "control port", server.control.stop_async
         yield "controller channel", close_controller_channel

@@ -16,7 +16,7 @@ from headwater.wire.schema import Message
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
-from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.app.dead_brokers import DeadBrokers
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
@@ -41,7 +41,7 @@ from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
-from headwater_broker.telemetry.status_page import PageParts, StatusPages
+from headwater_broker.telemetry.status_page import StatusPageContext, StatusPages
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class BrokerServer:
         self.controller = _build_controller(cluster_id, environment, self.dynamic)
         self.controller_channel = self._controller_channel()
         # Replicas, coordinators, request handlers, listeners.
-        self.dead_peers = DeadPeers(store, self.view, environment.close_session)
+        self.dead_brokers = DeadBrokers(store, self.view, environment.close_session)
         tiered_topics = TieredTopics(config, self.view)
         self.tiered_ranges = TieredRanges(environment.remote_log, tiered_topics.locate)
         replication = self._replication_ports(cluster_id, connect)
@@ -160,7 +160,7 @@ class BrokerServer:
         environment, view, loop = self.environment, self.view, asyncio.get_running_loop()
 
         async def off_loop(job: Callable[[], None]) -> None:
-            await loop.run_in_executor(environment.pool, environment.files.run_late, job)
+            await loop.run_in_executor(environment.pool, environment.files.run_deferred, job)
 
         return ReplicationPorts(
             clock=environment.clock,
@@ -172,7 +172,7 @@ class BrokerServer:
             cluster_id=lambda: cluster_id,
             broker=lambda broker_id: view.brokers.get(broker_id),
             log_config=self.logs.log_config,
-            on_peer_gone=self.dead_peers.gone,
+            on_peer_gone=self.dead_brokers.refuses_connections,
             tiered_end=self.tiered_ranges.end,
             off_loop=off_loop,
             durable=environment.files.durable,
@@ -216,11 +216,11 @@ class BrokerServer:
 
     def _status_server(self) -> HttpStatusServer:
         pages = StatusPages(
-            PageParts(
+            StatusPageContext(
                 broker_id=self.config.broker_id,
                 clock=self.environment.clock,
                 view=self.view,
-                comings=self.status.comings,
+                broker_events=self.status.broker_events,
                 control=self.environment.control_calls,
                 document=self.status.text,
                 metrics=self.metrics,

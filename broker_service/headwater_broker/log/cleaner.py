@@ -111,7 +111,8 @@ class LogCleaner:
     ) -> None:
         self.meter = CleanerMeter()
         self._logs = logs
-        self._run_clean = run_clean
+        self.run_clean = run_clean
+        """Compacts one log, away from the loop."""
         self._clock = clock
         self._settings = settings
         self._tasks = OrderedSet[asyncio.Task[None]]()
@@ -216,7 +217,7 @@ class LogCleaner:
         under = _Compaction(log, log.truncations, {s.base_offset: s for s in log.segments})
         started = self._clock.monotonic()
         try:
-            result = await self._run_clean(self._job(log, part))
+            result = await self.run_clean(self._job(log, part))
             is_whole = await self._swap(under, result.segments)
         except CleanInterruptedError as e:
             self._interrupted(log, str(e))

@@ -76,7 +76,7 @@ def request_metrics(meters: Meters) -> Iterator[Metric]:
 
 
 def api_names() -> dict[tuple[int, bool], str]:
-    """(API key, is it a follower's) -> name. As in Kafka a follower's Fetch is told apart."""
+    """(API key, is it a follower's) -> name. Followers' Fetches are named apart."""
     names = {
         (key, False): row.request.__name__.removesuffix("Request") for key, row in rows().items()
     }
@@ -125,12 +125,12 @@ def purgatory_metrics(purgatories: Purgatories) -> Iterator[Metric]:
 
 
 def quota_metrics(quotas: ClientQuotas) -> Iterator[Metric]:
-    """Clients that were held up by a quota."""
+    """Clients that were throttled by a quota."""
     families = (
-        ("throttled", "Times that a client over a quota was held up.", quotas.throttled, 1),
+        ("throttled", "Requests of clients over a quota.", quotas.throttled, 1),
         (
             "throttled_seconds",
-            "Time that clients were told to wait (throttle_time_ms).",
+            "Time for which clients were throttled (throttle_time_ms).",
             quotas.throttled_ms,
             1000,
         ),

@@ -63,7 +63,7 @@ def stopped(failing: str, *, is_loaded: bool = True) -> list[str]:
 @pytest.mark.parametrize(
     "failing",
     ["listener.close", "services.groups.close", "replicas.close", "controller.stop",
-     "controller_channel.close", "registration.stop", "environment.files.settle", "logs.close",
+     "controller_channel.close", "registration.stop", "environment.files.sync_all", "logs.close",
      "environment.store.close"],
 )  # fmt: skip
 def test_a_step_that_fails_is_told_and_keeps_none_from_being_done(
@@ -76,7 +76,7 @@ def test_a_step_that_fails_is_told_and_keeps_none_from_being_done(
 def test_clients_go_first_and_logs_are_closed_before_the_session_ends() -> None:
     calls = stopped("nothing")
     order = ["listener.close", "replicas.close", "controller.stop", "registration.stop",
-             "environment.files.settle", "logs.close", "environment.store.close"]  # fmt: skip
+             "environment.files.sync_all", "logs.close", "environment.store.close"]  # fmt: skip
     assert [call for call in calls if call in order] == order
 
 

@@ -78,7 +78,7 @@ def test_init_files_hold_no_logic() -> None:
 
 
 def _function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from `def` on, without the docstring and without the keyword-only options, a line each."""
+    """Lines from `def` on, without the docstring and the keyword-only options, one line each."""
     first = node.body[0]
     options = len(node.args.kwonlyargs)
     is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)

@@ -7,6 +7,8 @@ acks=all waits in the purgatory until the high watermark has passed (`Partition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
@@ -315,9 +317,9 @@ class ProduceReply(DelayedProduce[Row]):
         """Close the connection: the producer sends again what has no reply."""
         self._peer.close(f"internal error: {error!r}")
 
-    def completed(self) -> None:
+    def completed(self, rows: Sequence[Row]) -> None:
         """Send the reply; a row without a code has timed out."""
-        rows, peer = self.commits, self._peer
+        peer = self._peer
         for row in rows:
             if row.code is None:
                 row.fail(ErrorCode.REQUEST_TIMED_OUT, "not replicated to all in-sync replicas")

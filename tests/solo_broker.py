@@ -6,6 +6,7 @@ The controller is this file: `create_topic` applies what it would send.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.page_cache import PageCache
-from headwater_broker.replica.ports import ReplicationPorts
+from headwater_broker.replica.ports import ReplicationPorts, already
 from headwater_broker.replica.replication_limits import ReplicationLimits
 
 CLUSTER_ID = "solo-cluster"
@@ -64,6 +65,7 @@ class SoloBroker:
         self.files: Files = SystemFiles()
         self.authorizer: Authorizer = AllowAll()
         self.remote_log: Any = None
+        self.durable: Callable[[], Awaitable[None]] = already
         self.tiered_ends: dict[tuple[UUID, int], int] = {}
         self.racks: dict[int, str] = {}
         """Of this broker and of ghosts, which are live in the view and answer nobody."""
@@ -132,6 +134,7 @@ class SoloBroker:
             broker=lambda broker_id: self.view.brokers.get(broker_id),
             log_config=self.logs.log_config,
             on_peer_gone=lambda broker_id: None,
+            durable=lambda: self.durable(),
             tiered_end=lambda topic_id, partition: self.tiered_ends.get((topic_id, partition)),
         )
 

@@ -8,7 +8,7 @@ from headwater_spark.options import Timeouts
 DEFAULT_TIMEOUTS = Timeouts()
 
 
-def raw_client(
+def record_client(
     bootstrap_servers: str, client_id: str, timeouts: Timeouts = DEFAULT_TIMEOUTS
 ) -> RecordClient:
     """A blocking client of a cluster that retries for `timeouts.retry_s`."""

@@ -1,4 +1,4 @@
-"""The notebook and README's cell, executed as a reader would, and each of them twice."""
+"""The notebook and README's cell, run twice as a reader would run them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load() -> nbformat.NotebookNode:
 
 
 def on_port(source: str, port: int) -> str:
-    """Only the port is not the reader's: 9092 may be taken on the machine that runs the tests."""
+    """The cell on another port: 9092 may be taken on the machine that runs the tests."""
     given = "brokers=3)"
     assert source.count(given) == 1
     return source.replace(given, f"brokers=3, port={port})")
@@ -57,7 +57,7 @@ def test_it_is_stored_without_outputs_and_its_first_cell_is_short() -> None:
 @pytest.mark.timeout(TIMEOUT_S + 30)
 @pytest.mark.usefixtures("environment")
 def test_every_cell_runs_twice(tmp_path: Path, free_base_port: int) -> None:
-    """All but the last one, which stops the cluster, and then all of them again."""
+    """All cells but the last, which stops the cluster; then all of them again."""
     notebook = load()
     *code, stop = [cell for cell in notebook.cells if cell.cell_type == "code"]
     code[0].source = on_port(code[0].source, free_base_port)

@@ -98,7 +98,7 @@ def wait_gone(pid: int) -> None:
 
 
 def reason(worker: subprocess.Popen[bytes]) -> str:
-    """What the task returned."""
+    """The reason for its end that the task returned."""
     worker.wait(WAIT_S)
     assert worker.stdout is not None
     return worker.stdout.read().decode()

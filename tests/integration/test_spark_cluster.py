@@ -110,7 +110,7 @@ def test_an_interrupt_spares_the_brokers(start: Any, spark: Any) -> None:
     assert [b.pid for b in cluster.brokers] == pids
 
 
-def test_the_folder_is_found_again_and_guarded(start: Any, spark: Any, tmp_path: Path) -> None:
+def test_a_folder_has_one_cluster_and_keeps_it(start: Any, spark: Any, tmp_path: Path) -> None:
     cluster = start()
     cluster_id = cluster.status()["cluster_id"]
     assert Cluster.start(spark, 3, tmp_path / "data") is cluster

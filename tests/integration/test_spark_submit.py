@@ -1,4 +1,4 @@
-"""The recipe of docs/spark.md for a job of one's own, run by Spark's own spark-submit."""
+"""The recipe of docs/spark.md for a user's own job, run by Spark's spark-submit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 240
 
 
 def recipe() -> str:
-    """The job as the page shows it."""
+    """The job of the page."""
     page = (ROOT / "docs" / "spark.md").read_text()
     (job,) = re.findall(r"```python\n(# job\.py.*?)```", page, re.DOTALL)
     return str(job)

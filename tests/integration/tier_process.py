@@ -1,4 +1,4 @@
-"""A tierer as a process of its own, which kills itself at a named step; for the crash tests.
+"""A tiering process that kills itself at a named step; for the crash tests.
 
 Usage: python tier_process.py FOLDER STEP OFFSETS_MAX. Tiers the deterministic log of `filled`
 round by round until nothing is left, then prints `done`.
@@ -63,7 +63,7 @@ def _replace(owner: Any, name: str, times: int, last: Callable[[Callable[[], Any
     setattr(owner, name, dying)
 
 
-# Where pyarrow, the file system and deltalake are asked for something, and two steps of our own.
+# Calls of pyarrow, os and deltalake, and two methods of LogTable.
 STEPS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "table created, nothing planned": lambda: dies_after(LogTable, "create"),

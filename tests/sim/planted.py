@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Delete, StoreError
 from headwater.wire.control import PartitionState
-from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.app.dead_brokers import DeadBrokers
 from headwater_broker.controller.decisions import elections
 from headwater_broker.controller.state import ControllerState
 from headwater_broker.controller.zk import reader
@@ -21,9 +21,10 @@ from headwater_broker.log.retention import DeletionScope, SegmentAge
 from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata import znodes
 from headwater_broker.replica import manager
+from headwater_broker.replica.control_fence import ControlFence
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.role_transitions import Decision, HostedReplica, decide
+from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
 from sim.plan import Plan, administer
 from sim.upkeep import Deleting
 from sim.world import World
@@ -68,13 +69,15 @@ class Planted:
 def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
     """Old controllers and old leader epochs are obeyed like new ones."""
 
-    def obey(hosted: HostedReplica | None, epoch: int, version: int, **where: bool) -> Decision:
+    def obey(
+        hosted: HostedReplica | None, epoch: int, version: int, **where: bool
+    ) -> RoleTransition:
         if hosted is not None and epoch < hosted.leader_epoch:
             hosted = None
         return decide(hosted, epoch, version, **where)
 
     patch.setattr(manager, "decide", obey)
-    patch.setattr(ReplicaManager, "_fence", lambda *_: ErrorCode.NONE)
+    patch.setattr(ControlFence, "check", lambda *_: ErrorCode.NONE)
 
 
 def ack_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -100,13 +103,13 @@ def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def delete_the_registration_by_path(patch: pytest.MonkeyPatch) -> None:
     """A dead peer's node is deleted by its path, whoever has made it."""
 
-    async def bury(self: DeadPeers, broker_id: int, *_: object) -> None:
+    async def bury(self: DeadBrokers, broker_id: int, *_: object) -> None:
         try:
             await self._store.multi([Delete(znodes.broker_path(broker_id))])
         except StoreError:
             return
 
-    patch.setattr(DeadPeers, "_bury", bury)
+    patch.setattr(DeadBrokers, "_close_session_of", bury)
 
 
 def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:

@@ -342,7 +342,7 @@ class Compacting(Kept):
             counts["dropped"] = counts.get("dropped", 0) + result.records_dropped
             return result
 
-        node.cleaner._work = work
+        node.cleaner.run_clean = work
 
     def _clients_of(self, topic: str, index: int) -> list[Client]:
         where, pause_s = f"{topic}.{index}", self.plan.produce_pause_s

@@ -25,7 +25,7 @@ from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
 from headwater_broker.api import k00_produce
-from headwater_broker.api.fetch.codec import parse_fetch
+from headwater_broker.api.fetch.request_codec import parse_fetch
 from headwater_broker.api.produce.codec import (
     parse_flexible,
     parse_plain,

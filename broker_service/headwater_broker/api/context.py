@@ -1,4 +1,4 @@
-"""What handlers may use: one frozen value, wired by `headwater_broker.app`."""
+"""The services that handlers use, and the context of one request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from headwater_broker.security.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything a handler may touch. All of it belongs to the broker's one loop."""
+    """The services of the data plane. All of them belong to the broker's event loop."""
 
     broker_id: int
     cluster_id: str
@@ -76,19 +76,19 @@ class Services:
 
     @property
     def config(self) -> ApiConfig:
-        """The settings as they are now: some change while the broker runs (KIP-226)."""
+        """The present settings: some change while the broker runs (KIP-226)."""
         return self.config_now()
 
     def hosted(self, topic: str, partition: int) -> Partition:
-        """The replica hosted here. Raises what `absent` says."""
+        """The replica hosted here. Raises the KafkaError of `absent`."""
         found = self.replicas.partitions.get((topic, partition))
         if found is None:
             raise self.absent(topic, partition)
         return found
 
     def absent(self, topic: str, partition: int) -> KafkaError:
-        """Of a replica that is not here: NOT_LEADER_OR_FOLLOWER for one that others host, as a
-        client then looks for the leader anew; UNKNOWN_TOPIC_OR_PARTITION for none."""
+        """The error for a partition that is not hosted here: NOT_LEADER_OR_FOLLOWER if the cluster
+        has it, so that clients look up its leader; else UNKNOWN_TOPIC_OR_PARTITION."""
         where = f"{topic}-{partition}"
         if self.view.partition(topic, partition) is not None:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} is not hosted here")
@@ -97,7 +97,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request of the general path: its session, client id and API version."""
+    """A general request: its session, client id, API version, and the broker's services."""
 
     broker: Services
     session: Session
@@ -106,18 +106,13 @@ class RequestContext:
     correlation_id: int
 
     @property
-    def services(self) -> Services:
-        """The same as `broker`."""
-        return self.broker
-
-    @property
     def principal(self) -> Principal:
         """The session's principal."""
         return self.session.principal
 
     @property
     def listener(self) -> str:
-        """Name of the listener that the request came in by."""
+        """Name of the listener that received the request."""
         return self.session.listener
 
     @property

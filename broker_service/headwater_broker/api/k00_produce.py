@@ -12,7 +12,7 @@ from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
-from headwater_broker.api.leadership_confirmation import confirm, is_doubtful
+from headwater_broker.api.leadership_confirmation import confirm
 from headwater_broker.api.produce.codec import (
     TOPIC_IDS_SINCE,
     ProduceFrame,
@@ -24,10 +24,16 @@ from headwater_broker.api.produce.codec import (
     parse_single_flexible,
 )
 from headwater_broker.api.produce.rejected_batches import RefusedBatches, is_new_here
-from headwater_broker.api.produce.responses import Row, encode_rows, encode_single
+from headwater_broker.api.produce.responses import (
+    Row,
+    encode_rows,
+    encode_single,
+    with_throttle_time,
+)
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
+from headwater_broker.quota.request_quota import RequestQuota
 from headwater_broker.replica.delayed_operations import DelayedProduce, any_pending
 from headwater_broker.replica.partition import Partition
 
@@ -42,11 +48,21 @@ _WRITE = Operation.WRITE
 _TOPIC = ResourceType.TOPIC
 
 
-@handles_raw(ProduceRequest, ProduceResponse, versions=(3, 13), advertised_low=0)
+@handles_raw(
+    ProduceRequest,
+    ProduceResponse,
+    versions=(3, 13),
+    advertised_low=0,
+    with_throttle_time=with_throttle_time,
+)
 def produce(
-    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
-) -> Answer:
-    """Append every partition's batch, then answer, or park until the in-sync replicas have it."""
+    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int,
+    quota: RequestQuota | None = None,
+) -> Answer:  # fmt: skip
+    """Append every partition's batch, then answer, or park until the in-sync replicas have it.
+
+    `quota` withholds nothing here: what came is appended, and the client is throttled afterwards.
+    """
     if version >= FLEXIBLE:
         single = parse_single_flexible(view, at, end) if version < TOPIC_IDS_SINCE else None
     else:
@@ -188,7 +204,7 @@ def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, no
     """What a batch lacks before it may be with a former leader, which still has to answer."""
     role, now_s = partition.leader_state, peer.services.clock.monotonic()
     if (
-        is_doubtful(row)
+        row.is_out_of_order
         and role is not None
         and is_new_here(role, batch, partition.log.producers, now_s)
     ):
@@ -233,7 +249,7 @@ def _answer(
                 f"{failed.code.name} {failed.message}"
             )
         return None
-    if any(is_doubtful(row) for row in rows):
+    if any(row.is_out_of_order for row in rows):
         reply = peer.park()
         peer.spawn(_confirmed(peer, reply, version, correlation_id, acks, timeout_ms, rows))
         return reply
@@ -274,7 +290,7 @@ async def _confirmed(
     """Answer as `_answer` does, once it is known whether this broker still leads."""
     gone: list[bool] = []
     reply.on_gone = lambda: gone.append(True)
-    await confirm(peer.services, rows)
+    await confirm(peer.services, [row.unconfirmed() for row in rows if row.is_out_of_order])
     if not gone:
         _settle(peer, reply, version, correlation_id, acks, timeout_ms, rows)
 

@@ -19,7 +19,7 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import require_group, topic_name
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.shard import Committing
+from headwater_broker.coordinator.group.shard import OffsetCommit
 
 UNKNOWN_GROUP_SINCE = 9
 """Before this version an unknown group is answered as ILLEGAL_GENERATION (KIP-848)."""
@@ -88,8 +88,8 @@ def _check(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> tuple[str, E
     return name, ErrorCode.NONE
 
 
-def _commit_request(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> Committing:
-    return Committing(
+def _commit_request(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> OffsetCommit:
+    return OffsetCommit(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
         member_id=request.member_id,

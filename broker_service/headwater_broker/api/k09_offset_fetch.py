@@ -43,7 +43,7 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
         found = await each_group(request.groups, lambda group: _group(ctx, group))
         return OffsetFetchResponse(groups=tuple(found))
     topics = request.topics
-    asked = OffsetFetchRequestGroup(
+    requested = OffsetFetchRequestGroup(
         group_id=request.group_id,
         topics=None
         if topics is None
@@ -52,10 +52,10 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
             for t in topics
         ),
     )
-    group = await _group(ctx, asked)
+    group = await _group(ctx, requested)
     rows = group.topics
     if group.error_code and ctx.api_version < TOP_LEVEL_ERROR_SINCE:
-        rows = tuple(_failed(t, ErrorCode(group.error_code)) for t in asked.topics or ())
+        rows = tuple(_failed(t, ErrorCode(group.error_code)) for t in requested.topics or ())
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=tuple(
@@ -77,16 +77,18 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     )
 
 
-async def _group(ctx: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _group(
+    ctx: RequestContext, requested: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
     try:
-        require_group(ctx, Operation.DESCRIBE, asked.group_id)
-        if asked.topics is None:
-            rows = await _all(ctx, asked.group_id)
+        require_group(ctx, Operation.DESCRIBE, requested.group_id)
+        if requested.topics is None:
+            rows = await _all(ctx, requested.group_id)
         else:
-            rows = await _some(ctx, asked.group_id, asked.topics)
+            rows = await _some(ctx, requested.group_id, requested.topics)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(rows))
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=error.code)
+    return OffsetFetchResponseGroup(group_id=requested.group_id, topics=tuple(rows))
 
 
 async def _all(ctx: RequestContext, group_id: str) -> list[OffsetFetchResponseTopics]:

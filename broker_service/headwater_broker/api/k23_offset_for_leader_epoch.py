@@ -31,34 +31,36 @@ def offset_for_leader_epoch(
 
 
 def _topic(
-    ctx: RequestContext, asked: OffsetForLeaderTopic, *, is_follower: bool
+    ctx: RequestContext, requested: OffsetForLeaderTopic, *, is_follower: bool
 ) -> OffsetForLeaderTopicResult:
-    allowed = is_follower or may_on_topic(ctx, Operation.DESCRIBE, asked.topic)
+    allowed = is_follower or may_on_topic(ctx, Operation.DESCRIBE, requested.topic)
     return OffsetForLeaderTopicResult(
-        topic=asked.topic,
+        topic=requested.topic,
         partitions=tuple(
-            _partition(ctx, asked.topic, row)
+            _partition(ctx, requested.topic, row)
             if allowed
             else _error(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            for row in asked.partitions
+            for row in requested.partitions
         ),
     )
 
 
-def _partition(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _partition(
+    ctx: RequestContext, topic: str, requested: OffsetForLeaderPartition
+) -> EpochEndOffset:
     try:
-        partition = ctx.broker.hosted(topic, asked.partition)
-        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition = ctx.broker.hosted(topic, requested.partition)
+        partition.check_leader_epoch(requested.current_leader_epoch)
     except KafkaError as refused:
-        return _error(asked, refused.code)
-    end = partition.epoch_end(asked.leader_epoch)
+        return _error(requested, refused.code)
+    end = partition.epoch_end(requested.leader_epoch)
     return EpochEndOffset(
         error_code=ErrorCode.NONE,
-        partition=asked.partition,
+        partition=requested.partition,
         leader_epoch=end.epoch,
         end_offset=end.end_offset,
     )
 
 
-def _error(asked: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
-    return EpochEndOffset(error_code=code, partition=asked.partition)
+def _error(requested: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(error_code=code, partition=requested.partition)

@@ -123,7 +123,7 @@ def _eligible(
 
     Without a leader, members of the last ISR that are down are eligible: each returns with all that
     is committed. A member that is up and may not lead has lost its disk: it is not eligible, and
-    the last known ELR names it only when nobody is.
+    the last known ELR names it only when no replica is eligible.
     """
     if state.leader_id >= 0:
         return state.eligible_leader_replicas, ()

@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headwater.errors import HeadwaterError
 from headwater.wire.schema import Message, decoder, encoder
 from headwater_broker.api.context import RequestContext
+from headwater_broker.api.replies import Part
 
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 Handler = Callable[[RequestContext, Req], Res | Awaitable[Res]]
 RawHandler = Callable[..., Any]
+AmendResponse = Callable[[Sequence[Part], int, int], list[Part]]
+"""(a framed response, version, throttle_time_ms) -> the response with that time."""
 
 PACKAGE = "headwater_broker.api"
 
@@ -52,6 +55,8 @@ class ApiRow:
     response: type[Message]
     handler: Handler[Any, Any] | None
     raw: RawHandler | None
+    with_throttle_time: AmendResponse | None = None
+    """Of a raw handler: sets throttle_time_ms in its responses."""
 
     def response_header_flexible(self, version: int) -> bool:
         """True when the response header carries tagged fields: never for ApiVersions (KIP-511)."""
@@ -98,19 +103,24 @@ def handles_raw(
     response: type[Message],
     *,
     versions: tuple[int, int],
+    with_throttle_time: AmendResponse,
     advertised_low: int | None = None,
 ) -> Callable[[RawHandler], RawHandler]:
     """Register a handler that parses the frame itself (Produce, Fetch).
 
-    It is called as (connection, view, start and end of the body, version, correlation id). Behind
-    the end the view goes on with whatever came next: nothing of that may be read.
+    It is called as (connection, view, start and end of the body, version, correlation id), and with
+    the client's quotas as `quota` while some client has any. Behind the end the view goes on with
+    whatever came next: nothing of that may be read.
     """
     low, high = versions
     advertised = low if advertised_low is None else advertised_low
 
     def register(raw: RawHandler) -> RawHandler:
         key = request.api_key
-        row = ApiRow(key, low, high, request.flexible, advertised, request, response, None, raw)
+        row = ApiRow(
+            key, low, high, request.flexible, advertised, request, response, None, raw,
+            with_throttle_time,
+        )  # fmt: skip
         _add(row)
         return raw
 

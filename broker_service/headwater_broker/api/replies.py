@@ -72,19 +72,19 @@ class ParkedReply:
         if self.parts is not None:
             self.parts = change(self.parts)
             return
-        told = self._notify
+        notify_connection = self._notify
 
         def notify() -> None:
             self.parts = change(self.parts or ())
-            told()
+            notify_connection()
 
         self._notify = notify
 
     def abandon(self) -> None:
         """The connection is lost: call `on_gone`, once."""
-        told, self.on_gone = self.on_gone, None
-        if told is not None:
-            told()
+        on_gone, self.on_gone = self.on_gone, None
+        if on_gone is not None:
+            on_gone()
 
 
 Answer = bytes | list[Part] | ParkedReply | None

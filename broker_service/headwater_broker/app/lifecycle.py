@@ -257,7 +257,7 @@ class Lifecycle:
         server, v = self._server, self._server.config.values
         if not v.boolean("controlled.shutdown.enable") or len(server.view.brokers) < 2:
             return
-        server.replicas.leave()
+        server.replicas.begin_controlled_shutdown()
         give_up_s = server.environment.clock.monotonic() + DRAIN_MAX_S
         for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
             if server.environment.clock.monotonic() > give_up_s:
@@ -313,7 +313,7 @@ class Lifecycle:
         yield "cleaner", server.cleaner.close
         yield "cleaner processes", server.cleaner_processes.close
         yield "replicas", server.replicas.close
-        yield "dead peers", server.dead_peers.close
+        yield "dead brokers", server.dead_brokers.close
         yield "controller", server.controller.stop
         yield "control port", server.control.stop_async
         yield "controller channel", close_controller_channel

@@ -16,7 +16,7 @@ from headwater.wire.schema import Message
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
 from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
-from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.app.dead_brokers import DeadBrokers
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.environment import Environment
 from headwater_broker.app.log_dir_failures import LogDirFailures
@@ -92,7 +92,7 @@ class BrokerServer:
         self.controller = _build_controller(cluster_id, environment, self.dynamic)
         self.controller_channel = self._controller_channel()
         # Replicas, coordinators, request handlers, listeners.
-        self.dead_peers = DeadPeers(store, self.view, environment.close_session)
+        self.dead_brokers = DeadBrokers(store, self.view, environment.close_session)
         tiered_topics = TieredTopics(config, self.view)
         self.tiered_ranges = TieredRanges(environment.remote_log, tiered_topics.locate)
         replication = self._replication_ports(cluster_id, connect)
@@ -172,7 +172,7 @@ class BrokerServer:
             cluster_id=lambda: cluster_id,
             broker=lambda broker_id: view.brokers.get(broker_id),
             log_config=self.logs.log_config,
-            on_peer_gone=self.dead_peers.gone,
+            on_peer_gone=self.dead_brokers.refuses_connections,
             tiered_end=self.tiered_ranges.end,
             off_loop=off_loop,
             durable=environment.files.durable,

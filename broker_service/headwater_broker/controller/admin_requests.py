@@ -1,6 +1,6 @@
-"""Admin requests of clients, as forwarded by any broker: wire request -> event -> wire reply.
+"""Admin requests that brokers forward to the controller: wire request -> event -> wire reply.
 
-The broker that took the request has asked its authorizer already.
+The broker that received the request has authorized it.
 """
 
 from __future__ import annotations
@@ -76,12 +76,13 @@ Run = Callable[["AdminExecutor", ControllerLoop, Any], Awaitable[Message]]
 
 
 class AdminExecutor:
-    """Runs forwarded requests on the controller's term."""
+    """Runs forwarded requests on the controller loop."""
 
     def __init__(self, settings: Callable[[], BrokerSettings]) -> None:
         self._settings = settings
         self._plain: tuple[BrokerSettings, tuple[CreatableTopicConfigs, ...]] | None = None
-        """What topics without overrides have, by these settings: a thousand may be made at once."""
+        """The config rows of a topic without overrides, kept for these settings: one request may
+        create a thousand topics."""
 
     async def execute(self, controller: ControllerLoop, request: ForwardRequest) -> bytes:
         """The encoded reply body. Raises KafkaError (INVALID_REQUEST, NOT_CONTROLLER)."""
@@ -121,7 +122,7 @@ class AdminExecutor:
         )
 
     def _effective(self, overrides: Mapping[str, str]) -> tuple[CreatableTopicConfigs, ...]:
-        """Every topic key with its value and where that comes from."""
+        """Every topic config with its value and its source."""
         settings = self._settings()
         if overrides:
             return _topic_rows(settings, overrides)
@@ -218,7 +219,8 @@ class AdminExecutor:
         rows = None if named is None else tuple((t.topic, p) for t in named for p in t.partitions)
         unclean = request.election_type == UNCLEAN_ELECTION
         results = await controller.ask(lambda token: ElectLeaders(token, unclean, rows))
-        # As in Kafka who asks for all is told of every topic, also where there was nothing to do.
+        # As in Kafka, an election of all partitions lists every topic, also those without
+        # elections.
         asked_all = controller.machine.state.topics if named is None and controller.machine else ()
         by_topic: dict[str, list[PartitionResult]] = {topic: [] for topic in asked_all}
         for (topic, index), (code, text) in results.items():
@@ -309,7 +311,7 @@ Asked = tuple[int, str, tuple[tuple[str, int, str | None], ...]]
 async def _edit(
     controller: ControllerLoop, asked: Sequence[Asked], validate_only: bool, *, replace: bool
 ) -> list[dict[str, Any]]:
-    """The fields of one response row per resource, in the order asked."""
+    """The fields of one response row per resource, in the order of the request."""
     edits = tuple(
         ConfigEdit(ResourceKind(kind), name, replace, operations)
         for kind, name, operations in asked

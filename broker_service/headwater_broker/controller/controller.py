@@ -1,4 +1,4 @@
-"""The controller of this broker: stands for election, leads a term, or stands by.
+"""The controller service of one broker: elected as the controller, or on standby.
 
 service = ControllerService(ControllerIdentity(...), store, calls, clock, entropy, config)
 await service.start()
@@ -47,16 +47,18 @@ from headwater_broker.metadata import znodes
 
 RETRY_DELAY_S = 0.1
 SHUTDOWN_GATHER_S = 0.1
-"""Brokers that stop together ask within this time: all are known before the first hands over."""
+"""Brokers that stop together send ControlledShutdown within this time. The controller waits for it,
+so that it moves no leader from one stopping broker to another."""
 RESIGN_TIMEOUT_S = 2.0
-"""A store that is away may not keep a broker from stopping: kazoo holds calls until it is back."""
+"""Limit on resigning: kazoo holds calls while ZooKeeper is unreachable, and a broker must be able
+to stop all the same."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerIdentity:
-    """Who this broker is. `settings` give the defaults that topics see."""
+    """The broker that this service belongs to. `settings` give the defaults of topic configs."""
 
     broker_id: int
     cluster_id: str
@@ -65,7 +67,10 @@ class ControllerIdentity:
 
 
 class ControllerService:
-    """Elects, leads, stands by; answers NOT_CONTROLLER while standing by."""
+    """Takes part in the election and runs the controller loop of each epoch that it wins.
+
+    On standby it answers NOT_CONTROLLER.
+    """
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class ControllerService:
         self._leading: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._unclean_before = 0
-        """Unclean elections of the terms that are over."""
+        """Unclean elections in this broker's earlier controller epochs."""
 
     @property
     def is_active(self) -> bool:
@@ -98,18 +103,18 @@ class ControllerService:
 
     @property
     def controller_epoch(self) -> int:
-        """The epoch of the present term; -1 while standing by."""
+        """The controller epoch that this broker won; -1 on standby."""
         return self._controller_loop.won.controller_epoch if self._controller_loop else -1
 
     @property
     def offline_partitions(self) -> int:
-        """How many partitions of the cluster nobody leads; 0 while standing by."""
+        """Number of partitions of the cluster without a leader; 0 on standby."""
         state = self._state
         return 0 if state is None else len(state.leaderless)
 
     @property
     def unclean_elections_total(self) -> int:
-        """How often this broker, as controller, made a replica that was not in sync the leader."""
+        """Number of unclean elections that this broker has made as controller."""
         state = self._state
         return self._unclean_before + (0 if state is None else state.unclean_elections)
 
@@ -120,23 +125,23 @@ class ControllerService:
 
     @property
     def controller_loop(self) -> ControllerLoop | None:
-        """The present term, for the status page and tests."""
+        """The running controller loop; None on standby."""
         return self._controller_loop
 
     def reconfigure(self, config: ControllerConfig) -> None:
-        """Settings changed while running: they count from the next decision on."""
+        """Use changed settings from the next decision on."""
         self._config = config
         if self._controller_loop is not None:
             self._controller_loop.reconfigure(config)
 
     async def start(self) -> None:
-        """Begin to stand for election. The broker is registered before."""
+        """Start to take part in elections. The broker must be registered."""
         self._unwatch = self._store.watch(znodes.CONTROLLER, lambda _path: self._changed.set())
         self._store.on_session(self._session_changed)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
 
     async def stop(self) -> None:
-        """End the term, if any, so that another broker is elected at once."""
+        """Stop, and resign if this broker is the controller: another one is elected at once."""
         self._is_stopped = True
         if self._task is None:
             return
@@ -149,12 +154,12 @@ class ControllerService:
                 await controller_election.resign(self._store)
         except TimeoutError:
             logger.warning(
-                "the metadata store does not answer: a claim to be controller, if there"
-                " is one, ends with the session"
+                "the metadata store does not answer: if this broker holds /controller, the node"
+                " goes when the session ends"
             )
 
     def handlers(self) -> dict[type[Control], ControlHandler]:
-        """The control requests that only the controller answers."""
+        """Handlers of the control requests that go to the controller."""
         return {
             AlterPartitionRequest: cast(ControlHandler, self._alter_partition),
             AssignReplicasToDirsRequest: cast(ControlHandler, self._assign_replica_to_dir),
@@ -169,17 +174,17 @@ class ControllerService:
         self._changed.set()
 
     async def _run(self) -> None:
-        met = ""
+        last_error = ""
         while True:
             self._changed.clear()
             try:
                 won = await self._elect()
             except (StoreError, znodes.ZnodeError) as e:
-                if met != (met := repr(e)):  # told once, tried until it is mended
-                    logger.error("standing for election failed, trying again: %s", met)
+                if last_error != (last_error := repr(e)):  # log each error once
+                    logger.error("the election failed, trying again: %s", last_error)
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
-            met = ""
+            last_error = ""
             if won is None:
                 await self._changed.wait()
                 continue
@@ -213,7 +218,7 @@ class ControllerService:
         try:
             await asyncio.wait([self._leading])
         finally:
-            # Reached with the term still running when the whole service is stopped.
+            # The loop still runs here when the whole service is being stopped.
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)
             self._unclean_before = self.unclean_elections_total
@@ -226,17 +231,17 @@ class ControllerService:
 
     def _log_end(self, leading: asyncio.Task[None]) -> None:
         if leading.cancelled():
-            logger.warning("the session expired: this broker is no longer controller")
+            logger.warning("the session expired: this broker is no longer the controller")
             return
         error = leading.exception()
         if isinstance(error, HeadwaterError):
-            logger.warning("the controller's term ended: %s", error)
+            logger.warning("this broker resigns as controller: %s", error)
         else:
             logger.error("the controller failed", exc_info=error)
 
     def _active(self) -> ControllerLoop:
         if self._controller_loop is None or self._controller_loop.machine is None:
-            text = f"broker {self._identity.broker_id} stands by"
+            text = f"broker {self._identity.broker_id} is not the controller"
             raise KafkaError(ErrorCode.NOT_CONTROLLER, text)
         return self._controller_loop
 

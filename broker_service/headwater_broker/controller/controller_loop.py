@@ -1,7 +1,8 @@
-"""One term of office, from the snapshot to the resignation: feeds the machine, carries out Ready.
+"""The controller's event loop for one controller epoch: load the state, then decide round by round.
 
-One task owns the machine. Watches only say which paths to read again; requests and answers wait in
-one queue; each round drains both, decides, writes, tells, answers.
+One task owns the machine. Watches only mark paths as changed; requests and broker responses wait in
+one queue. Each round reads the changed paths, drains the queue, writes the decisions to ZooKeeper,
+sends them to the brokers and answers the requests.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ from headwater_broker.metadata.znodes import NO_DIRECTORY
 TICK_S = 1.0
 FIRST_BALANCE_S = 5.0
 DELIVERY_WAIT_S = 1.0
-"""How long an admin reply waits for brokers that do not answer; leaders are elected by then."""
+"""How long an admin reply waits for brokers that do not take the new state. Leaders are elected by
+then."""
 
 WATCHED = (
     znodes.CONTROLLER,
@@ -66,16 +68,16 @@ WATCHED = (
     znodes.PREFERRED_REQUEST,
 )
 POLLED = (znodes.CONTROLLER, znodes.BROKERS, znodes.TOPICS, znodes.DELETE_REQUESTS)
-"""Read again by the timer too, in case a watch was lost."""
+"""Paths that the timer reads too, in case a watch was lost."""
 POLL_TICKS = 5
-"""In every fifth tick only: to read them costs more than all else that an idle broker does. That
-the office is still held is asked in each."""
+"""The timer reads `POLLED` in every fifth tick only: reading them costs more than anything else
+that an idle broker does. It checks `/controller` in every tick."""
 
 logger = logging.getLogger(__name__)
 
 
 class ControllerLoop:
-    """Runs until deposed, or cancelled."""
+    """The controller while it holds one epoch. `run` returns only by an error or a cancellation."""
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class ControllerLoop:
         self._live: tuple[LiveBroker, ...] = ()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._durable: dict[int, Reply] = {}
-        """Decided and written; only the brokers have not heard yet."""
+        """Replies whose decisions are written, and that wait only for the brokers."""
         self._request_paths: dict[int, str] = {}
         self._next_token = 0
         self._answering = OrderedSet[asyncio.Task[None]]()
@@ -115,11 +117,11 @@ class ControllerLoop:
         self._next_balance = clock.monotonic() + FIRST_BALANCE_S
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
-        """Decide on an event made with a fresh token; its reply's value, once durable.
+        """Queue the event that `make` builds with a new token; the reply, once it is durable.
 
-        Raises KafkaError(NOT_CONTROLLER) when the term ends first: the outcome is unknown.
+        Raises KafkaError(NOT_CONTROLLER) when this epoch ends first: the outcome is unknown.
         """
-        if self._has_ended:  # its owner may not have heard of it yet
+        if self._has_ended:  # the service may not have noticed yet
             raise _term_ended()
         token = self._next_token
         self._next_token += 1
@@ -132,7 +134,7 @@ class ControllerLoop:
             self._waiting.pop(token, None)
 
     def post(self, event: Event) -> None:
-        """Decide on this event in the next round."""
+        """Queue an event for the next round."""
         self._queue.append(event)
         self._wake.set()
 
@@ -142,13 +144,13 @@ class ControllerLoop:
             self.machine.mark_shutting_down(broker_id, broker_epoch)
 
     def reconfigure(self, config: ControllerConfig) -> None:
-        """These settings count from the next decision on."""
+        """Use these settings from the next decision on."""
         self._config = config
         if self.machine is not None:
             self.machine.state.config = config
 
     async def run(self) -> None:
-        """Lead. Raises DeposedError, StoreError, ZnodeError: whatever ends the term."""
+        """Be the controller. Raises what ends this epoch: DeposedError, StoreError, ZnodeError."""
         unwatch = [self._store.watch(path, self._path_changed) for path in WATCHED]
         try:
             await self._load()
@@ -184,7 +186,7 @@ class ControllerLoop:
         )
         self._changed_paths.update(WATCHED)
         logger.info(
-            "broker %d is controller, epoch %d: %d topics, %d brokers, loaded in %.0f ms",
+            "broker %d is the controller, epoch %d: %d topics, %d brokers, loaded in %.0f ms",
             self._broker_id,
             self.won.controller_epoch,
             len(found.topics),
@@ -199,7 +201,8 @@ class ControllerLoop:
             await channel.close()
         self._channels.clear()
         self._has_ended = True
-        # Asked again, the next controller would call what this one made a contradiction.
+        # These decisions are durable. A client that had to send the request again would be refused
+        # by the next controller: the topic exists already, say.
         for reply in list(self._durable.values()):
             self._answer(reply)
         for answer in self._waiting.values():
@@ -207,7 +210,7 @@ class ControllerLoop:
                 answer.set_exception(_term_ended())
 
     def _report_once(self, text: str) -> None:
-        """Once per term: the timer reads the same again and again."""
+        """Log a fault once per epoch: the timer reads the same nodes again and again."""
         if text not in self._reported:
             self._reported.add(text)
             logger.error("%s", text)
@@ -219,7 +222,7 @@ class ControllerLoop:
     async def _run_timer(self) -> None:
         for tick in count(1):
             await asyncio.sleep(TICK_S)
-            # What a hand has spoilt may be mended any moment, and no watch tells of it.
+            # A bad node may be mended at any moment, and no watch is set on it.
             is_due = tick % POLL_TICKS == 0 or self._reported
             self._changed_paths.update(POLLED if is_due else (znodes.CONTROLLER,))
             self.post(Tick())
@@ -229,22 +232,22 @@ class ControllerLoop:
                 self.post(AutoPreferredLeaderElection())
 
     async def _round(self) -> None:
-        """Read what changed, decide on everything that waits, write, tell, answer."""
+        """Read changed paths, decide on all queued events, write, send to brokers, answer."""
         machine = self.machine
         assert machine is not None
         first = True
         while first or self._changed_paths or self._queue:
             first = False
             stale, self._changed_paths = self._changed_paths, set()
-            # Topics before requests to delete some: what is decided here is not in the store yet,
-            # and a topic read after its deletion was decided would be taken for a new one.
+            # Read topics before deletion requests. A deletion decided in this round is not in the
+            # store yet: its topic, read afterwards, would count as a new one.
             for path in WATCHED:
                 if path in stale:
                     await self._refresh(machine, path)
             while self._queue:
                 machine.handle(self._queue.popleft())
             await self._execute(machine.take_ready())
-            # A request node goes when what it asked for is durable.
+            # Remove a request node only when its outcome is durable.
             done, self._handled_requests = self._handled_requests, []
             await remove_requests(self._store, self.won.fence, done)
 
@@ -285,11 +288,11 @@ class ControllerLoop:
 
     def _answer(self, reply: Reply) -> None:
         self._durable.pop(reply.token, None)
-        filed_at = self._request_paths.pop(reply.token, None)
-        if filed_at is not None:
+        request_path = self._request_paths.pop(reply.token, None)
+        if request_path is not None:
             for code, text in reply.value.values():
                 if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
-                    logger.error("%s: refused: %s: %s", filed_at, code.name, text)
+                    logger.error("%s: refused: %s: %s", request_path, code.name, text)
         answer = self._waiting.get(reply.token)
         if answer is not None and not answer.done():
             answer.set_result(reply.value)
@@ -305,7 +308,7 @@ class ControllerLoop:
 
     async def _check_claim(self, _machine: ControllerMachine) -> None:
         if not await controller_election.is_controller(self._store):
-            raise DeposedError("/controller is no longer of this session")
+            raise DeposedError("/controller belongs to another session")
 
     async def _refresh_brokers(self, machine: ControllerMachine) -> None:
         registered = await reader.read_registered(self._store, self._report_once)
@@ -315,13 +318,13 @@ class ControllerLoop:
         names = set(await self._store.children(znodes.TOPICS))
         known = machine.state.topics.keys()
         if missing := known - names:
-            raise DeposedError(f"topics vanished from the store by hand: {sorted(missing)[:5]}")
+            raise DeposedError(f"topics were removed from ZooKeeper by hand: {sorted(missing)[:5]}")
         before = machine.state.unusable
         unknown = names - known
         owners = machine.state.topic_id_owners() if unknown else {}
         found = await reader.read_found_topics(self._store, unknown, self._report_once, owners)
         if mended := [t.name for t in found.topics if t.name in before]:
-            # Perhaps it is an old topic, with leaders and data: the whole of it must be read.
+            # It may be an old topic, with leaders and data: load the whole state again.
             raise DeposedError(f"topics were mended by hand: {mended[:5]}")
         if found.topics or found.unusable != before:
             machine.handle(found)
@@ -335,7 +338,7 @@ class ControllerLoop:
                 continue
             if is_known:
                 logger.warning(
-                    "a request to delete topic %s is dropped: %s", name, DELETION_DISABLED
+                    "the request to delete topic %s is ignored: %s", name, DELETION_DISABLED
                 )
             self._handled_requests.append(znodes.delete_request_path(name))
 
@@ -348,7 +351,7 @@ class ControllerLoop:
             except NoNodeError:
                 continue
             except znodes.ZnodeError as e:
-                logger.error("a note of a config changed by hand is dropped: %s", e)
+                logger.error("a config change notification is ignored: %s", e)
                 entity = ""
             entities.add(entity)
             self._handled_requests.append(path)
@@ -364,7 +367,8 @@ class ControllerLoop:
                 machine.handle(ClientQuotaChange(entity, quotas))
 
     async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
-        """An edit is taken whole, or taken back, so that the next controller reads what counts."""
+        """Use an edited config node if it is valid; write the old configs back if it is not. So the
+        next controller reads the configs that are in effect."""
         path = znodes.topic_config_path(topic)
         node = await reader.read_node(self._store, path)
         try:
@@ -373,7 +377,7 @@ class ControllerLoop:
         except znodes.NewerVersionError as e:
             logger.error("configs of %s, written by hand, are ignored: %s", topic, e)
         except HeadwaterError as e:
-            logger.error("configs of %s, written by hand, are taken back: %s", topic, e)
+            logger.error("configs of %s, written by hand, are undone: %s", topic, e)
             machine.handle(TopicConfigRejected(topic, node.version if node else None))
         else:
             machine.handle(TopicConfigChange(topic, configs, has_config=node is not None))
@@ -397,11 +401,11 @@ class ControllerLoop:
             except NoNodeError:
                 continue
             except znodes.ZnodeError as e:
-                logger.warning("a notice of a failed disk is dropped: %s", e)
+                logger.warning("a log dir event notification is ignored: %s", e)
             self._handled_requests.append(path)
 
     async def _refresh_reassignments(self, machine: ControllerMachine) -> None:
-        """An old tool's plan: started as if requested, then the request node is removed."""
+        """A reassignment that an old tool wrote into ZooKeeper: start it, then remove the node."""
         path = znodes.REASSIGN_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
@@ -425,20 +429,20 @@ class ControllerLoop:
         try:
             return tool_znodes.decode_partition_list(path, data)
         except znodes.ZnodeError as e:
-            logger.error("a request written by hand is dropped: %s", e)
+            logger.error("a request in ZooKeeper is ignored: %s", e)
             return {}
 
-    def _unawaited_token(self, filed_at: str = "") -> int:
-        """For events whose reply nobody waits for; refusals of a request filed at a path of the
-        store are logged."""
+    def _unawaited_token(self, request_path: str = "") -> int:
+        """A token for an event whose reply nobody awaits. Errors of a request that was read from
+        ZooKeeper, at `request_path`, are logged."""
         self._next_token += 1
-        if filed_at:
-            self._request_paths[self._next_token - 1] = filed_at
+        if request_path:
+            self._request_paths[self._next_token - 1] = request_path
         return self._next_token - 1
 
 
 def _term_ended() -> KafkaError:
-    return KafkaError(ErrorCode.NOT_CONTROLLER, "the controller's term ended")
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is no longer the controller")
 
 
 _REFRESH: dict[str, Callable[[ControllerLoop, ControllerMachine], Any]] = {

@@ -1,4 +1,4 @@
-"""Control calls of a broker to itself, as a controller makes them, without a socket.
+"""Control calls of a broker to itself, without a socket: the controller is also a broker.
 
 calls = LoopbackControlCalls(advertised_address, GrpcControlCalls())
 port = calls.serve(handlers, ControlServer(...))    # start and stop this one
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Served(Protocol):
-    """The serving side for all others."""
+    """The control port that other brokers call."""
 
     port: int
 
@@ -32,12 +32,12 @@ class Served(Protocol):
         ...
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
-        """Refuse new calls."""
+        """Refuse new calls. Calls in flight have `grace_s`."""
         ...
 
 
 class LoopbackControlCalls:
-    """`headwater.ports.control.ControlCalls`: what goes to `address` is handled on this loop."""
+    """`headwater.ports.control.ControlCalls` that handles calls to `address` on this loop."""
 
     def __init__(self, address: str, others: ControlCalls) -> None:
         self._address = address
@@ -45,11 +45,11 @@ class LoopbackControlCalls:
         self._table: Table = {}
 
     def serve(self, table: Table, port: Served) -> LoopbackControlPort:
-        """The port that serves `table`, to this broker too as long as it is open."""
+        """A control port that serves `table`. While it is open, this broker's own calls use it."""
         return LoopbackControlPort(self, table, port)
 
     def set_handlers(self, table: Table) -> None:
-        """Handle own calls by this; by nothing when it is empty."""
+        """Handle own calls with this table. With an empty one they go to the port."""
         self._table = table
 
     async def call(
@@ -70,20 +70,21 @@ class LoopbackControlCalls:
             raise
         except HeadwaterError as error:
             raise ControlUnavailableError(f"{name} to this broker: {error!r}") from error
-        except Exception as error:  # as the serving side does for others
+        except Exception as error:  # as the control port does for other brokers
             logger.exception("control handler of %s failed", name)
             raise ControlUnavailableError(f"{name} to this broker: {error!r}") from error
         if not isinstance(answer, reply):
-            raise ControlUnavailableError(f"{type(answer).__name__} came for {reply.__name__}")
+            text = f"the reply is a {type(answer).__name__}, not a {reply.__name__}"
+            raise ControlUnavailableError(text)
         return answer
 
     async def close(self) -> None:
-        """Close the channels to others."""
+        """Close the channels to other brokers."""
         await self._others.close()
 
 
 class LoopbackControlPort:
-    """A control port that this broker reaches without it."""
+    """A control port that this broker's own calls bypass."""
 
     def __init__(self, calls: LoopbackControlCalls, table: Table, port: Served) -> None:
         self._calls = calls

@@ -1,12 +1,11 @@
-"""The controller as a pure machine: events in, one Ready out per round.
+"""The controller's decisions as a pure state machine: events in, one Ready per round out.
 
     machine = ControllerMachine(...)        # from a snapshot of the store
-    machine.start(registered)
     while True:
-        ready = machine.take_ready()              # write it, then tell brokers and answer
+        ready = machine.take_ready()        # write it, send it to the brokers, answer requests
         machine.handle(event)               # any number of events per round
 
-Which function decides on which event is the table `_HANDLERS`. No I/O, no clock, no logging here.
+The table `_HANDLERS` names the function for each event. No I/O, no clock, no logging here.
 """
 
 from __future__ import annotations
@@ -65,13 +64,13 @@ from headwater_broker.controller.zk.state_loader import Snapshot, build_state
 from headwater_broker.metadata import znodes
 
 PRODUCER_ID_BLOCK = 1000
-"""Ids per block, as Kafka's."""
+"""Ids per block, as in Kafka."""
 PARTITIONS_PER_TICK = 500
-"""A tick may not hold the loop for longer than a millisecond or two."""
+"""Bounds a tick's work to a millisecond or two."""
 
 
 class ControllerMachine:
-    """Owns the state of one term of office."""
+    """Owns the controller's state for one controller epoch."""
 
     def __init__(
         self,
@@ -96,53 +95,57 @@ class ControllerMachine:
         self._start(snapshot.registered)
 
     def _start(self, registered: Mapping[int, RegisteredBroker]) -> None:
-        """Catch up with what happened since the last controller, then tell everybody all."""
-        # A new minimum may be stored without what follows from it, or be that of an edited file.
+        """Handle what happened since the last controller, then send the full state to all."""
+        # The last controller may have died between storing a new min.insync.replicas and acting on
+        # it; or a broker's file was edited.
         elections.recheck_elr(self.state, self._decision, self.state.partitions())
         self.handle(BrokerChange(registered))
         reconcile(self.state, self._decision, self.state.partitions())
-        topic_deletion.adopt(self.state, self._decision)
-        for broker_id in self.state.brokers:  # the last controller may have waited for some
+        topic_deletion.resume(self.state, self._decision)
+        for broker_id in self.state.brokers:  # the last controller's list is lost
             elect_leaders.watch_catching_up(self.state, broker_id)
         for broker_id in self.state.brokers:
             self._decision.publish_brokers(full=broker_id)
 
     def handle(self, event: Event) -> None:
-        """Decide. Errors of a request are its reply; an exception is a defect."""
+        """Decide on one event. A bad request gets an error reply; an exception is a bug."""
         _HANDLERS[type(event)](self, event)
 
     def mark_shutting_down(self, broker_id: int, broker_epoch: int) -> None:
-        """This broker is about to ask for its shutdown. Of brokers that stop at the same time none
-        hands over to another: thousands of leaderships would move twice, and then in vain."""
+        """A broker is about to send ControlledShutdown: give it no more leaderships.
+
+        Known before the first request is decided on, so that of brokers that stop together none
+        gets the leaderships of another: thousands would move twice.
+        """
         broker_changes.mark_shutting_down(self.state, broker_id, broker_epoch)
 
     def take_ready(self) -> Ready:
-        """What the events since the last call decided."""
+        """The decisions on the events since the last call."""
         ready = self._decision.build()
         self._decision = DecisionBuilder(self.state)
         return ready
 
     def _on_tick(self, _event: Tick) -> None:
-        """Look at a slice of the partitions, at all of them in the course of some ticks."""
+        """Check the next slice of the partitions. A few ticks cover all of them."""
         part = list(islice(self._scan, PARTITIONS_PER_TICK))
         if len(part) < PARTITIONS_PER_TICK:
             self._scan = iter(list(self.state.partitions()))
         known = [p for p in part if p.topic_id in self.state.topic_by_id]
         reconcile(self.state, self._decision, known)
         elect_leaders.balance_caught_up(self.state, self._decision)
-        topic_deletion.retry(self.state, self._decision)
+        topic_deletion.retry_failed(self.state, self._decision)
 
     def _on_auto_preferred_leader_election(self, _event: AutoPreferredLeaderElection) -> None:
         if self.state.config.auto_leader_rebalance_enable:
             elect_leaders.balance(self.state, self._decision)
 
     def _on_log_dir_failure(self, event: LogDirFailure) -> None:
-        """Told everything anew, the broker refuses what is on the failed disk."""
+        """Send the broker its full state: its answer names the replicas on the failed disk."""
         if event.broker_id in self.state.brokers:
             self._decision.publish_brokers(full=event.broker_id)
 
     def _on_allocate(self, event: AllocateProducerIds) -> None:
-        """A block that was never given out: durable before it is answered."""
+        """Allocate the next block. It is durable before the reply, so no block is given twice."""
         state = self.state
         broker = state.brokers.get(event.broker_id)
         if broker is None or broker.epoch != event.broker_epoch:
@@ -164,7 +167,8 @@ class ControllerMachine:
 def reconcile(
     state: ControllerState, decision: DecisionBuilder, partitions: Iterable[Partition]
 ) -> None:
-    """Desired against actual: whoever leads must be able to; whoever can't must not be in sync."""
+    """Compare desired with actual state: replace leaders that may not lead, shrink ISRs, elect
+    where a leader is missing, go on with reassignments."""
     for partition in partitions:
         if partition.phase is not PartitionPhase.ONLINE:
             continue
@@ -181,7 +185,7 @@ def reconcile(
 
 
 def _is_unable(state: ControllerState, partition: Partition, broker_id: int) -> bool:
-    """A fault other than leaving in order, which moves leaders by itself."""
+    """Whether a replica has a fault. A controlled shutdown is none: it moves leaders by itself."""
     if broker_id in state.shutting_down:
         return False
     return bool(state.fault(partition, broker_id))

@@ -111,7 +111,8 @@ class LogCleaner:
     ) -> None:
         self.meter = CleanerMeter()
         self._logs = logs
-        self._run_clean = run_clean
+        self.run_clean = run_clean
+        """Compacts one log, away from the loop."""
         self._clock = clock
         self._settings = settings
         self._tasks = OrderedSet[asyncio.Task[None]]()
@@ -216,7 +217,7 @@ class LogCleaner:
         under = _Compaction(log, log.truncations, {s.base_offset: s for s in log.segments})
         started = self._clock.monotonic()
         try:
-            result = await self._run_clean(self._job(log, part))
+            result = await self.run_clean(self._job(log, part))
             is_whole = await self._swap(under, result.segments)
         except CleanInterruptedError as e:
             self._interrupted(log, str(e))
@@ -305,7 +306,7 @@ class LogCleaner:
         before = self._disk_backoff.get(log)
         pause_s = DISK_PAUSE_S if before is None else min(2 * before.pause_s, DISK_PAUSE_MAX_S)
         self._disk_backoff[log] = _DiskBackoff(pause_s, self._clock.monotonic() + pause_s)
-        logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
+        logger.warning("%s: not compacted, next attempt in %d s: %s", log.path, pause_s, error)
 
     def _give_up(self, log: UnifiedLog, reason: str) -> None:
         self._failures.pop(log, None)

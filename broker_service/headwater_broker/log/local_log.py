@@ -405,7 +405,7 @@ class LocalLog:
             segment.close()
 
     def delete(self) -> None:
-        """End the use of the log, whose folder the caller renames. Jobs off the loop stop writing."""
+        """End the use of the log; the caller renames its folder. Jobs off the loop stop writing."""
         with self.deletion.stopped():
             self.is_closed = True
             self.truncations += 1

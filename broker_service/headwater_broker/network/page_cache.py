@@ -1,4 +1,4 @@
-"""The page cache: asked before the loop reads a file; a thread waits for the disk instead.
+"""The kernel's page cache, probed before the loop reads a file: a thread waits for the disk.
 
 `preadv2(RWF_NOWAIT)` reads only what is in memory and fails with EAGAIN otherwise. Files of file
 systems without it (tmpfs: EOPNOTSUPP) count as cached.

@@ -82,6 +82,11 @@ class WatchedOffset:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def value(self) -> int:
+        """The present value of the offset."""
+        return self._read()
+
     def add(self, threshold: int, operation: DelayedOperation) -> None:
         """Try `operation` once the offset is at least `threshold`."""
         entries = self._entries

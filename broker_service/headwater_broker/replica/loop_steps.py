@@ -1,4 +1,4 @@
-"""Long work of the loop as steps: jobs for the disk, and places where the loop may have a turn."""
+"""Long work on the loop, cut into steps: jobs for disk threads, and turns of the loop between."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headwater_broker.log.unified_log import UnifiedLog
 Job = Callable[[], None]
 T = TypeVar("T")
 LoopSteps = Generator[Job | None, None, T]
-"""Gives a job that is to be done before it goes on, or None where others may have their turn."""
+"""Yields a job that must be done before the next step, or None to give the loop a turn."""
 
 
 def run_now(steps: LoopSteps[T]) -> T:
-    """All steps in one turn of the loop."""
+    """Run all steps in one turn of the loop."""
     while True:
         try:
             job = next(steps)
@@ -27,7 +27,7 @@ def run_now(steps: LoopSteps[T]) -> T:
 
 
 async def run_in_turns(steps: LoopSteps[T], off_loop: Callable[[Job], Awaitable[None]]) -> T:
-    """Jobs run by `off_loop`; where a step gives None the loop has a turn."""
+    """Run jobs by `off_loop`; give the loop a turn where a step yields None."""
     with closing(steps):
         while True:
             try:
@@ -41,9 +41,9 @@ async def run_in_turns(steps: LoopSteps[T], off_loop: Callable[[Job], Awaitable[
 
 
 def begin_epoch(log: UnifiedLog, epoch: int) -> LoopSteps[None]:
-    """The start of an epoch that we shall lead, on disk before the first append of it.
+    """Write the start of an epoch that this broker will lead, before the first append in it.
 
-    Nobody may append meanwhile. Raises KafkaError when the disk fails.
+    Nothing may be appended meanwhile. Raises KafkaError when the disk fails.
     """
     log.epochs.assign(epoch, log.log_end_offset)
     if not log.epochs.changed:
@@ -61,5 +61,5 @@ def begin_epoch(log: UnifiedLog, epoch: int) -> LoopSteps[None]:
     for error in failed:
         log.epochs.changed = True
         raise log.storage_error(error)
-    if log.epochs.entries != written:  # retention has saved a newer state meanwhile
+    if log.epochs.entries != written:  # retention has written a newer state meanwhile
         log.save_epochs()

@@ -21,6 +21,7 @@ class Session:
         "_authorizer",
         "_decisions",
         "_generation",
+        "_revision",
         "gate",
         "host",
         "is_authenticated",
@@ -48,6 +49,14 @@ class Session:
         self._authorizer = authorizer
         self._generation = authorizer.generation
         self._decisions: dict[int, dict[str, bool]] = {}
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        """A number that changes whenever decisions are forgotten."""
+        if self._generation != self._authorizer.generation:
+            self.forget_decisions()
+        return self._revision
 
     def allows(self, operation: Operation, resource: ResourceType, name: str) -> bool:
         """True when the authorizer allows `operation` on the resource `name`.
@@ -90,6 +99,7 @@ class Session:
             self.gate.open(lifetime_ms)
 
     def forget_decisions(self) -> None:
-        """Ask the authorizer anew for every right."""
+        """Forget all remembered decisions of the authorizer."""
         self._decisions.clear()
+        self._revision += 1
         self._generation = self._authorizer.generation

@@ -414,7 +414,7 @@ class Consumer:
         return self._offsets_at(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
-        """The offset behind the last visible record of each partition (the last stable offset under
+        """The offset after the last visible record of each partition (the last stable offset under
         read_committed)."""
         return self._offsets_at(partitions, LATEST)
 

@@ -1,4 +1,4 @@
-"""Where a consumer reads: seek, position, pause, and offsets by time."""
+"""The positions of a consumer's partitions: seek, position, pause, and offsets by time."""
 
 from __future__ import annotations
 

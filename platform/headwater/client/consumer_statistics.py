@@ -1,4 +1,4 @@
-"""`Consumer.statistics` and `Consumer.metrics`."""
+"""The statistics of a consumer, and the same as metrics with Kafka's names."""
 
 from __future__ import annotations
 

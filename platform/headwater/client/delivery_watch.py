@@ -1,4 +1,4 @@
-"""Watches the producer's waiting batches: expires them, and says what keeps them waiting.
+"""Expires the producer's waiting batches, and notes the outages that keep them waiting.
 
 Runs on the producer's loop, every `TICK_S` seconds.
 """

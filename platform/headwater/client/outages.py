@@ -1,4 +1,4 @@
-"""What a client cannot reach and since when: logged while it lasts, and given to `on_error`.
+"""The outages of a client: logged while they last, and given to `on_error`.
 
 An outage is logged as a warning once it has lasted for `report_after_s`, then at growing intervals,
 and once more when it is over. Outages with the same cause share a line.

@@ -165,7 +165,7 @@ class Sender:
                 if node_id is None or not queue.may_go_to(node_id):
                     continue
                 if queue.wants_new_producer and self._is_epoch_used_up(queue):
-                    self._request_producer_id(anew=True)
+                    self._request_producer_id(replace=True)
                     continue
                 size = self._next_size(queue)
                 if node_id in sizes and sizes[node_id] + size > self._options.max_request_size:
@@ -427,10 +427,10 @@ class Sender:
             await asyncio.sleep(self._cluster.options.metadata_max_age_ms / 1000)
             self._request_metadata()
 
-    def _request_producer_id(self, *, anew: bool = False) -> None:
+    def _request_producer_id(self, *, replace: bool = False) -> None:
         if self._fatal is not None:
             self.fail_everything(self._fatal)
-        elif not self._initialising and (anew or self._producer_id < 0):
+        elif not self._initialising and (replace or self._producer_id < 0):
             self._initialising = True
             self._spawn(self._init_producer_id())
 

@@ -1,4 +1,4 @@
-"""What a consumer reads: how its partitions were chosen, their fetch state, and their positions."""
+"""The subscription of a consumer: how its partitions were chosen, and the state of each."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class SubscriptionState:
     def next_offset(self, entry: PartitionFetchState) -> OffsetAndMetadata:
         """The position, or the first record that iteration has not yielded.
 
-        It has the leader epoch of the record before the position, or of that first record: whoever
-        continues there reads only from a leader with that epoch or a newer one (KIP-320).
+        It has the leader epoch of the record before the position, or of that first record: a
+        consumer that continues there reads from no leader with an older one (KIP-320).
         """
         place = (entry.topic, entry.partition)
         first = next((r for r in self.pending if r[:2] == place), None)

@@ -1,4 +1,4 @@
-"""Which partition's queue a record of a topic goes to.
+"""The routes of the producer's topics: the partition queue that each record goes to.
 
 A topic's route is loaded at its first record and follows the metadata: when the topic grows, or is
 created again with another number of partitions, keyed records and custom partitioners see the new

@@ -21,7 +21,7 @@ from headwater.clock import Clock
 from headwater.columnar.schema import HEADERS
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import NO_SEQUENCE
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class TaskWriter:
         self._options = options
         self._clock = clock
         self._client_id = options.client_id or CLIENT_ID
-        self._meta = raw_client(options.bootstrap_servers, self._client_id, options.timeouts)
+        self._meta = record_client(options.bootstrap_servers, self._client_id, options.timeouts)
         self._partitions: dict[str, int] = {}
         self._senders: list[_Sender] = []
         self._producer: tuple[int, int] | None = None

@@ -43,7 +43,7 @@ from headwater.wire.control import (
     TierHintRequest,
 )
 from headwater_spark import options
-from headwater_spark.blocking_clients import DEFAULT_TIMEOUTS, raw_client
+from headwater_spark.blocking_clients import DEFAULT_TIMEOUTS, record_client
 from headwater_spark.options import Timeouts
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Brokers:
         self.bootstrap_servers = bootstrap_servers
         self._timeouts = timeouts
         self._clock = SystemClock()
-        self._client = raw_client(bootstrap_servers, client_id, timeouts)
+        self._client = record_client(bootstrap_servers, client_id, timeouts)
         self._control_addresses: dict[int, str] = {}
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RecordClient
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches
 from headwater_spark.source.planning import Split
@@ -126,7 +126,7 @@ def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 def _borrow_client(task: ReadTask) -> RecordClient:
     idle = _idle.get(task.connection)
-    return idle.pop() if idle else raw_client(*task.connection)
+    return idle.pop() if idle else record_client(*task.connection)
 
 
 def _return_client(task: ReadTask, client: RecordClient) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatches, RecordClient
 from headwater.system import SystemClock, SystemEntropy
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.worker_errors import without_traceback
 from headwater_tier.data_files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
@@ -68,7 +68,7 @@ def run_task(task: TierTask) -> FileFacts | None:
     """Write the task's file and return its facts; None when its ranges have no rows."""
     client = _clients.pop(task.bootstrap_servers, None)
     if client is None:
-        client = raw_client(task.bootstrap_servers, CLIENT_ID)
+        client = record_client(task.bootstrap_servers, CLIENT_ID)
     fetch = StreamFetch(client, task.location.topic, task.ranges)
     facts = tier_range(
         fetch, task.ranges, task.location, clock=SystemClock(), entropy=SystemEntropy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -55,3 +56,10 @@ class ServedBroker:
             await broker.listener.start("127.0.0.1", broker.port)
 
         self._thread.call(run(), CALL_S)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Look again and again; the test's time limit ends a wait in vain."""
+    pause = threading.Event()
+    while not holds():
+        pause.wait(0.01)

@@ -1,4 +1,4 @@
-"""The client's pure machines: partitioning, metadata, producing, what readers may see."""
+"""The client's logic without I/O: partitioning, metadata, producing, and visible records."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from headwater.client import table
+from headwater.client.core.batch_split import split_batch
 from headwater.client.core.fetching import AbortedFilter, CompletedFetch, PartitionFetchState
 from headwater.client.core.metadata import MetadataCache, StaleMetadata
 from headwater.client.core.partitioning import StickyPartitioner, murmur2
@@ -17,6 +18,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.records.builder import BatchBuilder, build_batch
 from headwater.records.compression import UNPACKED_VARIABLE, Compression
 from headwater.records.control import ControlType, build_marker
+from headwater.records.record import read_records
 from headwater.wire.apis.k03_metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -58,7 +60,7 @@ def metadata(epoch: int, leader: int, topic_id: int = 1, code: int = 0) -> Metad
     return MetadataResponse(brokers=brokers, topics=(topic,))
 
 
-def test_leader_epoch_never_goes_back_for_one_topic_id() -> None:
+def test_a_leader_epoch_never_decreases_for_one_topic_id() -> None:
     cache = MetadataCache()
     cache.update(metadata(5, 1))
     cache.update(metadata(4, 2))
@@ -73,7 +75,7 @@ def test_leader_epoch_never_goes_back_for_one_topic_id() -> None:
     assert cache.errors["t"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_an_epoch_heard_of_from_an_offset_leaves_older_leaders_out() -> None:
+def test_a_required_epoch_excludes_leaders_of_older_ones() -> None:
     cache = MetadataCache()
     cache.require_epoch("t", 0, 7)  # before the topic is known
     cache.update(metadata(6, 1))
@@ -102,20 +104,20 @@ def test_an_epoch_heard_of_from_an_offset_leaves_older_leaders_out() -> None:
     assert cache.leader("t", 0) == 1, "epochs of another topic"
 
 
-def test_brokers_that_know_older_epochs_only_are_believed_in_the_end() -> None:
+def test_a_required_epoch_that_no_broker_knows_is_given_up() -> None:
     place = ("t", 0)
-    told = StaleMetadata(30.0)
-    assert told.on_response({place: 7}, 2, 0.0) == (1, [])
-    assert told.on_response({}, 2, 10.0) == (0, []), "a rebalance"
-    assert told.on_response({place: 7}, 2, 29.0) == (2, [])
-    assert told.on_response({place: 8}, 2, 31.0) == (1, []), "another epoch"
-    assert told.on_response({place: 7}, 2, 31.0) == (3, [place])
-    assert told.on_response({place: 7}, 2, 61.0) == (1, []), "what was told before a pause"
-    assert told.on_response({place: 7}, 9, 90.0) == (2, [])
-    assert told.on_response({place: 7}, 9, 92.0) == (3, []), "not everybody was asked"
+    stale = StaleMetadata(30.0)
+    assert stale.on_response({place: 7}, 2, 0.0) == (1, [])
+    assert stale.on_response({}, 2, 10.0) == (0, []), "a rebalance"
+    assert stale.on_response({place: 7}, 2, 29.0) == (2, [])
+    assert stale.on_response({place: 8}, 2, 31.0) == (1, []), "another epoch"
+    assert stale.on_response({place: 7}, 2, 31.0) == (3, [place])
+    assert stale.on_response({place: 7}, 2, 61.0) == (1, []), "counts from before a pause"
+    assert stale.on_response({place: 7}, 9, 90.0) == (2, [])
+    assert stale.on_response({place: 7}, 9, 92.0) == (3, []), "fewer responses than brokers"
 
 
-def test_epochs_are_not_awaited_from_who_tells_none() -> None:
+def test_brokers_without_leader_epochs_satisfy_any_required_epoch() -> None:
     cache = MetadataCache()
     cache.require_epoch("t", 0, -1)
     assert not cache.required_epochs
@@ -162,7 +164,7 @@ def numbers(batches: list[ProducerBatch]) -> list[tuple[int, int]]:
     return [(b.producer_epoch, b.sequence) for b in batches]
 
 
-def test_sequences_run_on_and_retries_keep_them_in_order() -> None:
+def test_retries_keep_their_sequences_and_order() -> None:
     world = World()
     sent = [world.take() for _ in range(3)]
     assert numbers(sent) == [(0, 0), (0, 2), (0, 4)]
@@ -170,7 +172,7 @@ def test_sequences_run_on_and_retries_keep_them_in_order() -> None:
     assert world.queue.due_at(0.0) is None, "others are in flight"
     world.fail(sent[2], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.fail(sent[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert not world.queue.needs_reset, "only an echo of the first failure"
+    assert not world.queue.needs_reset, "it only follows from the first failure"
     again = []
     for _ in range(3):
         again.append(world.take())
@@ -181,7 +183,7 @@ def test_sequences_run_on_and_retries_keep_them_in_order() -> None:
     assert world.queue.is_idle
 
 
-def test_oldest_out_of_order_starts_the_next_epoch() -> None:
+def test_an_out_of_order_error_of_the_oldest_batch_starts_the_next_epoch() -> None:
     world = World(2)
     first, second = world.take(), world.take()
     world.fail(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -192,7 +194,7 @@ def test_oldest_out_of_order_starts_the_next_epoch() -> None:
     assert numbers([first, second]) == [(1, 0), (1, 2)]
 
 
-def test_hole_of_a_given_up_batch_starts_a_new_epoch_when_nothing_follows() -> None:
+def test_a_batch_that_is_given_up_starts_a_new_epoch_if_none_follows() -> None:
     world = World(1)
     batch = world.take()
     assert world.fail(batch, ErrorCode.INVALID_RECORD) is FailureAction.FAIL
@@ -203,7 +205,7 @@ def test_hole_of_a_given_up_batch_starts_a_new_epoch_when_nothing_follows() -> N
     assert numbers([late]) == [(1, 0)]
 
 
-def test_duplicate_is_success_and_time_up_is_failure() -> None:
+def test_a_duplicate_succeeds_and_an_expired_batch_fails() -> None:
     world = World(2)
     first, second = world.take(), world.take()
     assert world.fail(first, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is FailureAction.SUCCEED
@@ -212,7 +214,7 @@ def test_duplicate_is_success_and_time_up_is_failure() -> None:
     assert verdict is FailureAction.FAIL
 
 
-def test_at_most_five_in_flight() -> None:
+def test_at_most_five_batches_are_in_flight() -> None:
     world = World(6)
     for _ in range(5):
         world.take()
@@ -235,6 +237,78 @@ def test_expired_batches_leave_the_queue() -> None:
     world = World(2)
     assert world.queue.expire(1.0) == world.batches
     assert world.queue.is_idle
+
+
+def sent_batch(world: World, values: list[bytes]) -> ProducerBatch:
+    """The world's next batch, with these values, sent."""
+    batch = world.take()
+    builder = BatchBuilder()
+    for n, value in enumerate(values):
+        builder.append(1000 + n, b"k%d" % n, value, [("h", b"x")])
+    batch.count = len(values)
+    batch.data = builder.build(compression=Compression.ZSTD)
+    return batch
+
+
+def test_the_parts_of_a_split_batch_take_its_place_and_its_sequences() -> None:
+    world = World(3)
+    for batch, count in zip(world.batches, (2, 4, 1), strict=True):
+        batch.count = count
+    first, second = world.take(), sent_batch(world, [bytes([n]) * 100 for n in range(4)])
+    third = world.take()
+    assert world.fail(second, ErrorCode.MESSAGE_TOO_LARGE) is FailureAction.SPLIT
+    parts = split_batch(second)
+    world.queue.replace(second, parts)
+    world.fail(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.fail(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    again = []
+    for _ in range(4):
+        again.append(world.take())
+        world.queue.succeeded(again[-1])
+    assert again == [first, *parts, third]
+    assert numbers(again) == [(0, 0), (0, 2), (0, 4), (0, 6)]
+    assert [part.count for part in parts] == [2, 2]
+    assert world.queue.is_idle
+
+
+def test_a_record_is_found_in_the_part_that_it_was_sent_in() -> None:
+    world = World(1)
+    batch = sent_batch(world, [b"a" * 9, b"b" * 9, b"c" * 900, b"d" * 9])
+    parts = split_batch(batch)
+    assert [part.count for part in parts] == [2, 2]
+    parts[1].data = parts[1].builder.build()  # type: ignore[union-attr]
+    later = split_batch(parts[1])
+    assert [part.count for part in later] == [1, 1]
+    assert [batch.locate(n) for n in range(4)] == [
+        (parts[0], 0),
+        (parts[0], 1),
+        (later[0], 0),
+        (later[1], 0),
+    ]
+    assert list(batch.leaves()) == [parts[0], *later]
+    last = later[1].builder
+    assert last is not None
+    (record,) = read_records(last.build())
+    assert (record.timestamp, record.key, record.value) == (1003, b"k3", b"d" * 9)
+    assert record.headers == [("h", b"x")]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
+def test_a_single_record_is_not_split(code: ErrorCode) -> None:
+    world = World(1)
+    batch = world.take()
+    batch.count = 1
+    assert world.fail(batch, code) is FailureAction.FAIL
+
+
+def test_a_batch_waits_from_the_end_of_its_linger_time_on() -> None:
+    world = World(1)
+    assert world.queue.waiting_since(9.0, 5.0) == 0.0
+    world.queue.succeeded(world.take())
+    assert world.queue.waiting_since(9.0, 5.0) is None
+    world.queue.open = ProducerBatch(world.queue, None, 1.0)  # type: ignore[arg-type]
+    assert world.queue.waiting_since(5.9, 5.0) is None
+    assert world.queue.waiting_since(6.5, 5.0) == 6.0
 
 
 def data_batch(offset: int, producer: int, *values: bytes) -> bytes:
@@ -280,7 +354,7 @@ def test_aborted_records_are_hidden_until_their_marker_and_positions_pass_them()
     assert entry.position == 5
 
 
-def test_stale_answer_after_a_seek_is_dropped() -> None:
+def test_the_response_to_a_fetch_before_a_seek_is_dropped() -> None:
     entry = PartitionFetchState("t", 0)
     entry.seek(0)
     stamp = entry.stamp
@@ -289,7 +363,7 @@ def test_stale_answer_after_a_seek_is_dropped() -> None:
     assert not entry.has_data
 
 
-def test_answers_of_an_earlier_assignment_are_dropped() -> None:
+def test_the_response_to_a_fetch_of_an_earlier_assignment_is_dropped() -> None:
     before, after = PartitionFetchState("t", 0), PartitionFetchState("t", 0)
     before.seek(0)
     after.seek(0)
@@ -302,7 +376,7 @@ def test_answers_of_an_earlier_assignment_are_dropped() -> None:
 BOMB = build_batch([(1000, b"k", bytes(100_000), ())], compression=Compression.ZSTD)
 
 
-def test_a_batch_that_unpacks_to_too_much_is_told_by_its_place_and_the_setting(
+def test_a_batch_that_unpacks_to_too_much_is_named_with_the_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(UNPACKED_VARIABLE, "99999")
@@ -313,9 +387,9 @@ def test_a_batch_that_unpacks_to_too_much_is_told_by_its_place_and_the_setting(
         entry.next_records(10, check_crcs=True)
     with pytest.raises(CorruptRecordsError) as in_columns:
         entry.next_decoded(table.fetch_to_arrow)
-    for told in (str(caught.value), str(in_columns.value)):
+    for message in (str(caught.value), str(in_columns.value)):
         for part in ("t-3: ", "batch at offset 0", "99999 bytes unpacked", UNPACKED_VARIABLE):
-            assert part in told
+            assert part in message
     monkeypatch.setenv(UNPACKED_VARIABLE, "200000")
     assert [len(row.value or b"") for row in entry.next_records(10, check_crcs=True)] == [100_000]
 
@@ -330,7 +404,7 @@ def with_a_bad_batch() -> PartitionFetchState:
     return entry
 
 
-def test_a_bad_batch_is_not_passed_over_but_by_a_seek() -> None:
+def test_only_a_seek_passes_a_bad_batch() -> None:
     entry = with_a_bad_batch()
     assert [row.offset for row in entry.next_records(10, check_crcs=True)] == [0]
     for _ in range(2):
@@ -339,7 +413,7 @@ def test_a_bad_batch_is_not_passed_over_but_by_a_seek() -> None:
         assert entry.position == 1
 
 
-def test_nor_where_whole_chunks_are_decoded() -> None:
+def test_only_a_seek_passes_a_bad_batch_decoded_as_a_whole_fetch() -> None:
     entry = with_a_bad_batch()
     for _ in range(2):
         with pytest.raises(CorruptRecordsError):
@@ -347,7 +421,7 @@ def test_nor_where_whole_chunks_are_decoded() -> None:
         assert (entry.position, entry.has_data) == (0, True)
 
 
-def test_fetch_in_the_middle_of_a_batch_gives_none_below() -> None:
+def test_a_fetch_in_the_middle_of_a_batch_returns_no_record_before_it() -> None:
     entry = PartitionFetchState("t", 0)
     entry.seek(2)
     entry.add_fetch(
@@ -357,7 +431,7 @@ def test_fetch_in_the_middle_of_a_batch_gives_none_below() -> None:
 
 
 def test_the_position_has_the_epoch_of_the_batch_before_it() -> None:
-    """Batches from before there were epochs tell none."""
+    """Old batches have none."""
     batches = [bytearray(data_batch(n, -1, b"v")) for n in range(3)]
     for batch, epoch in zip(batches, (5, -1, 6), strict=True):
         batch[12:16] = epoch.to_bytes(4, "big", signed=True)
@@ -372,7 +446,7 @@ def test_the_position_has_the_epoch_of_the_batch_before_it() -> None:
     assert entry.leader_epoch == -1
 
 
-def test_a_seek_does_not_undo_the_epoch_that_was_heard() -> None:
+def test_a_seek_does_not_undo_a_required_epoch() -> None:
     entry = PartitionFetchState("t", 0)
     entry.seek(9, 7)
     entry.seek_by_timestamp(-2)

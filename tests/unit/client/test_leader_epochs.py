@@ -1,4 +1,4 @@
-"""Leader epochs of a consumer's offsets (KIP-320): committed, handed on, and heeded."""
+"""Leader epochs of a consumer's offsets (KIP-320): committed, and required of leaders."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ GROUP: dict[str, Any] = {
 
 
 def serve(folder: Path, scenario: Callable[[SoloBroker, asyncio.AbstractEventLoop], None]) -> None:
-    """A broker that leads `t` in epoch 5, whose second record is of it and whose first is of 3;
-    and the scenario in a thread."""
+    """Run the scenario in a thread, with a broker that leads `t` in epoch 5. The first record has
+    epoch 3, the second 5."""
 
     async def run() -> None:
         async with SoloBroker(folder) as broker:
@@ -59,7 +59,7 @@ def committed(consumer: Consumer) -> tuple[int, int]:
     return found.offset, found.leader_epoch
 
 
-def test_a_commit_tells_the_epoch_of_what_was_read(tmp_path: Path) -> None:
+def test_a_commit_has_the_epoch_of_the_last_record_read(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
             assert consumer.position(TP, LIMIT_MS) == 0
@@ -70,12 +70,12 @@ def test_a_commit_tells_the_epoch_of_what_was_read(tmp_path: Path) -> None:
             assert committed(consumer) == (2, 5)
         with reading(broker.port) as heir:
             assert heir.position(TP, LIMIT_MS) == 2
-            assert committed(heir) == (2, 5), "it has read nothing, and hands the epoch on"
+            assert committed(heir) == (2, 5), "it has read nothing, and commits the epoch again"
 
     serve(tmp_path, scenario)
 
 
-def test_what_the_iterator_still_holds_is_of_the_first_record_in_it(tmp_path: Path) -> None:
+def test_a_commit_during_iteration_has_the_epoch_of_the_next_record(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
             while not consumer.statistics().partitions[TP].buffered_bytes:
@@ -87,7 +87,7 @@ def test_what_the_iterator_still_holds_is_of_the_first_record_in_it(tmp_path: Pa
     serve(tmp_path, scenario)
 
 
-def test_whole_chunks_tell_it_too(tmp_path: Path) -> None:
+def test_a_commit_after_poll_arrow_has_the_epoch_too(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
             while consumer.position(TP, LIMIT_MS) < 2:
@@ -97,24 +97,24 @@ def test_whole_chunks_tell_it_too(tmp_path: Path) -> None:
     serve(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("told_by", ["commit", "seek", "list"])
-def test_nobody_with_an_older_epoch_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by: str
+@pytest.mark.parametrize("source", ["commit", "seek", "list"])
+def test_no_leader_of_an_older_epoch_is_read_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    """The broker lags behind: nothing is read until it has heard of the epoch."""
+    """The broker lags behind: nothing is read until it knows the epoch."""
     at = OffsetAndMetadata(1, "", 7)
 
     async def listed(reply: ListOffsetsResponse) -> ListOffsetsResponse:
         return with_offset_row(reply, offset=at.offset, leader_epoch=at.leader_epoch)
 
-    if told_by == "list":
+    if source == "list":
         change_replies(monkeypatch, ListOffsetsResponse, listed)
 
     def scenario(broker: SoloBroker, loop: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
-            consumer.commit({TP: at} if told_by == "commit" else {})
+            consumer.commit({TP: at} if source == "commit" else {})
         with reading(broker.port) as consumer:
-            if told_by == "seek":
+            if source == "seek":
                 consumer.seek(TP, at)
             assert consumer.position(TP, LIMIT_MS) == 1
             assert consumer.poll(SHORT_MS) == {}
@@ -124,7 +124,7 @@ def test_nobody_with_an_older_epoch_is_asked(
     serve(tmp_path, scenario)
 
 
-def test_who_gives_the_partition_up_forgets_the_epoch(tmp_path: Path) -> None:
+def test_unassigning_the_partition_drops_the_required_epoch(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
             consumer.seek(TP, OffsetAndMetadata(1, "", 7))
@@ -136,12 +136,12 @@ def test_who_gives_the_partition_up_forgets_the_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeks", [False, True])
-def test_it_does_not_wait_for_ever(
+def test_a_required_epoch_has_a_time_limit(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     seeks: bool,
 ) -> None:
-    """A topic made anew under its name begins with epoch 0, and its group may know a later one."""
+    """A topic that is created again begins with epoch 0, and its group may know a later one."""
 
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
@@ -156,11 +156,11 @@ def test_it_does_not_wait_for_ever(
 
     with caplog.at_level(logging.WARNING, logger="headwater.client.fetcher"):
         serve(tmp_path, scenario)
-    (told,) = caplog.messages
-    assert told.startswith("t-0: an offset has leader epoch 7, and no broker ")
+    (message,) = caplog.messages
+    assert message.startswith("t-0: an offset has leader epoch 7, and no broker ")
 
 
-def test_an_epoch_that_nobody_knew_is_not_committed_again(
+def test_an_epoch_that_no_broker_knew_is_not_committed_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:

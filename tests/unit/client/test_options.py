@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from headwater.client.option_rules import checked
 from headwater.client.producer_options import ProducerOptions
 from headwater.errors import UsageError
 
+ROOT = Path(__file__).resolve().parents[3]
 NOWHERE = "127.0.0.1:1"
 CLASSES = [(Producer, ProducerOptions), (Consumer, ConsumerOptions), (Admin, AdminOptions)]
 
@@ -175,3 +178,25 @@ def test_numpys_integers_are_integers() -> None:
     given = {**defaults(Producer), "batch_size": np.int64(4096)}
     options = checked("Producer", ProducerOptions, given, {})
     assert type(options.batch_size) is int and options.batch_size == 4096
+
+
+@pytest.mark.parametrize(("client", "options"), CLASSES)
+def test_each_option_and_its_default_are_documented(client: Any, options: Any) -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    names = {f.name for f in dataclasses.fields(options)} - {"bootstrap_servers"}
+    assert {name for name in names if f"`{name}`" not in page} == set()
+    rows = dict(re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, re.MULTILINE))
+    given = defaults(client)
+    for cells, values in rows.items():
+        listed = [name for name in re.findall(r"`(\w+)`", cells) if name in names]
+        shown = [text.strip("*` ") for text in values.split(", ")]
+        if len(shown) != len(listed):
+            continue
+        for name, text in zip(listed, shown, strict=True):
+            if text.isdigit() and client.__name__ in section(page, cells):
+                assert int(text) == given[name], (name, text)
+
+
+def section(page: str, row: str) -> str:
+    """The head of the table that the row is in."""
+    return page[: page.index(row)].rpartition("|---|---|---|")[0].rpartition("\n\n")[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from headwater import Consumer, KafkaError, KafkaTimeoutError, Producer, TopicPa
 from headwater.client.outages import OutageLog, summary
 from headwater.errors import ErrorCode
 from headwater.testing.clocks import ManualClock
-from unit.client.served_broker import ServedBroker
+from unit.client.served_broker import ServedBroker, wait_until
 
 LIMIT_S = 30.0
 REPORT_MS = 200
@@ -32,13 +31,6 @@ class Listener:
         self.errors.append(error)
         self.heard.set()
         raise RuntimeError("the caller's own mistake")
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Look again and again; the test's time limit ends a wait in vain."""
-    pause = threading.Event()
-    while not holds():
-        pause.wait(0.01)
 
 
 def test_an_outage_is_reported_at_growing_intervals_and_when_it_is_over(

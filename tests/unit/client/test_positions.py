@@ -1,4 +1,4 @@
-"""Positions: seeks and assignments while answers to older questions are on their way."""
+"""Positions: seeks and assignments while responses to earlier requests are on their way."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def with_consumer(tmp_path: Path, scenario: Callable[[Consumer], None]) -> None:
     asyncio.run(run())
 
 
-def test_a_reply_of_an_earlier_assignment_is_dropped(tmp_path: Path) -> None:
-    """What it brings lies behind records that were fetched, and dropped with that assignment."""
+def test_the_response_to_a_fetch_of_an_earlier_assignment_is_dropped(tmp_path: Path) -> None:
+    """It has records after those that were fetched, and dropped with the earlier assignment."""
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
@@ -107,7 +107,7 @@ def test_any_integer_is_an_offset(tmp_path: Path) -> None:
     with_consumer(tmp_path, scenario)
 
 
-def test_a_look_up_that_failed_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_up_that_failed_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
 
     async def failing(reply: ListOffsetsResponse) -> ListOffsetsResponse:

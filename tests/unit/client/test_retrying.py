@@ -1,4 +1,4 @@
-"""What a call that runs out of time tells."""
+"""The error of a call that runs out of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_MS = 300
 
 
 def run_out(*failures: Exception) -> None:
-    """Attempts fail with these, then one hangs."""
+    """The attempts fail with these errors, then one hangs."""
     left = list(failures)
 
     async def attempt() -> None:
@@ -29,13 +29,13 @@ def run_out(*failures: Exception) -> None:
     asyncio.run(story())
 
 
-def test_the_reason_met_before_is_raised_and_not_the_clock() -> None:
+def test_the_last_error_is_raised_rather_than_the_timeout() -> None:
     reason = kafka_error(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
     with pytest.raises(KafkaError) as raised:
         run_out(ConnectionError("lost"), reason)
     assert raised.value is reason
 
 
-def test_without_a_reason_it_says_what_was_not_done() -> None:
+def test_without_an_error_the_timeout_names_the_call() -> None:
     with pytest.raises(KafkaTimeoutError, match="create topics: not done within 300 ms"):
         run_out()

@@ -1,8 +1,8 @@
-"""A leader that was replaced and does not know it, and a consumer that has not heard of it either.
+"""A former leader that does not know it, and a consumer whose metadata is as old.
 
-What a group has committed meanwhile lies beyond its end. Two locks are on that door, each tried
-alone: the broker makes sure that it leads before it says so, and the consumer looks for a leader
-of the epoch that was committed (KIP-320).
+The offsets that a group commits in the meantime are beyond the former leader's log end. Two guards
+keep the consumer from resetting, each tested alone: the broker confirms that it leads before it
+answers OFFSET_OUT_OF_RANGE, and the consumer looks for a leader of the committed epoch (KIP-320).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPTIONS: dict[str, Any] = {"enable_auto_commit": False, "auto_offset_reset": "ea
 
 
 class Zombie:
-    """Broker `former` led `t`, and its successor has more than it."""
+    """Broker `former` led `t`, and its successor has more records."""
 
     def __init__(self, served: ServedCluster) -> None:
         self.served = served
@@ -57,7 +57,7 @@ class Zombie:
         self._write(self.bootstrap)
 
     def _group_of_another(self) -> str:
-        """A group that another broker looks after."""
+        """A group whose coordinator is another broker."""
         led = [self.served.state(OFFSETS_TOPIC, p).leader_id for p in range(2)]
         names = (f"group-{n}" for n in range(99))
         return next(g for g in names if led[partition_of(g, len(led))] != self.former.id)
@@ -81,7 +81,7 @@ class Zombie:
         assert (known.leader_epoch > self.former.replicas.partitions[TP].leader_epoch) == with_epoch
 
     def read_on(self) -> list[int]:
-        """What another member reads once one more is written, whose metadata is of before."""
+        """The offsets that a member with old metadata reads after more records were written."""
         self.heir.assign([TP])
         assert self.heir.position(TP, LIMIT_MS) == 2 * WRITTEN
         assert self.heir.poll(500) == {}
@@ -95,18 +95,18 @@ def zombie(tmp_path: Path) -> Iterator[Zombie]:
         made = Zombie(served)
         with made.heir:
             yield made
-        assert made.former.replicas.partitions[TP].is_leader, "it still takes itself for one"
+        assert made.former.replicas.partitions[TP].is_leader, "it still believes that it leads"
         served.find_session(made.former.id)
 
 
-def test_the_broker_says_nothing_it_cannot_confirm(zombie: Zombie) -> None:
-    """As for clients that commit no leader epochs."""
+def test_the_broker_confirms_that_it_leads(zombie: Zombie) -> None:
+    """For clients that commit no leader epochs."""
     zombie.commit_the_end(with_epoch=False)
     assert zombie.read_on()[0] == 2 * WRITTEN
 
 
 def test_the_consumer_looks_for_a_leader_of_the_epoch(zombie: Zombie) -> None:
-    """As of brokers that confirm nothing, Kafka's for one."""
+    """For brokers that do not confirm it, as Kafka's."""
 
     async def always(*_: Any) -> bool:
         return True

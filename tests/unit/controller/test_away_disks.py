@@ -6,7 +6,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import PartitionError, StopReplicaReply
-from headwater_broker.controller.broker_channel import Pending
+from headwater_broker.controller.broker_channel import PendingUpdate
 from headwater_broker.controller.decisions.config_changes import SET
 from headwater_broker.controller.events import (
     AlterConfigs,
@@ -89,9 +89,9 @@ def test_what_else_a_broker_is_to_be_told_is_told_beside_a_deletion_tried_again(
     world.machine.handle(AlterConfigs(1, (edit,), False))
     world.machine.handle(Tick())
     ready = world.machine.take_ready()
-    pending: dict[int, Pending] = {}
+    pending: dict[int, PendingUpdate] = {}
     for update in ready.updates:
-        pending[update.broker_id] = Pending()
+        pending[update.broker_id] = PendingUpdate()
         pending[update.broker_id].add(update)
     assert [stop.topic_id for stop in pending[2].stops.values()] == [topic_id]
     assert all(waiting.has_metadata for waiting in pending.values())
@@ -106,6 +106,6 @@ def test_a_deletion_tried_again_is_no_news_for_metadata(world: World) -> None:
     removal.on_failed_disks.clear()
     world.machine.handle(Tick())
     [update] = world.machine.take_ready().updates
-    waiting = Pending()
+    waiting = PendingUpdate()
     waiting.add(update)
     assert waiting.stops and not waiting.has_metadata

@@ -25,7 +25,11 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater.wire.schema import Message, decode, encode
-from headwater_broker.controller.broker_channel import BrokerChannel, ControllerHeader, Pending
+from headwater_broker.controller.broker_channel import (
+    BrokerChannel,
+    ControllerHeader,
+    PendingUpdate,
+)
 from headwater_broker.controller.events import BrokerUpdate, Event
 from headwater_broker.metadata.combined_update import join, part
 
@@ -44,11 +48,11 @@ def row(partition: int, leader: int = 1, epoch: int = 0, *, is_new: bool = False
 
 def test_a_replica_to_be_made_stays_one_when_everything_is_told_anew() -> None:
     """A broker that lost one folder would refuse to make it in another."""
-    waiting = Pending()
+    waiting = PendingUpdate()
     waiting.add(BrokerUpdate(broker_id=1, replicas=(row(0, is_new=True), row(1, is_new=True))))
     waiting.add(BrokerUpdate(broker_id=1, full=True, replicas=(row(0, epoch=1), row(2))))
     assert waiting.replicas == keyed(row(0, epoch=1, is_new=True), row(2))
-    sending = Pending()
+    sending = PendingUpdate()
     sending.add(BrokerUpdate(broker_id=1, replicas=(row(2, is_new=True),)))
     sending.follow(waiting)
     assert {state.partition: state.is_new for state in sending.replicas.values()} == {

@@ -279,7 +279,7 @@ def test_more_moves_of_a_topic_than_its_node_can_tell_of_are_refused(
     refused = move(*range(20))
     assert {code for code, _ in refused.values()} == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
     text = refused["t", 0][1]
-    assert text is not None and "move fewer of its partitions at a time" in text
+    assert text is not None and "reassign fewer of its partitions at a time" in text
     assert not world.machine.state.reassigning
     assert {code for code, _ in move(0, 1, 2).values()} == {NONE}
     after = assignment_of(world.fail_over().state.topics["t"]).encode()

@@ -274,7 +274,7 @@ def test_a_deletion_filed_while_deletion_is_disabled_is_dropped_and_the_topic_st
         path = znodes.delete_request_path("t")
         await file_request(one, path)
         await until_gone(one, path)
-        assert "a request to delete topic t is dropped" in caplog.text
+        assert "the request to delete topic t is ignored" in caplog.text
         assert await is_gone(one, znodes.topic_path("t")) is False
         assert leader(one, "t") == 1
         assert cluster.brokers[1].stopped == cluster.brokers[2].stopped == []

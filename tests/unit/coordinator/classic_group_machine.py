@@ -10,11 +10,11 @@ from headwater.wire.apis.k13_leave_group import MemberIdentity
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headwater_broker.coordinator.common.shard import Decisions, Now, each
 from headwater_broker.coordinator.group.classic_group import Group
-from headwater_broker.coordinator.group.classic_protocol import Joining
+from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
-from headwater_broker.coordinator.group.shard import Committing, GroupShard
+from headwater_broker.coordinator.group.shard import GroupShard, OffsetCommit
 
 GROUP = "g"
 START_MS = 1_700_000_000_000
@@ -115,7 +115,7 @@ class Machine:
             "needs_known_id": False,
             **changes,
         }
-        ask = Joining(**values)
+        ask = MemberJoin(**values)
         return self.run(lambda now, token: self.shard.join(ask, now, token))
 
     def sync(self, member_id: str, generation: int, **assignments: bytes) -> int:
@@ -145,7 +145,7 @@ class Machine:
 
     def commit(self, offset: int, member_id: str = "", generation: int = -1, **more: Any) -> Any:
         """Commit `offset` of t-0; the code of the partition, or of the request."""
-        ask = Committing(
+        ask = OffsetCommit(
             group_id=GROUP,
             generation=generation,
             member_id=member_id,

@@ -23,7 +23,7 @@ from headwater_broker.coordinator.group.records import (
     read_key,
     read_offset,
 )
-from headwater_broker.coordinator.group.shard import Committing
+from headwater_broker.coordinator.group.shard import OffsetCommit
 from unit.coordinator.classic_group_machine import GROUP, Machine
 
 DAY_MS = 86_400_000
@@ -338,7 +338,7 @@ def test_a_group_with_a_pending_offset_does_not_expire() -> None:
 def test_a_large_commit_is_several_decisions_and_one_reply() -> None:
     m = Machine()
     rows = tuple(Commit(f"topic-{n:04}", 0, n, -1, "m" * 100) for n in range(1500))
-    ask = Committing(
+    ask = OffsetCommit(
         group_id=GROUP, generation=-1, member_id="", instance_id=None, retention_ms=-1, rows=rows
     )
     decisions = each(m.shard.commit(ask, m.now, 99))

@@ -14,8 +14,8 @@ from headwater.errors import ErrorCode
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.apis.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from headwater.wire.schema import Message
+from headwater_broker.api.fetch.job import FetchJob
 from headwater_broker.api.k00_produce import ProduceReply
-from headwater_broker.api.k01_fetch import FetchJob
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve
 

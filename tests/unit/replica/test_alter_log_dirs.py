@@ -24,8 +24,7 @@ from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica import alter_log_dirs, log_dir_copy
-from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
+from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager, MoveSizes
 from headwater_broker.replica.loop_steps import begin_epoch, run_now
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.replication_limits import ReplicationLimits
@@ -39,15 +38,18 @@ HUGE = 1 << 30
 SMALL = {"segment_bytes": "700", "index_interval_bytes": "200"}
 
 
+WHOLE_MOVES = MoveSizes()
+
+
 class Mover:
     """A box with two folders, its one replica hosted in /a, and its moves."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, sizes: MoveSizes = WHOLE_MOVES) -> None:
         self.box = box
         self.told: list[UUID] = []
         self.answer = ErrorCode.NONE
         self.partitions: dict[tuple[str, int], Partition] = {}
-        self.in_order = asyncio.Lock()
+        self.control_lock = asyncio.Lock()
         self.between: Callable[[], None] = lambda: None
         """Called while the disk is at work, as other turns of the loop are."""
         self.host()
@@ -55,11 +57,12 @@ class Mover:
         self.moves = AlterLogDirsManager(
             box.manager,
             SimpleNamespace(  # type: ignore[arg-type]
-                partitions=self.partitions, quotas=self.quotas, in_order=self.in_order
+                partitions=self.partitions, quotas=self.quotas, control_lock=self.control_lock
             ),
             box.clock,
             off_loop=self._off_loop,
-            assign=self._assign,
+            assign=lambda *args: self.assign(*args),
+            sizes=sizes,
         )
 
     def host(self) -> None:
@@ -73,7 +76,7 @@ class Mover:
         job()
         self.between()
 
-    async def _assign(self, topic_id: UUID, partition: int, directory: UUID, ms: int) -> ErrorCode:
+    async def assign(self, topic_id: UUID, partition: int, directory: UUID, ms: int) -> ErrorCode:
         assert (topic_id, partition, ms > 0) == (TOPIC_ID, 0, True)
         self.told.append(directory)
         self.between()
@@ -86,9 +89,7 @@ class Mover:
     async def run(self) -> None:
         """Until nothing can be done any more."""
         self.moves.tick()
-        task = self.moves._task
-        if task is not None:
-            await task
+        await self.moves.settle()
 
     async def move(self, path: str) -> None:
         await self.moves.alter(*KEY, path)
@@ -104,13 +105,18 @@ def box_of(files: StoppingFiles | None = None) -> Box:
     return box
 
 
-def written(count: int = 60, files: StoppingFiles | None = None, **settings: str) -> Mover:
+def written(
+    count: int = 60,
+    files: StoppingFiles | None = None,
+    sizes: MoveSizes = WHOLE_MOVES,
+    **settings: str,
+) -> Mover:
     box = box_of(files)
     log = box.log(**SMALL, **settings)
     assert log.path == "/a/t-0"
     for number in range(count):
         log.append_as_leader(batch(1 + number % 3), number // 20, 2000)
-    return Mover(box)
+    return Mover(box, sizes)
 
 
 def everything(log: UnifiedLog) -> list[tuple[int, int, int]]:
@@ -172,15 +178,9 @@ def test_a_move_takes_all_and_the_old_folder_goes() -> None:
     run(story())
 
 
-def test_what_is_written_cut_and_deleted_meanwhile_reaches_the_copy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(log_dir_copy, "SLICE_BYTES", 300)
-    monkeypatch.setattr(alter_log_dirs, "SLICE_BYTES", 300)
-    monkeypatch.setattr(alter_log_dirs, "FINAL_BYTES", 400)
-
+def test_what_is_written_cut_and_deleted_meanwhile_reaches_the_copy() -> None:
     async def story(seed: int) -> int:
-        mover = written(200)
+        mover = written(200, sizes=MoveSizes(slice_bytes=300, final_bytes=400))
         entropy, turns, epoch = mover.box.entropy, 0, 30
 
         def busy() -> None:
@@ -369,14 +369,14 @@ def test_a_copy_that_ends_after_it_was_told_is_taken_back() -> None:
     async def story() -> None:
         mover = written(5)
         manager = mover.box.manager
-        told = mover._assign
+        told = mover.assign
 
         async def fail_after(*args: Any) -> ErrorCode:
             code = await told(*args)
             manager.futures.drop(KEY)
             return code
 
-        mover.moves._assign = fail_after
+        mover.assign = fail_after  # type: ignore[method-assign]
         await mover.move("/b")
         await mover.run()
         assert mover.told == [identity(manager, "/b"), identity(manager, "/a")]
@@ -410,7 +410,7 @@ def test_a_move_does_not_end_while_an_epoch_is_written_into_the_folder_that_it_l
         mover = written(5)
         log = mover.log
         steps = begin_epoch(log, 7)
-        async with mover.in_order:
+        async with mover.control_lock:
             write = next(steps)
             await mover.move("/b")
             assert mover.log is log

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -205,7 +204,7 @@ def test_a_broker_that_drains_does_not_fetch_what_it_has_handed_over(
 ) -> None:
     async def story(broker: SoloBroker) -> None:
         tell(broker, state(leader_epoch=1))
-        broker.replicas.leave()
+        broker.replicas.begin_controlled_shutdown()
         tell(broker, state(leader_epoch=2, leader_id=2, isr=isr, is_new=False))
         rows = broker.replicas.describe_fetching()["fetchers"]
         assert [row["leader"] for row in rows] == followed
@@ -326,7 +325,7 @@ def test_a_deletion_is_confirmed_when_a_power_loss_cannot_undo_it(
             await synced.wait()
 
         replicas = broker.replicas
-        replicas._ports = replace(replicas._ports, durable=durable)
+        broker.durable = durable
         tell(broker, state())
         row = StopReplicaPartition(
             topic="a", topic_id=A, partition=0, leader_epoch=-1, delete=delete
@@ -413,7 +412,7 @@ def tell_while_the_disk_fails(broker: SoloBroker, new: PartitionState) -> Leader
     assert there is not None
 
     def steps() -> LoopSteps[LeaderAndIsrReply]:
-        inner = broker.replicas._steps(request)
+        inner = broker.replicas.leader_and_isr_steps(request)
         while True:
             try:
                 job = next(inner)

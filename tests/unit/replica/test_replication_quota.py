@@ -111,15 +111,15 @@ def test_a_list_that_cannot_be_is_refused(wrong: str) -> None:
             topic_key(name).parse(wrong)
 
 
-def test_a_leader_holds_back_only_followers_out_of_sync_of_listed_partitions() -> None:
+def test_a_leader_throttles_only_followers_out_of_sync_of_listed_partitions() -> None:
     clock, quotas = _quotas()
     services: Any = SimpleNamespace(replicas=SimpleNamespace(quotas=quotas))
     quotas.set_rates(100, UNLIMITED, UNLIMITED)
     listed = _partition(0, leader_replication_throttled_replicas="*")
     other = _partition(0)
-    quotas.leader.passed(other, 1 << 20)
+    quotas.leader.record_copied(other, 1 << 20)
     assert not is_held_back(services, listed, 3), "what is not listed does not count"
-    quotas.leader.passed(listed, 1 << 20)
+    quotas.leader.record_copied(listed, 1 << 20)
     assert is_held_back(services, listed, 3)
     assert not is_held_back(services, listed, 2), "in sync"
     assert not is_held_back(services, other, 3), "not listed"

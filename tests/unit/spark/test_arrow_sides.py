@@ -1,4 +1,4 @@
-"""Columns, partitioning and cold row groups: the Arrow sides of reads and writes, without Spark."""
+"""Columns, partitioner, cold reads and tier tasks on Arrow data, without Spark."""
 
 from __future__ import annotations
 

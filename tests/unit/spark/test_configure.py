@@ -1,4 +1,4 @@
-"""What a session is configured with: beside spark-submit's settings, and on a JVM that runs."""
+"""The settings of a session: with spark-submit's settings, and on a JVM that already runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JAR = f"io.delta_delta-spark_2.13-{version('delta-spark')}.jar"
 
 
 class Jvm:
-    """A JVM that has Delta from this place, or has it not."""
+    """A JVM that has Delta from this jar, or has none."""
 
     def __init__(self, delta: Path | None) -> None:
         self.delta = delta
@@ -75,13 +75,13 @@ def test_a_second_session_of_a_jvm_sends_the_jars_to_its_executors_too(cache: Pa
     assert jvm.added == []
 
 
-def test_a_delta_of_the_users_own_stays(tmp_path: Path) -> None:
+def test_the_users_own_delta_stays(tmp_path: Path) -> None:
     jvm = Jvm(tmp_path / "own" / JAR)
     assert JARS_KEY not in settings(tmp_path / "nothing was resolved here", jvm)
     assert jvm.added == []
 
 
-def test_what_was_submitted_stays_beside_ours(cache: Path) -> None:
+def test_submitted_settings_stay(cache: Path) -> None:
     submitted = {
         EXTENSIONS_KEY: "org.example.Extension",
         CATALOG_KEY: "org.example.Catalog",
@@ -96,7 +96,7 @@ def test_what_was_submitted_stays_beside_ours(cache: Path) -> None:
 
 
 class Conf(dict[str, str]):
-    """As much of a session's runtime configuration as is asked for."""
+    """The part of a session's runtime configuration that is used."""
 
     @property
     def getAll(self) -> dict[str, str]:  # noqa: N802 - pyspark's name
@@ -116,11 +116,11 @@ def shuffled(master: str, **given: str) -> dict[str, str]:
     ("master", "partitions"),
     [("local[2]", "2"), ("local", "1"), ("local[*]", "8"), ("local-cluster[3,3,1500]", "9")],
 )
-def test_a_machine_gets_a_shuffle_partition_per_core(master: str, partitions: str) -> None:
+def test_one_machine_has_a_shuffle_partition_per_core(master: str, partitions: str) -> None:
     assert shuffled(master) == {SHUFFLE_KEY: partitions, ADAPTIVE_KEY: "200"}
 
 
-def test_shuffle_partitions_that_somebody_chose_stay() -> None:
+def test_a_configured_number_of_shuffle_partitions_stays() -> None:
     given = {"spark_sql_shuffle_partitions": "200"}
     assert shuffled("local[2]", **given) == {SHUFFLE_KEY: "200"}
     assert shuffled("yarn") == {}

@@ -1,4 +1,4 @@
-"""Options: Spark's Kafka names, and an error that names what is wrong."""
+"""Options under the names of Spark's Kafka source, and errors that name the wrong one."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ def current(earliest: dict, latest: dict, ids: dict | None = None) -> CurrentOff
     return CurrentOffsets(IDS if ids is None else ids, earliest, latest)
 
 
-def test_first_step_pins_the_start() -> None:
+def test_batch_0_pins_the_start() -> None:
     plan = plan_first_batch({A0: 3, A1: 0}, current({A0: 0, A1: 0}, {A0: 10, A1: 0}))
     assert plan.position == Position({A0: 3, A1: 0}, {A0: 10, A1: 0}, IDS)
     assert plan.losses == ()
 
 
-def test_first_step_tells_of_starts_outside_the_log() -> None:
+def test_a_start_outside_the_log_is_a_loss() -> None:
     plan = plan_first_batch({A0: 3}, current({A0: 5}, {A0: 10}))
     assert plan.position is not None and plan.position.start == {A0: 5}
     assert "starting offset 3" in plan.losses[0]
@@ -44,7 +44,7 @@ def test_nothing_new_is_none() -> None:
     assert plan_next_batch(previous, current({A0: 0}, {A0: 10})).position is None
 
 
-def test_next_step_goes_on_where_the_last_ended() -> None:
+def test_the_next_batch_starts_where_the_last_one_ended() -> None:
     previous = Position({A0: 0}, {A0: 10}, IDS)
     plan = plan_next_batch(previous, current({A0: 0}, {A0: 15}))
     assert plan.position == Position({A0: 10}, {A0: 15}, IDS)

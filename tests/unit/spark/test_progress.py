@@ -52,11 +52,11 @@ def test_other_sources_are_left_out(foreign: dict[str, Any]) -> None:
     assert source_offsets(of_listener(foreign, OURS)) == expected
 
 
-def test_lag_is_what_the_newest_offset_is_ahead() -> None:
+def test_lag_is_the_newest_offset_minus_the_read_one() -> None:
     assert lag({"sources": [OURS]}) == {("a", 0): 3}
     assert lag(of_listener(source(READ.to_json(), None))) == {("a", 0): 0}
 
 
-def test_text_that_is_no_json_is_another_sources() -> None:
+def test_an_offset_that_is_not_json_is_left_out() -> None:
     strange = SimpleNamespace(endOffset="DeltaOffset(3)", latestOffset="None")
     assert source_offsets(SimpleNamespace(sources=[strange])) == []

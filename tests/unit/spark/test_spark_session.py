@@ -133,7 +133,7 @@ def spark_that(is_stopped: bool | Exception) -> SparkSession:
     return cast(SparkSession, SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java)))
 
 
-def test_a_job_that_failed_may_be_tried_again() -> None:
+def test_a_failed_job_is_not_the_end_of_spark() -> None:
     with (
         pytest.raises(SparkJobError, match=r"^tiering t: headwater\.errors\.KafkaError: t-0$"),
         job_errors(spark_that(False), "tiering t"),

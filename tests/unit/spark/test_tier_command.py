@@ -15,7 +15,7 @@ from headwater_spark.tiering.command import spark_log, spark_until_end
 
 
 class Spark:
-    """A session that notes how it was opened, and that it was stopped."""
+    """A session that records how it was opened, and how often it was stopped."""
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What a worker of Spark's tells the JVM of an error."""
+"""The error text that a Python worker of Spark sends to the JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater_spark.source.data_source import HeadwaterDataSource
 from headwater_spark.worker_errors import HIDE_TRACEBACK, without_traceback
 
 
-def told(work: Callable[[], object]) -> str:
+def worker_output(work: Callable[[], object]) -> str:
     """The text that the worker sends when `work` raises."""
     out = io.BytesIO()
     try:
@@ -42,25 +42,25 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(HIDE_TRACEBACK, raising=False)
 
 
-def test_an_error_made_to_be_read_is_one_line() -> None:
+def test_a_headwater_error_is_one_line() -> None:
     line = "headwater.errors.UsageError: startingOfsets is no option: did you mean startingOffsets?"
-    assert told(refuse) == line + "\n"
-    assert HIDE_TRACEBACK not in os.environ, "the next error is told as its own kind is"
+    assert worker_output(refuse) == line + "\n"
+    assert HIDE_TRACEBACK not in os.environ, "the next error must not be affected"
 
 
 def test_any_other_error_keeps_its_traceback() -> None:
-    assert told(fail).startswith("Traceback")
+    assert worker_output(fail).startswith("Traceback")
 
 
-def test_the_format_tells_so_of_its_options() -> None:
+def test_an_unknown_option_is_a_headwater_error() -> None:
     schema = None
     source = HeadwaterDataSource({"subscribe": "t", "startingOfsets": "earliest"})
-    text = told(lambda: source.reader(schema))  # type: ignore[arg-type]
+    text = worker_output(lambda: source.reader(schema))  # type: ignore[arg-type]
     assert text.startswith("headwater.errors.UsageError: ") and text.count("\n") == 1
     assert "startingOffsets" in text
 
 
-def test_a_stream_with_an_unknown_option_says_so_at_its_first_question() -> None:
+def test_a_stream_with_an_unknown_option_raises_at_its_first_call() -> None:
     source = HeadwaterDataSource({"kafka.bootstrap.servers": "b:1", "startingOfsets": "earliest"})
     reader = source.streamReader(StructType([StructField("value", BinaryType())]))
     for ask in (reader.initialOffset, reader.prepareForTriggerAvailableNow):  # type: ignore[attr-defined]

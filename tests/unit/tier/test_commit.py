@@ -1,4 +1,4 @@
-"""Plan, write, commit: each row once, whatever is repeated, raced or refused."""
+"""Plan, write, commit: the table has each row once, whatever is repeated or fails."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_an_older_plan_is_discarded(tmp_path: Path, log: MemoryLog) -> None:
     assert [(p, o) for p, o, _ in rows_of(location)] == expected(log)
 
 
-def test_ours_is_done_even_when_another_followed(tmp_path: Path, log: MemoryLog) -> None:
+def test_a_commit_that_another_one_followed_is_done(tmp_path: Path, log: MemoryLog) -> None:
     location = location_at(tmp_path)
     ranges = plan(log, location)
     files = write(log, location, ranges, 1)
@@ -132,7 +132,7 @@ def test_a_stale_handle_never_commits(tmp_path: Path, log: MemoryLog) -> None:
     assert stale.refresh().ends == {0: 95, 1: 30}
 
 
-def test_a_lost_answer_is_found_out(
+def test_a_commit_whose_reply_was_lost_is_done(
     tmp_path: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = location_at(tmp_path)
@@ -149,7 +149,7 @@ def test_a_lost_answer_is_found_out(
     assert [(p, o) for p, o, _ in rows_of(location)] == expected(log)
 
 
-def test_refusals_without_effect_end_with_the_last_error(
+def test_commits_that_keep_failing_end_with_the_last_error(
     tmp_path: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = location_at(tmp_path)
@@ -205,7 +205,7 @@ def test_files_are_checked_before_they_are_committed(tmp_path: Path, log: Memory
     assert LogTable(location).snapshot.version == 0
 
 
-def test_a_table_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TableAccessError, match=r"cannot be created|failed"):
         ensure_table(location_at(tmp_path / "file"), 1)

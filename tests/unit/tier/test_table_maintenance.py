@@ -1,4 +1,4 @@
-"""Log starts, compaction, repair and vacuum: rows stay as they were, readers never notice."""
+"""Log starts, compaction, repair and vacuum: rows and readers are not affected."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def test_compaction_keeps_rows_and_fence(log: MemoryLog, location: TableLocation
     assert LogTable(location).snapshot.ends[0] == 240
 
 
-def test_starts_move_and_files_wholly_below_go(log: MemoryLog, location: TableLocation) -> None:
+def test_files_wholly_below_the_moved_starts_are_removed(
+    log: MemoryLog, location: TableLocation
+) -> None:
     assert move_starts(location, {0: 95, 1: 14, 9: 5}, clock=CLOCK) == {0: 95, 1: 14}
     snapshot = LogTable(location).snapshot
     assert len(snapshot.files) == 4 and snapshot.rows == 4 * 47
@@ -103,7 +105,7 @@ def test_starts_move_and_files_wholly_below_go(log: MemoryLog, location: TableLo
     assert offsets_read(TableReader(location), 0, 240, 245) == [240, 241, 242, 243, 244]
 
 
-def test_a_users_optimize_is_read_right_and_named(log: MemoryLog, location: TableLocation) -> None:
+def test_a_users_optimize_is_read_correctly(log: MemoryLog, location: TableLocation) -> None:
     reader = TableReader(location)
     DeltaTable(location.uri).optimize.compact()
     snapshot = reader.refresh()
@@ -112,7 +114,7 @@ def test_a_users_optimize_is_read_right_and_named(log: MemoryLog, location: Tabl
     assert offsets_read(reader, 1, 0, 42) == list(range(42))
 
 
-def test_a_foreign_file_that_is_unsorted_and_mixed_is_read_right(
+def test_an_unsorted_foreign_file_of_several_partitions_is_read_correctly(
     log: MemoryLog, location: TableLocation
 ) -> None:
     import json
@@ -163,7 +165,7 @@ def test_repair_refuses_doubled_rows(log: MemoryLog, location: TableLocation) ->
         repair(location, clock=CLOCK)
 
 
-def test_vacuum_takes_old_orphans_only(log: MemoryLog, location: TableLocation) -> None:
+def test_vacuum_deletes_only_old_orphans(log: MemoryLog, location: TableLocation) -> None:
     folder = Path(location.uri)
     fresh, old = folder / "l0-fresh.parquet", folder / "l0-old.parquet"
     for path in (fresh, old):

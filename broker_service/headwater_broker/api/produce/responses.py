@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from uuid import UUID
 
@@ -15,9 +16,11 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from headwater.wire.schema import encoder
+from headwater.wire.schema import decode, encoder
 from headwater_broker.api.context import Services
+from headwater_broker.api.leadership_confirmation import UnconfirmedError
 from headwater_broker.api.listener_endpoints import endpoints
+from headwater_broker.api.replies import Part
 from headwater_broker.api.request_meters import PRODUCE
 from headwater_broker.log.results import AppendResult
 from headwater_broker.purgatory.purgatory import WatchedOffset
@@ -75,6 +78,18 @@ class Row:
         self.partition = partition
         self.base_offset, self.last_offset, self.append_time_ms, self.log_start_offset, _ = result
         self.leader_epoch = partition.leader_epoch
+
+    @property
+    def is_out_of_order(self) -> bool:
+        """True when the batch does not follow the producer's last one, as far as is known here."""
+        return self.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def unconfirmed(self) -> UnconfirmedError:
+        """The refusal of `is_out_of_order`."""
+        return UnconfirmedError(
+            self, self.name, self.index, self.leader_epoch, "a gap in the producer's sequence",
+            self.message,  # the client lost something, or is about to repeat it
+        )  # fmt: skip
 
     def fail(self, code: ErrorCode, message: str) -> None:
         """This partition's answer is an error; nothing of it is promised."""
@@ -137,6 +152,16 @@ def encode_rows(
     if version < FLEXIBLE:
         return _FRAME.pack(len(body) + 4, correlation_id) + body
     return _FRAME.pack(len(body) + 5, correlation_id) + b"\0" + body
+
+
+def with_throttle_time(parts: Sequence[Part], version: int, delay_ms: int) -> list[Part]:
+    """The response with this throttle_time_ms. The field lies behind the rows, which may carry
+    errors: the response is read and written again."""
+    data = b"".join(part for part in parts if isinstance(part, bytes))
+    at = 9 if version >= FLEXIBLE else 8  # behind size, correlation id, tagged fields
+    response = decode(ProduceResponse, version, data[at:])
+    body = encoder(ProduceResponse, version)(replace(response, throttle_time_ms=delay_ms))
+    return [data[:at] + body]
 
 
 def _partition(

@@ -1,7 +1,7 @@
-"""Brokers come, go, come back, and leave in order. Who leads what then.
+"""Decisions on brokers that start, die, return or shut down.
 
-Order matters: a broker that is back without its disk leaves the ISRs before anything is elected and
-before it counts as running, so an empty disk never wins (KIP-858, KIP-966, KIP-903).
+Order matters. A broker that returns without its disk leaves the ISRs before any election and before
+it counts as live, so that an empty replica never becomes the leader (KIP-858, KIP-966, KIP-903).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from headwater_broker.controller.state_machines import ReplicaPhase
 def on_broker_change(
     state: ControllerState, decision: DecisionBuilder, event: BrokerChange
 ) -> None:
-    """Compare with the brokers known; a new epoch is a broker that went and came back."""
+    """Compare registrations with the known brokers. A new epoch stands for a death and a return."""
     found = event.brokers
     gone = [b for b, known in state.brokers.items() if _is_gone(known, found.get(b))]
     fresh = sorted(b for b in found if b not in state.brokers or b in gone)
     if not gone and not fresh:
         return
-    _remove(state, decision, sorted(gone))
+    _remove_brokers(state, decision, sorted(gone))
     for broker_id in fresh:
         _add_broker(state, decision, broker_id, found[broker_id])
     for partition in list(state.leaderless.values()):
@@ -50,11 +50,11 @@ def _is_gone(known: Broker, found: RegisteredBroker | None) -> bool:
     return found is None or found.epoch != known.epoch
 
 
-def _remove(state: ControllerState, decision: DecisionBuilder, gone: list[int]) -> None:
-    """Dead brokers: their leaderships move, then they leave the ISRs they follow in.
+def _remove_brokers(state: ControllerState, decision: DecisionBuilder, gone: list[int]) -> None:
+    """Brokers died: elect other leaders, then take the dead followers out of the ISRs.
 
-    In this order: while a dead broker still counts as leader, followers that died with it would
-    leave an ISR that they are the last to be found in.
+    The order matters. While a dead broker still counts as the leader, followers that died with it
+    would leave the ISR, and only the dead leader would remain in it.
     """
     for broker_id in gone:
         broker = state.brokers.pop(broker_id)
@@ -85,7 +85,7 @@ def _set_offline(partition: Partition, broker_id: int) -> None:
 def _drop_follower(
     state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
-    # Without a leader the whole ISR is kept: each member has every committed record.
+    # Without a leader the ISR stays as it is: each member has every committed record.
     has_leader = partition.leader >= 0
     if not (has_leader and elections.leave_isr(state, decision, partition, broker_id)):
         decision.publish(partition)
@@ -94,11 +94,11 @@ def _drop_follower(
 def _add_broker(
     state: ControllerState, decision: DecisionBuilder, broker_id: int, found: RegisteredBroker
 ) -> None:
-    """One broker is registered: first what it may not claim, then it counts as running."""
+    """A broker registered. First drop replicas that lost data from ISRs, then count it as live."""
     registration = found.registration
     memory = state.offline_brokers.pop(broker_id, None)
-    least = registration.min_insync_replicas
-    broker = Broker(broker_id, found.epoch, registration.boot_id, registration, least)
+    min_isr = registration.min_insync_replicas
+    broker = Broker(broker_id, found.epoch, registration.boot_id, registration, min_isr)
     is_power_loss = memory is not None and _lost_power(memory, broker)
     for partition in list(state.hosted.get(broker_id, {}).values()):
         directory = partition.directories.get(broker_id)
@@ -107,7 +107,7 @@ def _add_broker(
             elections.replica_lost_data(state, decision, partition, broker_id)
     state.storage_faults = {f for f in state.storage_faults if f[1] != broker_id}
     state.brokers[broker_id] = broker
-    # Before it may lead by a lower minimum than in its last life.
+    # Before it may lead with a lower min.insync.replicas than before its restart.
     elections.recheck_elr(state, decision, state.hosted.get(broker_id, {}).values())
     for partition in state.hosted.get(broker_id, {}).values():
         now = partition.replica_phases.get(broker_id, ReplicaPhase.NON_EXISTENT)
@@ -122,7 +122,7 @@ def _add_broker(
 
 
 def _lost_power(memory: Broker, now: Broker) -> bool:
-    """No clean mark of the last life, and the kernel was restarted: the page cache is gone."""
+    """Whether the broker stopped uncleanly and its machine rebooted: the page cache is lost."""
     assert now.registration is not None
     is_clean = now.registration.clean_shutdown_epoch == memory.epoch
     return not is_clean and memory.boot_id != now.boot_id
@@ -131,7 +131,7 @@ def _lost_power(memory: Broker, now: Broker) -> bool:
 def _replace_lost_replicas(
     state: ControllerState, decision: DecisionBuilder, fresh: list[int]
 ) -> None:
-    """Replicas that left their ISR because the disk is missing start anew on the disk there is."""
+    """Replicas whose disk is missing, and that are out of the ISR, start empty on another disk."""
     for broker_id in fresh:
         for partition in state.hosted.get(broker_id, {}).values():
             is_outside = broker_id not in partition.isr
@@ -142,7 +142,7 @@ def _replace_lost_replicas(
 
 
 def mark_shutting_down(state: ControllerState, broker_id: int, broker_epoch: int) -> bool:
-    """From now on this broker is given nothing more to lead; False when another life of it asks."""
+    """Give this broker no more leaderships. False when its broker epoch is not the current one."""
     broker = state.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         return False
@@ -153,9 +153,10 @@ def mark_shutting_down(state: ControllerState, broker_id: int, broker_epoch: int
 def on_controlled_shutdown(
     state: ControllerState, decision: DecisionBuilder, event: ControlledShutdown
 ) -> None:
-    """A broker is about to stop: move its leaderships, take it out of the other ISRs (KIP-380).
+    """A broker is about to stop: move its leaderships, and take it out of the other ISRs (KIP-380).
 
-    Partitions that nobody else could lead are not counted, or the broker would never stop.
+    Partitions without another live replica do not count as remaining, or the broker would never
+    stop.
     """
     if not mark_shutting_down(state, event.broker_id, event.broker_epoch):
         stale = ControlledShutdownReply(error_code=ErrorCode.STALE_BROKER_EPOCH, remaining=0)
@@ -167,7 +168,7 @@ def on_controlled_shutdown(
         if partition.leader == leaving:
             remaining += not _hand_over(state, decision, partition, leaving)
         elif partition.leader in state.shutting_down and leaving in partition.isr:
-            continue  # the leader stops, too: who was in sync with it may lead when both are back
+            continue  # the leader stops, too: this replica may lead when both are back
         elif partition.leader >= 0 and not _is_stopped(partition, leaving):
             elections.leave_isr(state, decision, partition, leaving)
             decision.publish(partition)
@@ -179,7 +180,7 @@ def on_controlled_shutdown(
 
 
 def _is_stopped(partition: Partition, broker_id: int) -> bool:
-    """An earlier try has stopped this replica: thousands are not to be stopped at each try."""
+    """Whether an earlier try has stopped this replica: a retry does not stop thousands again."""
     is_stopped = partition.replica_phases.get(broker_id) is ReplicaPhase.OFFLINE
     return is_stopped and broker_id not in partition.isr
 
@@ -187,7 +188,7 @@ def _is_stopped(partition: Partition, broker_id: int) -> bool:
 def _hand_over(
     state: ControllerState, decision: DecisionBuilder, partition: Partition, leaving: int
 ) -> bool:
-    """True when it leads no longer, or no other replica is on a broker that stays."""
+    """Move one leadership. True when it moved, or when no other replica is on a live broker."""
     others = (b for b in partition.replicas if b != leaving)
     if not any(b in state.brokers and b not in state.shutting_down for b in others):
         return True

@@ -1,4 +1,4 @@
-"""Leaders on request and by balance: preferred and unclean elections (KIP-460)."""
+"""Elections on request and by the leader balance: preferred and unclean (KIP-460)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from headwater_broker.controller.state import NO_LEADER, CatchingUp, ControllerS
 Outcome = tuple[ErrorCode, str | None]
 
 STEADY_TICKS = 5
-"""Ticks (seconds) that a broker is back before it leads: one that crashes again and again shall not
-take its partitions along each time."""
+"""A broker must be back for this many ticks (seconds) before it leads: one that crashes again and
+again would take its partitions offline each time."""
 
 
 def on_elect_leaders(
     state: ControllerState, decision: DecisionBuilder, event: ElectLeaders
 ) -> None:
-    """Elect for the partitions named; for all when none is named (then silent where not needed)."""
+    """Elect leaders for the named partitions, or for all. For all, the reply leaves out partitions
+    that need no election."""
     results: dict[tuple[str, int], Outcome] = {}
     if event.partitions is None:
         for partition in state.partitions():
             outcome = _elect(state, decision, partition, unclean=event.unclean)
             if outcome[0] is not ErrorCode.ELECTION_NOT_NEEDED:
                 results[partition.topic, partition.index] = outcome
-    for topic, index in dict.fromkeys(event.partitions or ()):  # a second look finds nothing to do
+    for topic, index in dict.fromkeys(event.partitions or ()):  # each once, also if named twice
         known = state.partition(topic, index)
         if known is None:
             text = f"partition {topic}-{index} does not exist"
@@ -52,7 +53,7 @@ def _elect(
 def elect_preferred(
     state: ControllerState, decision: DecisionBuilder, partition: Partition
 ) -> Outcome:
-    """The first replica leads, if it is in sync; otherwise all stays as it is."""
+    """Make the first replica the leader if it is in sync; otherwise change nothing."""
     able = elections.may_lead(state, partition)
     replicas = partition.target
     choice = leader_selectors.preferred(replicas, partition.leader, partition.isr, able)

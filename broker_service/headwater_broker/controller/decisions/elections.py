@@ -1,7 +1,7 @@
-"""Carries out what the selectors choose: leader, epoch, ISR, phase, reason.
+"""Leader elections: apply the choice of a leader selector to a partition.
 
-A change of leader raises the leader epoch; a change of the ISR alone does not (KIP-497), so the
-leader goes on without truncating.
+A change of leader raises the leader epoch. A change of the ISR alone does not (KIP-497), so that
+the leader goes on without truncation.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headwater_broker.controller.state_machines import PartitionPhase
 
 
 def may_lead(state: ControllerState, partition: Partition) -> frozenset[int]:
-    """The replicas without a fault."""
+    """The replicas that may lead: those without a fault."""
     return frozenset(b for b in partition.replicas if not state.fault(partition, b))
 
 
 def first_leader(state: ControllerState, decision: DecisionBuilder, partition: Partition) -> bool:
-    """New -> Online: the first live replica leads, all live replicas are in sync.
+    """New -> Online: the first live replica leads, and all live replicas are in the ISR.
 
-    Without a live replica the partition stays New and nothing is written.
+    False without a live replica: the partition stays New, and nothing is written.
     """
     live = tuple(b for b in partition.replicas if not state.fault(partition, b))
     if not live:
@@ -52,8 +52,8 @@ def lead(
     *,
     unclean: bool = False,
 ) -> None:
-    """Make `leader` the leader with this ISR, under a new leader epoch. `unclean`: what others
-    hold is no longer what is committed."""
+    """Make `leader` the leader with this ISR, in a new leader epoch. After an `unclean` election no
+    other replica is eligible to lead."""
     if partition.phase is not PartitionPhase.NEW:
         partition.leader_epoch += 1
     partition.leader = leader
@@ -65,7 +65,8 @@ def lead(
 
 
 def go_offline(state: ControllerState, decision: DecisionBuilder, partition: Partition) -> None:
-    """Nobody may lead: no leader, under a new epoch; the ISR is kept, who is in it may return."""
+    """No replica may lead: set no leader, in a new leader epoch. The ISR stays: its members may
+    return."""
     if partition.leader != NO_LEADER:
         partition.leader = NO_LEADER
         partition.leader_epoch += 1
@@ -82,7 +83,7 @@ def elect(
     *,
     unclean: bool = False,
 ) -> Case:
-    """The leader is gone, or there is none: choose by the offline table."""
+    """Elect a leader where it is gone or missing, by the offline selector."""
     if partition.phase is PartitionPhase.NEW:
         return Case.CLEAN if first_leader(state, decision, partition) else Case.NONE_LIVE
     allowed = unclean or state.is_unclean_allowed(partition.topic)
@@ -109,9 +110,10 @@ def elect(
 def _elect_without_log(
     state: ControllerState, decision: DecisionBuilder, partition: Partition, *, forced: bool
 ) -> leader_selectors.Choice:
-    """Unclean: a replica whose disk was replaced may lead with what it has: nothing.
+    """An unclean election where only replicas without their log are left: one of them leads, empty.
 
-    One whose disk fails only by an operator's order (`forced`): it would fail again and again.
+    A replica on a failed disk leads only by an operator's request (`forced`): by itself the
+    election would be repeated for ever.
     """
     for broker_id in partition.replicas:
         fault = (partition.key, broker_id)
@@ -128,7 +130,7 @@ def _elect_without_log(
 
 
 def reset_directory(state: ControllerState, partition: Partition, broker_id: int) -> None:
-    """The broker makes this replica anew in a directory that it has."""
+    """Have the broker create this replica in a directory that it has."""
     directory = state.sole_directory(broker_id)
     if directory is None:
         partition.directories.pop(broker_id, None)
@@ -139,9 +141,9 @@ def reset_directory(state: ControllerState, partition: Partition, broker_id: int
 def leave_isr(
     state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> bool:
-    """Take a replica that does not lead out of the ISR; the last member always stays.
+    """Take a follower out of the ISR. The last member always stays; True when it left.
 
-    The last member holds every committed record: dropping it would let an empty replica win.
+    The last member has every committed record: without it an empty replica could be elected.
     """
     rest = tuple(b for b in partition.isr if b != broker_id)
     if broker_id not in partition.isr or not rest:
@@ -156,11 +158,11 @@ def leave_isr(
 def replica_lost_data(
     state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
-    """A replica came back without (some of) its records: it is neither in sync nor eligible.
+    """A replica came back without some of its records: it leaves the ISR and the ELR.
 
-    The last member of the ISR gives way to the eligible ones; when there are none it stays, as
-    nobody is known to hold more. So an ISR is never empty, and the one in it is what Kafka notes as
-    `LastKnownElr` once its ISR and ELR are: the last known leader. That list stays empty here.
+    If it is the last member of the ISR, the eligible leader replicas become the ISR. Without any it
+    stays, as no replica is known to have more. So an ISR is never empty; Kafka stores that last
+    member as `LastKnownElr` (`api/k75_describe_topic_partitions`).
     """
     if broker_id not in (*partition.isr, *partition.elr):
         return
@@ -181,8 +183,8 @@ def replica_lost_data(
 def recheck_elr(
     state: ControllerState, decision: DecisionBuilder, partitions: Iterable[Partition]
 ) -> None:
-    """min.insync.replicas may be lower now, or somewhere lower than was known when they were noted:
-    then leaders will commit without who is eligible."""
+    """Recompute the ELR after min.insync.replicas may have become lower: then leaders commit with
+    fewer replicas, and replicas outside the ISR may lack records."""
     for partition in partitions:
         before = partition.elr
         if before:
@@ -194,16 +196,16 @@ def recheck_elr(
 def _set_offline_reason(
     state: ControllerState, decision: DecisionBuilder, partition: Partition
 ) -> None:
-    """Say in one line why nobody leads, and what to do."""
+    """Set the reason, in one line, why no replica leads, and the remedy."""
     members = (*partition.isr, *partition.elr) or partition.replicas
     faults = "; ".join(f for b in members if (f := state.fault(partition, b)))
-    kind = f"ISR {list(partition.isr)}" if partition.isr else "no replica was ever live"
+    kind = f"ISR {list(partition.isr)}" if partition.isr else "no replica has ever been live"
     kind += f", eligible {list(partition.elr)}" if partition.elr else ""
     lost = any(state.has_lost_directory(partition, b) for b in members)
     remedy = "bring back the old disk" if lost else "start the broker"
     reason = (
         f"no in-sync replica may lead ({kind}): {faults}. {remedy[0].upper()}{remedy[1:]}, or run "
-        "an unclean election and lose what only it has"
+        "an unclean election and lose the records that only this replica has"
     )
     if reason != partition.offline_reason:
         partition.offline_reason = reason

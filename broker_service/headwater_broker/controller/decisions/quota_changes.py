@@ -1,4 +1,4 @@
-"""Client quotas change (KIP-546): checks, then desired state, then its nodes below `/config`."""
+"""Decisions on client quotas (KIP-546): validation, new quotas, their nodes below `/config`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headwater_broker.metadata import znodes
 def on_alter_client_quotas(
     state: ControllerState, decision: DecisionBuilder, event: AlterClientQuotas
 ) -> None:
-    """Set and remove quotas; one bad entity leaves the others alone."""
+    """Set and remove quotas. An invalid entity does not affect the others."""
     results = []
     for edit in event.edits:
         try:
@@ -40,7 +40,7 @@ def on_alter_client_quotas(
 def on_client_quota_change(
     state: ControllerState, decision: DecisionBuilder, event: ClientQuotaChange
 ) -> None:
-    """Somebody wrote an entity's node: brokers use what they can; or removed it."""
+    """A tool wrote or removed an entity's node. Brokers use the valid quotas in it."""
     if event.configs is None:
         state.client_quotas.pop(event.path, None)
         state.stored_quota_nodes.discard(event.path)
@@ -51,13 +51,13 @@ def on_client_quota_change(
 
 
 def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str]]:
-    """Where the quotas are stored, and what they become. Raises KafkaError(INVALID_REQUEST)."""
+    """The entity's path and its quotas after the edit. Raises KafkaError(INVALID_REQUEST)."""
     entity: Entity = dict(edit.entity)
     try:
         if len(entity) != len(edit.entity):
-            raise UsageError("quota entity: a type stands more than once")
+            raise UsageError("quota entity: a type is named more than once")
         if len({key for key, _ in edit.operations}) != len(edit.operations):
-            raise UsageError("quotas of one entity: a key stands more than once")
+            raise UsageError("quotas of one entity: a key is named more than once")
         path = entity_path(entity)
         quotas = dict(state.client_quotas.get(path, {}))
         for key, value in edit.operations:
@@ -76,7 +76,7 @@ def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str
 def _store(
     state: ControllerState, decision: DecisionBuilder, path: str, quotas: dict[str, str]
 ) -> None:
-    """An entity without a quota keeps its node, as in Kafka."""
+    """Write the quotas. An entity without a quota keeps its node, as in Kafka."""
     stored = state.stored_quota_nodes
     data = znodes.encode_overrides(quotas)
     rows: list[Operation] = [
@@ -93,7 +93,7 @@ def _store(
 
 
 def _above(path: str) -> Iterator[str]:
-    """`users/U` and `users/U/clients`, for a client of a user."""
+    """The parent nodes: `users/U` and `users/U/clients` for a client of a user."""
     parts = path.split("/")
     for count in range(2, len(parts)):
         yield "/".join(parts[:count])

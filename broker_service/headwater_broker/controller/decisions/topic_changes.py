@@ -1,4 +1,4 @@
-"""Topics are made, grow, change their configs: checks, then desired state, then leaders."""
+"""Decisions on new topics and new partitions: validation, replica placement, first leaders."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from headwater_broker.metadata import znodes
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
 PARTITIONS_PER_TOPIC_MAX = 20_000
-"""All of a topic's replica lists are one node, of less than a MiB."""
+"""One ZooKeeper node, of less than 1 MiB, holds all replica lists of a topic."""
 
 
 def check_name(topic: str) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) that says what is wrong."""
+    """Check a topic's name. Raises KafkaError(INVALID_TOPIC_EXCEPTION)."""
     if text := fault_of(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
@@ -45,8 +45,8 @@ def check_name(topic: str) -> None:
 def on_create_topics(
     state: ControllerState, decision: DecisionBuilder, event: CreateTopics, entropy: Entropy
 ) -> None:
-    """Each topic for itself: one bad topic leaves the others alone; too many partitions in all are
-    refused as a whole, before anything is planned."""
+    """Create topics. An invalid topic does not affect the others; too many partitions in total fail
+    the whole request, before any placement."""
     if _exceeds_request_limit(state, sum(_requested_partitions(state, t) for t in event.topics)):
         decision.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
@@ -86,11 +86,11 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
     if spec.name in state.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{spec.name}' already exists.")
     if spec.name in state.unusable:
-        text = f"Topic '{spec.name}' is in the store, but cannot be used until its node is mended"
+        text = f"Topic '{spec.name}' exists in ZooKeeper, but its node is not valid: mend it"
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{text}: {state.unusable[spec.name]}")
-    twin = state.folded_names.get(fold_name(spec.name))
-    if twin is not None:
-        text = f"Topic '{spec.name}' collides with existing topic: {twin} ('.' and '_' are alike)"
+    other = state.folded_names.get(fold_name(spec.name))
+    if other is not None:
+        text = f"Topic '{spec.name}' collides with existing topic: {other} ('.' and '_' are alike)"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     configs = {k: v for k, v in spec.configs.items() if v is not None}
     if len(configs) != len(spec.configs):
@@ -103,7 +103,7 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
     partitions = {
         index: Partition(spec.name, topic_id, index, replicas) for index, replicas in placed.items()
     }
-    # A config node that lies there without a topic is written over, as in Kafka with ZooKeeper
+    # A config node without a topic is overwritten, as in Kafka with ZooKeeper
     # (setOrCreateEntityConfigs): a new topic has the overrides of its request and no others.
     has_config = spec.name in state.stray_configs
     return Topic(spec.name, topic_id, partitions, configs, has_config=has_config)
@@ -137,18 +137,19 @@ def _requested_partitions(state: ControllerState, spec: NewTopic) -> int:
 def _requested_growth(state: ControllerState, growth: PartitionGrowth) -> int:
     topic = state.topics.get(growth.name)
     if topic is None or growth.count > PARTITIONS_PER_TOPIC_MAX:
-        return 0  # refused by itself
+        return 0  # this topic fails by itself
     return max(growth.count - len(topic.partitions), 0)
 
 
 def _exceeds_request_limit(state: ControllerState, new_partitions: int) -> bool:
-    """Planning them would hold the controller's loop (Kafka: validateTotalNumberOfPartitions)."""
+    """Whether placing so many partitions would block the loop (Kafka:
+    validateTotalNumberOfPartitions)."""
     return new_partitions > state.config.max_partitions_per_request
 
 
 def _excessive(state: ControllerState, topic: str) -> TopicResult:
     most = state.config.max_partitions_per_request
-    text = f"Excessively large number of partitions per request: at most {most}, ask in parts."
+    text = f"Excessively large number of partitions per request: the limit is {most}."
     return TopicResult(name=topic, error=ErrorCode.POLICY_VIOLATION, message=text)
 
 
@@ -183,7 +184,8 @@ def _place(
 def check_manual(
     state: ControllerState, assignments: Mapping[int, tuple[int, ...]], first: int = 0
 ) -> None:
-    """Consecutive, without duplicates, all of one size, on known brokers, one of them usable.
+    """Check a manual assignment: consecutive partitions, replica lists of one size without
+    duplicates, known brokers, at least one of them usable.
 
     Raises KafkaError(INVALID_REPLICA_ASSIGNMENT).
     """
@@ -207,7 +209,7 @@ def check_manual(
 
 
 def enter_topic(state: ControllerState, decision: DecisionBuilder, topic: Topic) -> None:
-    """A planned or found topic becomes part of the state, and gets its first leaders."""
+    """Add a topic to the state and elect its first leaders."""
     state.add_topic(topic)
     for partition in topic.partitions.values():
         _enter_partition(state, decision, partition)
@@ -228,7 +230,7 @@ def _enter_partition(
 def on_topic_change(
     state: ControllerState, decision: DecisionBuilder, event: TopicChange, entropy: Entropy
 ) -> None:
-    """Topics, or more partitions, that a tool wrote into the store by hand."""
+    """Topics or partitions that a tool wrote into ZooKeeper."""
     state.unusable = dict(event.unusable)
     for found in event.topics:
         known = state.topics.get(found.name)
@@ -273,8 +275,8 @@ def _add_partitions(
 def on_create_partitions(
     state: ControllerState, decision: DecisionBuilder, event: CreatePartitions
 ) -> None:
-    """More partitions for existing topics; records stay where they are. Too many new ones in all
-    are refused as a whole: Kafka's bound on the records of one request is as high."""
+    """Add partitions to topics. Too many new ones in total fail the whole request: Kafka's limit on
+    the metadata records of one request is as high."""
     if _exceeds_request_limit(state, sum(_requested_growth(state, t) for t in event.topics)):
         decision.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
@@ -311,7 +313,7 @@ def _plan_growth(
     if growth.count <= now:
         text = f"Topic has {now} partitions; the number can only be increased, not to "
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{text}{growth.count}.")
-    first = topic.partitions[min(topic.partitions)].target  # also while it is being moved there
+    first = topic.partitions[min(topic.partitions)].target  # also during a reassignment
     more = growth.count - now
     if growth.count > PARTITIONS_PER_TOPIC_MAX:
         text = f"A topic may have {PARTITIONS_PER_TOPIC_MAX} partitions, not {growth.count}."
@@ -319,15 +321,15 @@ def _plan_growth(
     if growth.assignments is not None:
         placed = dict(enumerate(growth.assignments, now))
         if len(placed) != more:
-            text = f"{more} partitions are new, {len(placed)} assignments are given"
+            text = f"{more} new partitions, but {len(placed)} assignments"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         check_manual(state, placed, now)
         if any(len(r) != len(first) for r in placed.values()):
-            text = f"every new partition needs {len(first)} replicas, as partition 0"
+            text = f"every new partition needs {len(first)} replicas, like partition 0"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         return topic, placed
     brokers = _usable(state)
-    # Go on where partition 0 began, so that growth keeps the leaders spread.
+    # Continue the placement of partition 0, so that the leaders stay spread.
     start = next((i for i, b in enumerate(brokers) if b >= first[0]), 0)
     factor = len(first)
     return topic, _place(state, more, factor, None, start=start, shift=start, first_partition=now)

@@ -1,8 +1,8 @@
-"""Data that must go: topics deleted, replicas moved away. Tried until every broker confirms.
+"""Deletion of topics and of removed replicas, repeated until every broker has confirmed it.
 
-A deleted topic's name is free at once (as in Kafka's KRaft mode; its ZooKeeper mode held the topic
-until all replicas were back): what is left to do is a note by topic id, and no newer topic of the
-same name can be hit, because StopReplica carries the id.
+The name of a deleted topic is free at once, as in KRaft (Kafka's ZooKeeper mode kept the topic
+until all replicas were back). What is left to do is stored by topic id. StopReplica carries the
+topic id, so a newer topic of the same name is safe.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from headwater_broker.controller.state_machines import ReplicaPhase
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
 NO_LEADER_EPOCH = -1
-"""In StopReplica: whatever the replica's epoch, it goes."""
+"""In StopReplica: delete the replica whatever its leader epoch."""
 
-DELETION_DISABLED = "the topic is kept, as the brokers' delete.topic.enable is false"
+DELETION_DISABLED = "Topic deletion is disabled: delete.topic.enable is false."
 
 _DONE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
@@ -40,7 +40,7 @@ _DONE = frozenset(
 def on_delete_topics(
     state: ControllerState, decision: DecisionBuilder, event: DeleteTopics
 ) -> None:
-    """Delete by name or id; the answer comes when the brokers have forgotten the topics."""
+    """Delete topics by name or id. The reply comes when brokers no longer list them."""
     results = []
     found = [_named(state, *row) for row in event.topics]
     times = Counter(event.topics)
@@ -51,7 +51,7 @@ def on_delete_topics(
         fault = _contradiction(name, topic_id, is_repeated, is_meant_again)
         if fault:
             bad = ErrorCode.INVALID_REQUEST
-            if topic is not None and not is_repeated:  # meant by its name and by its id
+            if topic is not None and not is_repeated:  # named once by name and once by id
                 name, topic_id = topic.name, topic.topic_id
             results.append(TopicResult(name=name, topic_id=topic_id, error=bad, message=fault))
         elif topic is None:
@@ -80,7 +80,7 @@ def _named(state: ControllerState, name: str | None, topic_id: UUID) -> Topic | 
 def _contradiction(
     name: str | None, topic_id: UUID, is_repeated: bool, is_meant_again: bool
 ) -> str:
-    """Why this row of a request deletes nothing, in Kafka's words; empty when it may."""
+    """Why this row of the request is invalid, in Kafka's words; empty when it is valid."""
     if name is None and topic_id == NO_DIRECTORY:
         return "Neither topic name nor id were specified."
     if is_repeated:
@@ -93,8 +93,8 @@ def _contradiction(
 def delete_topic(
     state: ControllerState, decision: DecisionBuilder, topic: Topic, *, requested: bool = False
 ) -> None:
-    """Forget the topic, and have its replicas deleted wherever they are."""
-    deletion = _removal(state, decision, topic.name, topic.topic_id)
+    """Remove the topic from the state, and send StopReplica to the brokers of its replicas."""
+    deletion = _pending_deletion(state, decision, topic.name, topic.topic_id)
     deletion.is_topic_deletion = True
     for partition in topic.partitions.values():
         for broker_id in partition.replicas:
@@ -102,14 +102,14 @@ def delete_topic(
     state.drop_topic(topic)
     decision.delete_topic(topic, deletion, requested=requested)
     for broker_id in sorted(state.brokers):
-        _ask(decision, deletion, broker_id)
+        _request_all(decision, deletion, broker_id)
     _finish(state, decision, deletion)
 
 
-def _removal(
+def _pending_deletion(
     state: ControllerState, decision: DecisionBuilder, topic: str, topic_id: UUID
 ) -> PendingDeletion:
-    """The topic's removal, begun anew when none goes on."""
+    """The topic's pending deletion, a new one when there is none."""
     known = state.pending_deletions.get(topic_id) or decision.unwritten_deletion(topic_id)
     is_stored = topic_id in state.unreadable_deletions
     deletion = known or PendingDeletion(
@@ -123,19 +123,19 @@ def _removal(
 def delete_replica(
     state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
-    """A reassignment took this replica away from the broker: its data goes."""
-    deletion = _removal(state, decision, partition.topic, partition.topic_id)
+    """Delete a replica that a reassignment removed from the broker."""
+    deletion = _pending_deletion(state, decision, partition.topic, partition.topic_id)
     deletion.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
     state.drop_replica(partition, broker_id)
     decision.write_deletion(deletion)
     if broker_id in state.brokers:
-        _ask_one(decision, deletion, (partition.index, broker_id))
+        _request_replica(decision, deletion, (partition.index, broker_id))
 
 
 def cancel_replica_deletion(
     state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
-    """The replica is assigned to that broker again: its removal is off."""
+    """The replica is assigned to the broker again: cancel its deletion."""
     decision.cancel_stop(partition, broker_id)
     deletion = state.pending_deletions.get(partition.topic_id)
     if deletion is not None and deletion.phases.pop((partition.index, broker_id), None) is not None:
@@ -144,14 +144,16 @@ def cancel_replica_deletion(
             del state.pending_deletions[partition.topic_id]
 
 
-def _ask(decision: DecisionBuilder, deletion: PendingDeletion, broker_id: int) -> None:
-    """Tell one broker to delete what is still to be deleted there."""
+def _request_all(decision: DecisionBuilder, deletion: PendingDeletion, broker_id: int) -> None:
+    """Send StopReplica for all replicas that one broker still has to delete."""
     for key in [key for key in deletion.phases if key[1] == broker_id]:
-        _ask_one(decision, deletion, key)
+        _request_replica(decision, deletion, key)
 
 
-def _ask_one(decision: DecisionBuilder, deletion: PendingDeletion, key: tuple[int, int]) -> None:
-    """One replica, unless it was asked for."""
+def _request_replica(
+    decision: DecisionBuilder, deletion: PendingDeletion, key: tuple[int, int]
+) -> None:
+    """Send StopReplica for one replica, unless it was sent already."""
     partition, holder = key
     deletion.on_failed_disks.discard(key)
     if deletion.phases[key] is ReplicaPhase.DELETION_STARTED:
@@ -166,8 +168,8 @@ def _ask_one(decision: DecisionBuilder, deletion: PendingDeletion, key: tuple[in
 def on_stop_replica_response(
     state: ControllerState, decision: DecisionBuilder, event: StopReplicaResponseReceived
 ) -> None:
-    """Confirmed replicas are forgotten; failed ones are tried again by the timer, or, where a disk
-    is away, when the broker is back."""
+    """Drop confirmed replicas. Failed ones are tried again by the timer, or, if their disk failed,
+    after the broker's restart."""
     broker = state.brokers.get(event.broker_id)
     is_this_life = broker is not None and broker.epoch == event.broker_epoch
     errors = {(p.topic_id, p.partition): p.error_code for p in event.reply.partitions}
@@ -203,7 +205,7 @@ def _finish(state: ControllerState, decision: DecisionBuilder, deletion: Pending
 
 
 def on_broker_gone(state: ControllerState, decision: DecisionBuilder, broker_id: int) -> None:
-    """Its answer will not come: wait until it is back."""
+    """A broker died with deletions in flight: wait until it is back."""
     for deletion in state.pending_deletions.values():
         for (partition, holder), phase in list(deletion.phases.items()):
             if holder == broker_id and phase is ReplicaPhase.DELETION_STARTED:
@@ -211,13 +213,13 @@ def on_broker_gone(state: ControllerState, decision: DecisionBuilder, broker_id:
 
 
 def on_broker_back(state: ControllerState, decision: DecisionBuilder, broker_id: int) -> None:
-    """Ask again for what it still holds."""
+    """Repeat the deletions that the broker has not confirmed."""
     for deletion in state.pending_deletions.values():
-        _ask(decision, deletion, broker_id)
+        _request_all(decision, deletion, broker_id)
 
 
-def retry(state: ControllerState, decision: DecisionBuilder) -> None:
-    """Ask running brokers again for what failed."""
+def retry_failed(state: ControllerState, decision: DecisionBuilder) -> None:
+    """Repeat failed deletions on live brokers."""
     for deletion in state.pending_deletions.values():
         failed = [
             key
@@ -227,12 +229,15 @@ def retry(state: ControllerState, decision: DecisionBuilder) -> None:
             and key not in deletion.on_failed_disks
         ]
         for key in sorted(failed):
-            _ask_one(decision, deletion, key)
+            _request_replica(decision, deletion, key)
 
 
 def drop_assigned(state: ControllerState, decision: DecisionBuilder) -> None:
-    """A note may name replicas that are assigned: an older version wrote it before the lists, and
-    its controller died in between. Their data stays."""
+    """Drop deletions of assigned replicas; their data stays.
+
+    An older version stored the deletion before the replica list, and its controller may have died
+    in between.
+    """
     for deletion in list(state.pending_deletions.values()):
         topic = state.topic_by_id.get(deletion.topic_id)
         if topic is None or deletion.is_topic_deletion:
@@ -251,9 +256,9 @@ def _is_assigned(topic: Topic, index: int, broker_id: int) -> bool:
     return partition is not None and broker_id in partition.replicas
 
 
-def adopt(state: ControllerState, decision: DecisionBuilder) -> None:
-    """A new controller takes over the notes of the last one."""
+def resume(state: ControllerState, decision: DecisionBuilder) -> None:
+    """Continue the deletions of the last controller."""
     for deletion in list(state.pending_deletions.values()):
         for broker_id in sorted(state.brokers):
-            _ask(decision, deletion, broker_id)
+            _request_all(decision, deletion, broker_id)
         _finish(state, decision, deletion)

@@ -1,6 +1,6 @@
-"""Reads from the store what a new controller needs: many nodes by one request.
+"""Reads the controller's state from ZooKeeper, hundreds of nodes per request.
 
-What cannot be used is left out, with a line in the log: see `found`.
+Invalid nodes are left out and logged (`znode_validation`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error) -> Snapshot:
-    """Everything. Watches must be set before."""
+    """The whole state. The caller sets its watches first."""
     topic_names = await store.children(znodes.TOPICS)
     (
         registered,
         last_registrations,
-        deletions,
+        (deletions, unreadable_deletions),
         block,
         (configs, quotas, overridden),
-        topic_rows,
+        (stored, unusable),
     ) = await gather(
         read_registered(store, report),
         _read_last_registrations(store, report),
@@ -48,8 +48,7 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
         ),
         _read_topics(store, topic_names, report),
     )
-    (notes, unreadable_deletions), (stored, unusable) = deletions, topic_rows
-    topics, copies = znode_validation.without_copies(stored, notes)
+    topics, copies = znode_validation.without_copies(stored, deletions)
     for name, fault in copies.items():
         unusable[name] = _unusable(name, fault, report)
     return Snapshot(
@@ -57,13 +56,13 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
         topics=topics,
         unusable=unusable,
         stray_configs=frozenset(overridden) - {topic.name for topic in topics},
-        deletions=tuple(notes),
+        deletions=tuple(deletions),
         unreadable_deletions=frozenset(unreadable_deletions),
         last_registrations={
-            broker_id: life for broker_id, life in last_registrations.items() if life is not None
+            broker_id: last for broker_id, last in last_registrations.items() if last is not None
         },
         unreadable_registrations=frozenset(
-            broker_id for broker_id, life in last_registrations.items() if life is None
+            broker_id for broker_id, last in last_registrations.items() if last is None
         ),
         producer_ids=znode_validation.read_producer_ids(block, report) if block else None,
         broker_configs=configs,
@@ -72,7 +71,7 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
 
 
 async def read_registered(store: MetadataStore, report: ReportFault) -> dict[int, RegisteredBroker]:
-    """All registrations; those that vanish meanwhile are left out, and what is none."""
+    """All registrations. Invalid ones, and those that go meanwhile, are left out."""
     names = sorted(await store.children(znodes.BROKERS))
     nodes = await _all(read_node(store, f"{znodes.BROKERS}/{name}") for name in names)
     registered = {}
@@ -84,7 +83,7 @@ async def read_registered(store: MetadataStore, report: ReportFault) -> dict[int
         except znodes.NewerVersionError:
             raise
         except znodes.ZnodeError as e:
-            report(f"this counts as no broker until it is mended or removed: {e}")
+            report(f"a registration is ignored until it is mended or removed: {e}")
         else:
             registered[broker_id] = RegisteredBroker(node.czxid, registration)
     return registered
@@ -96,7 +95,8 @@ async def read_found_topics(
     report: ReportFault,
     owners: Mapping[UUID, str] = MappingProxyType({}),
 ) -> TopicChange:
-    """Topics that the controller does not know. `owners`: whose the topic ids are that it knows."""
+    """The named topics, which the controller does not know. `owners`: topic id -> name of the
+    topics that it knows."""
     taken = dict(owners)
     rows = []
     unusable: dict[str, str] = {}
@@ -122,7 +122,7 @@ async def read_found_topics(
 def _assignment(
     topic: str, node: Node, unusable: dict[str, str], report: ReportFault
 ) -> znodes.TopicAssignment | None:
-    """What the topic's node says; None when that is nothing usable."""
+    """The assignment in a topic's node; None if it is not valid."""
     try:
         return znode_validation.read_assignment(topic, node.data)
     except znodes.ZnodeError as e:
@@ -131,15 +131,15 @@ def _assignment(
 
 
 def _unusable(topic: str, fault: znodes.ZnodeError, report: ReportFault) -> str:
-    """Why the topic cannot be used. Raises what a newer version wrote."""
+    """Report why the topic cannot be used, and return it. Raises NewerVersionError."""
     if isinstance(fault, znodes.NewerVersionError):
         raise fault
-    report(f"topic {topic!r} is left alone until its node is mended or removed: {fault}")
+    report(f"topic {topic!r} is ignored until its node is mended or removed: {fault}")
     return str(fault)
 
 
 async def read_broker_configs(store: MetadataStore, name: str) -> dict[str, str]:
-    """The dynamic configs of one broker, or with an empty name of all."""
+    """The dynamic configs of one broker, or with an empty name of all brokers."""
     path = znodes.broker_config_path(name)
     node = await read_node(store, path)
     return znodes.decode_overrides(path, node.data) if node else {}
@@ -153,7 +153,7 @@ async def _usable_broker_configs(
     except znodes.NewerVersionError:
         raise
     except znodes.ZnodeError as e:
-        report(f"{e}: these configs of brokers do not count until this is mended")
+        report(f"{e}: these broker configs are ignored until the node is mended")
         return {}
 
 
@@ -171,7 +171,7 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def read_node(store: MetadataStore, path: str) -> Node | None:
-    """One node; None when it is not there."""
+    """One node; None if it does not exist."""
     try:
         return await store.get(path)
     except NoNodeError:
@@ -181,7 +181,7 @@ async def read_node(store: MetadataStore, path: str) -> Node | None:
 async def _read_last_registrations(
     store: MetadataStore, report: ReportFault
 ) -> dict[int, znodes.LastRegistration | None]:
-    """None: there is a node, which cannot be used."""
+    """Last registrations by broker id; None stands for a node that is not valid."""
     names = sorted(await store.children(znodes.LAST_REGISTRATIONS))
     ids = [
         broker_id
@@ -201,7 +201,7 @@ async def _read_last_registrations(
         except znodes.NewerVersionError:
             raise
         except znodes.ZnodeError as e:
-            report(f"{e}: broker {broker_id} counts as one that was never here before")
+            report(f"{e}: broker {broker_id} counts as one that never ran before")
             last_registrations[broker_id] = None
     return last_registrations
 
@@ -209,29 +209,29 @@ async def _read_last_registrations(
 async def _read_deletions(
     store: MetadataStore, report: ReportFault
 ) -> tuple[list[znodes.Deletion], list[UUID]]:
-    """The notes; and the topic ids of those that cannot be used."""
+    """The pending deletions, and the topic ids of nodes that are not valid."""
     names = sorted(await store.children(znodes.DELETIONS))
     nodes = await _all(read_node(store, f"{znodes.DELETIONS}/{name}") for name in names)
-    notes, bad = [], []
+    deletions, bad = [], []
     for name, node in zip(names, nodes, strict=True):
         if node is None:
             continue
         try:
-            notes.append(znode_validation.read_deletion(name, node.data))
+            deletions.append(znode_validation.read_deletion(name, node.data))
         except znodes.NewerVersionError:
             raise
         except znodes.ZnodeError as e:
-            report(f"{e}: what it was to delete stays; mend the note or remove it")
-            with suppress(znodes.ZnodeError):  # no topic will ever have this name for its id
+            report(f"{e}: this deletion does not go on until the node is mended or removed")
+            with suppress(znodes.ZnodeError):  # the node's name is no topic id
                 bad.append(znodes.uuid_from_text(name))
-    return notes, bad
+    return deletions, bad
 
 
 async def _read_topics(
     store: MetadataStore, names: Sequence[str], report: ReportFault
 ) -> tuple[list[StoredTopic], dict[str, str]]:
-    """Those that are still there, and why some cannot be used. Few requests, however many topics
-    and partitions there are."""
+    """The topics that exist, and the reasons why some cannot be used. It takes few requests,
+    however many topics and partitions there are."""
     nodes = await store.get_many([znodes.topic_path(name) for name in names])
     unusable: dict[str, str] = {}
     usable: dict[str, tuple[znodes.TopicAssignment, Node]] = {}
@@ -246,7 +246,7 @@ async def _read_topics(
         store.get_many([znodes.state_path(*key) for key in keys]),
     )
     state_of = dict(zip(keys, states, strict=True))
-    # Only where there is no record the folder is in doubt.
+    # A partition without a state may still have its parent node.
     bare = [key for key, node in state_of.items() if node is None]
     bare_folders = await store.get_many([znodes.partition_path(*key) for key in bare])
     empty = {key for key, node in zip(bare, bare_folders, strict=True) if node is not None}

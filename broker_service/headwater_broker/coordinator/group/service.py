@@ -16,10 +16,10 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Command
 from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
-from headwater_broker.coordinator.group.classic_protocol import Joining
+from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offsets import Committed
-from headwater_broker.coordinator.group.shard import Committing, GroupShard
+from headwater_broker.coordinator.group.shard import GroupShard, OffsetCommit
 
 Codes = dict[TopicPartition, ErrorCode]
 GroupOffsets = dict[TopicPartition, Committed]
@@ -53,18 +53,22 @@ class GroupService:
 
     # -- membership
 
-    async def join(self, ask: Joining) -> JoinGroupResponse:
-        """Waits until the rebalance completes. `fresh_id` is filled in here."""
-        _require_name(ask.group_id)
-        prefix = ask.client_id if ask.instance_id is None else ask.instance_id
-        named = replace(ask, fresh_id=f"{prefix}-{self._entropy.uuid()}")
-        reply = await self.coordinator.run(ask.group_id, lambda s, now, t: s.join(named, now, t))
+    async def join(self, request: MemberJoin) -> JoinGroupResponse:
+        """Returns when the rebalance completes. `fresh_id` is filled in here."""
+        _require_name(request.group_id)
+        prefix = request.client_id if request.instance_id is None else request.instance_id
+        named = replace(request, fresh_id=f"{prefix}-{self._entropy.uuid()}")
+        reply = await self.coordinator.run(
+            request.group_id, lambda s, now, t: s.join(named, now, t)
+        )
         return cast(JoinGroupResponse, reply)
 
-    async def sync(self, ask: SyncGroupRequest) -> SyncGroupResponse:
-        """Waits until the leader's assignment is durable."""
-        _require_name(ask.group_id)
-        reply = await self.coordinator.run(ask.group_id, lambda s, now, t: s.sync(ask, now, t))
+    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        """Returns when the leader's assignment is durable."""
+        _require_name(request.group_id)
+        reply = await self.coordinator.run(
+            request.group_id, lambda s, now, t: s.sync(request, now, t)
+        )
         return cast(SyncGroupResponse, reply)
 
     async def heartbeat(
@@ -88,15 +92,17 @@ class GroupService:
 
     # -- offsets
 
-    async def commit(self, ask: Committing) -> Codes:
-        """Durable when it returns."""
-        reply = await self.coordinator.run(ask.group_id, lambda s, now, t: s.commit(ask, now, t))
+    async def commit(self, request: OffsetCommit) -> Codes:
+        """Commit offsets; they are durable when it returns."""
+        reply = await self.coordinator.run(
+            request.group_id, lambda s, now, t: s.commit(request, now, t)
+        )
         return cast(Codes, reply)
 
     async def fetch(self, group_id: str, wanted: tuple[TopicPartition, ...] | None) -> GroupOffsets:
         """The wanted partitions' offsets; None: all."""
-        asks = ((group_id, wanted),)
-        reply = await self.coordinator.run(group_id, lambda s, now, t: s.fetch(asks, now, t))
+        requests = ((group_id, wanted),)
+        reply = await self.coordinator.run(group_id, lambda s, now, t: s.fetch(requests, now, t))
         return cast(dict[str, GroupOffsets], reply)[group_id]
 
     async def delete_offsets(self, group_id: str, wanted: Iterable[TopicPartition]) -> Codes:

@@ -27,11 +27,11 @@ from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.group import offsets
 from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
 from headwater_broker.coordinator.group.classic_protocol import (
-    Joining,
-    Membership,
+    ClassicProtocol,
+    MemberJoin,
     Timer,
     TimerKey,
-    refused_join,
+    failed_join,
     unknown_member,
 )
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
@@ -55,8 +55,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committing:
-    """An OffsetCommit; generation -1: a consumer that assigns itself, or a tool."""
+class OffsetCommit:
+    """An OffsetCommit request; generation -1: a consumer without group membership, or a tool."""
 
     group_id: str
     generation: int
@@ -73,7 +73,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self._config = config
         self._deadlines: Deadlines[TimerKey] = Deadlines()
-        self._membership = Membership(config, self._deadlines)
+        self._protocol = ClassicProtocol(config, self._deadlines)
         self._pending_offsets = PendingOffsets()
         self._sweep = ExpirationSweep(EXPIRY_GROUPS_PER_TICK, config.offsets_check_interval_ms)
 
@@ -111,7 +111,7 @@ class GroupShard:
             self._set_offset(key.group, partition, read_offset(value))
         elif group is not None:
             group.offsets.pop(partition, None)
-            self._drop_if_bare(group)
+            self._drop_if_unused(group)
 
     def _set_offset(
         self, group_id: str, partition: TopicPartition, value: OffsetCommitValue
@@ -133,11 +133,13 @@ class GroupShard:
         """The partitions whose offset an open transaction may still change."""
         return self._pending_offsets.of_group(group_id)
 
-    def _drop_if_bare(self, group: Group) -> None:
+    def _drop_if_unused(self, group: Group) -> None:
         """The group had offsets but no group record, and its last offset is gone."""
-        is_bare = not (group.is_stored or group.offsets or group.members or group.pending)
-        if is_bare and group.is_in(GroupState.EMPTY):
-            group.move(GroupEvent.DELETED)
+        is_empty_simple = not (
+            group.is_stored or group.offsets or group.members or group.pending_members
+        )
+        if is_empty_simple and group.is_in(GroupState.EMPTY):
+            group.transition(GroupEvent.DELETED)
             del self.groups[group.group_id]
 
     def _replay_group(self, group_id: str, value: bytes | None) -> None:
@@ -145,31 +147,31 @@ class GroupShard:
         if value is not None:
             if group is None:
                 group = self.groups[group_id] = Group(group_id)
-            group.take(read_group(value))
+            group.replay(read_group(value))
             self._deadlines.cancel(TimerKey(Timer.REBALANCE, group_id))
-            self._membership.end_sync_wait(group)
+            self._protocol.end_sync_wait(group)
         elif group is not None:
             group.is_stored = False
             if group.offsets:
-                group.protocol_type = ""  # its offsets outlive it: a simple group now
+                group.protocol_type = ""  # its offsets remain: a simple group now
             else:
-                group.move(GroupEvent.DELETED)
+                group.transition(GroupEvent.DELETED)
                 del self.groups[group_id]
 
     def loaded(self, now: Now) -> None:
-        """Sessions begin now: members had no coordinator to heartbeat to."""
+        """Start sessions (members had no coordinator to heartbeat to) and the expiry of offsets."""
         for group in self.groups.values():
-            self._membership.restart(group, now)
+            self._protocol.restart_sessions(group, now)
         self._plan_expiry(now, self._config.offsets_check_interval_ms)
 
     # -- deadlines
 
     def next_deadline_ms(self) -> float | None:
-        """When to call `tick`."""
+        """When `tick` is due next."""
         return self._deadlines.next_ms()
 
     def tick(self, now: Now) -> Decisions:
-        """Do what is due, each deadline in a decision of its own."""
+        """Handle what is due, each deadline in a decision of its own."""
         decisions: list[Decision] = []
         for key in self._deadlines.pop_due(now.steady_ms):
             if key.kind is Timer.EXPIRY:
@@ -182,12 +184,12 @@ class GroupShard:
         return decisions
 
     def _due(self, group: Group, key: TimerKey, now: Now, out: Decision) -> None:
-        rules = self._membership
+        rules = self._protocol
         if key.kind is Timer.SESSION:
             rules.session_due(group, key.member_id, now, out)
         elif key.kind is Timer.PENDING:
             rules.pending_due(group, key.member_id, now, out)
-            self._drop_if_bare(group)
+            self._drop_if_unused(group)
         elif key.kind is Timer.REBALANCE:
             rules.rebalance_due(group, now, out)
         else:
@@ -208,29 +210,31 @@ class GroupShard:
             old = offsets.expired(group, now, self._config, pending)
             out.records += [offset_record(name, topic, index, None) for topic, index in old]
             is_over = len(old) == len(group.offsets) and group.is_in(GroupState.EMPTY)
-            if is_over and group.is_stored and not (group.pending or pending):
+            if is_over and group.is_stored and not (group.pending_members or pending):
                 out.records.append(group_record(name, None))
         self._plan_expiry(now, self._sweep.wait_ms)
         return out.split()
 
     # -- membership
 
-    def join(self, ask: Joining, now: Now, token: Token) -> Decision:
+    def join(self, request: MemberJoin, now: Now, token: Token) -> Decision:
         """JoinGroup; the reply is a JoinGroupResponse."""
         out = Decision()
-        group = self.groups.get(ask.group_id)
+        group = self.groups.get(request.group_id)
         if group is None:
-            if ask.member_id:
-                return out.reply(token, refused_join(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id))
-            group = self.groups[ask.group_id] = Group(ask.group_id)
-        self._membership.join(group, ask, now, token, out)
-        self._drop_if_bare(group)
+            if request.member_id:
+                return out.reply(token, failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            group = self.groups[request.group_id] = Group(request.group_id)
+        self._protocol.join(group, request, now, token, out)
+        self._drop_if_unused(group)
         return out
 
-    def sync(self, ask: SyncGroupRequest, now: Now, token: Token) -> Decision:
+    def sync(self, request: SyncGroupRequest, now: Now, token: Token) -> Decision:
         """SyncGroup; the reply is a SyncGroupResponse."""
         out = Decision()
-        self._membership.sync(self._group_of(ask.group_id, ask.member_id), ask, now, token, out)
+        self._protocol.sync(
+            self._group_of(request.group_id, request.member_id), request, now, token, out
+        )
         return out
 
     def heartbeat(
@@ -244,7 +248,7 @@ class GroupShard:
     ) -> Decision:
         """The reply is an ErrorCode."""
         group = self._group_of(group_id, member_id)
-        code = self._membership.heartbeat(group, member_id, instance_id, generation, now)
+        code = self._protocol.heartbeat(group, member_id, instance_id, generation, now)
         return Decision().reply(token, code)
 
     def leave(
@@ -257,7 +261,7 @@ class GroupShard:
         for row in members:
             code = ErrorCode.UNKNOWN_MEMBER_ID
             if group is not None:
-                code = self._membership.leave(group, row.member_id, row.group_instance_id, now, out)
+                code = self._protocol.leave(group, row.member_id, row.group_instance_id, now, out)
             rows.append(
                 MemberResponse(
                     member_id=row.member_id,
@@ -266,7 +270,7 @@ class GroupShard:
                 )
             )
         if group is not None:
-            self._drop_if_bare(group)
+            self._drop_if_unused(group)
         return out.reply(token, rows)
 
     def _group_of(self, group_id: str, member_id: str) -> Group:
@@ -277,46 +281,49 @@ class GroupShard:
 
     # -- offsets
 
-    def commit(self, ask: Committing, now: Now, token: Token) -> Decisions:
+    def commit(self, request: OffsetCommit, now: Now, token: Token) -> Decisions:
         """The reply is a code per (topic, partition). Raises KafkaError for the whole request.
 
         The offsets of a large commit are appended in several batches: each is right by itself.
         """
         out = Decision()
-        self._check_committer(ask, now)
-        records, codes = offsets.commit(ask.group_id, ask.rows, ask.retention_ms, now, self._config)
+        self._check_committer(request, now)
+        records, codes = offsets.commit(
+            request.group_id, request.rows, request.retention_ms, now, self._config
+        )
         out.records += records
         return out.confirm(token, codes).split()
 
-    def _check_committer(self, ask: Committing, now: Now) -> None:
-        group = self.groups.get(ask.group_id)
+    def _check_committer(self, request: OffsetCommit, now: Now) -> None:
+        group = self.groups.get(request.group_id)
         if group is None:
-            if ask.generation >= 0:
+            if request.generation >= 0:
                 raise KafkaError(
-                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {ask.group_id!r} is not known"
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id!r} is not known"
                 )
             return
-        if ask.generation < 0 and group.is_in(GroupState.EMPTY):
-            # A consumer that assigns itself may have an instance id, and a tool a member id.
+        if request.generation < 0 and group.is_in(GroupState.EMPTY):
+            # A consumer without membership may have an instance id, and a tool a member id.
             return
-        if ask.generation < 0 and not ask.member_id and ask.instance_id is None:
+        if request.generation < 0 and not request.member_id and request.instance_id is None:
             raise unknown_member(group, "")
-        member = self._membership.member(group, ask.member_id, ask.instance_id)
-        self._membership.check_generation(group, ask.generation)
+        member = self._protocol.member(group, request.member_id, request.instance_id)
+        self._protocol.check_generation(group, request.generation)
         if group.is_in(GroupState.COMPLETING):
-            # The member has not been told its partitions: what it commits it no longer owns.
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance completes")
-        self._membership.touch(group, member, now)
+            # The member does not know its partitions yet: it commits what it no longer owns.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance is being completed")
+        self._protocol.renew_session(group, member, now)
 
     def fetch(
         self,
-        asks: Iterable[tuple[str, tuple[TopicPartition, ...] | None]],
+        requests: Iterable[tuple[str, tuple[TopicPartition, ...] | None]],
         _now: Now,
         token: Token,
     ) -> Decision:
         """The reply is a dict of Committed by (topic, partition) per group id."""
         found: dict[str, dict[TopicPartition, Committed]] = {
-            group_id: offsets.fetch(self.groups.get(group_id), wanted) for group_id, wanted in asks
+            group_id: offsets.fetch(self.groups.get(group_id), wanted)
+            for group_id, wanted in requests
         }
         return Decision().reply(token, found)
 
@@ -343,7 +350,7 @@ class GroupShard:
     # -- administration
 
     def describe(self, group_id: str, _now: Now, token: Token) -> Decision:
-        """The reply is a DescribedGroup; an unknown group is Dead, as clients expect."""
+        """The reply is a DescribedGroup; an unknown group is Dead (KIP-1043)."""
         out = Decision()
         group = self.groups.get(group_id)
         if group is None:

@@ -33,7 +33,7 @@ class FetchedBatches(NamedTuple):
     """Whole batches as stored. The first may begin before the requested offset.
 
     `aborted` is [(producer_id, first_offset)] under READ_COMMITTED. `next_offset` is where to
-    continue: behind the last whole batch, or the requested offset if there is none.
+    continue: after the last whole batch, or the requested offset if there is none.
     """
 
     records: memoryview
@@ -45,7 +45,7 @@ class FetchedBatches(NamedTuple):
 
 
 def next_offset_after(records: memoryview, offset: int) -> tuple[int, int, int]:
-    """(the offset behind the last whole batch in `records`, its end byte, its leader epoch);
+    """(the offset after the last whole batch in `records`, its end byte, its leader epoch);
     (`offset`, 0, -1) if there is none."""
     at, end, unpack = 0, len(records), _BATCH_START.unpack_from
     last = -1

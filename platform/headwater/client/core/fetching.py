@@ -1,10 +1,10 @@
-"""The consumer's state of one partition: its position, what is fetched, which records are visible.
+"""A consumer's state of one partition: its position, its fetches, and which records are visible.
 Pure.
 
 The position moves only when records are returned; `fetch_offset` is ahead of it. A seek changes
 `stamp`, so that the response to an earlier fetch is dropped. Each assignment has a stamp of its
-own: after a rebalance the partition is read from its committed offset, and a response that is still
-on its way lies behind that.
+own: after a rebalance the partition is read from its committed offset, and the response to a fetch
+of the assignment before would skip records.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class PartitionFetchState:
         self._row_at = 0
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Continue at `offset`, behind a record of `leader_epoch`; drop what is buffered."""
+        """Continue at `offset`, after a record of `leader_epoch`; drop what is buffered."""
         self.stamp = next(_STAMPS)
         self.in_flight = False
         self.reset_to = None
@@ -190,7 +190,7 @@ class PartitionFetchState:
         return self._row_at < len(self._rows) or self._current is not None or bool(self.fetches)
 
     def next_records(self, limit: int, *, check_crcs: bool) -> list[ConsumerRecord]:
-        """Up to `limit` records; the position moves behind them. Raises KafkaError for a batch that
+        """Up to `limit` records; the position moves after them. Raises KafkaError for a batch that
         cannot be read."""
         try:
             return self._next_records(limit, check_crcs=check_crcs)
@@ -286,7 +286,7 @@ class PartitionFetchState:
         return fetch._replace(start_offset=max(position, fetch.start_offset))
 
     def next_decoded(self, decode: Callable[[str, int, CompletedFetch], T]) -> T | None:
-        """A whole fetch, decoded; the position moves behind it. None when nothing is buffered.
+        """A whole fetch, decoded; the position moves after it. None when nothing is buffered.
 
         A fetch that cannot be decoded stays buffered, and raises again.
         """

@@ -4,7 +4,7 @@ Order and exactly-once (KIP-98, KIP-360):
 - A batch is numbered when it is first sent and keeps its sequence through retries.
 - After a failure nothing new is sent until every batch in flight has been answered. Then the failed
   batches are sent again, oldest first, one at a time.
-- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch behind an unfinished one only follows from that one's
+- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch after an unfinished one only follows from that one's
   failure: the batch is retried. For the oldest batch it means that the broker's producer state and
   this one differ: the next epoch begins, and what is left is numbered from 0. The broker did not
   append that batch, so nothing is written twice.

@@ -1,33 +1,49 @@
-"""Fetch replies written by struct: headers as bytes, records as slices of files or copies."""
+"""Fetch responses, versions 4 to 18: headers as bytes, records as copies or slices of files.
+
+`encode_plain` writes a response of one partition without an error, up to its records; `FetchReply`
+writes every response. A test compares them, byte for byte.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from headwater.errors import ErrorCode
 from headwater.wire.primitives import write_tagged, write_uvarint
 from headwater.wire.primitives import writer as primitive_writer
 from headwater_broker.api.context import Services
-from headwater_broker.api.fetch.codec import FLEXIBLE, RACK_SINCE
-from headwater_broker.api.fetch.read import PartitionRead
+from headwater_broker.api.fetch.read import PartitionRead, part_of_file
+from headwater_broker.api.fetch.replica_selector import LEADER
+from headwater_broker.api.fetch.request_codec import FLEXIBLE, RACK_SINCE, SESSIONS_SINCE
+from headwater_broker.api.fetch_session.partition import TopicKey
 from headwater_broker.api.listener_endpoints import endpoints
 from headwater_broker.api.replies import FilePart, Part
-from headwater_broker.api.request_limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.log.results import LogSlice
 from headwater_broker.replica.partition import Partition
 
-EPOCH_SINCE = 12
+LOG_START_SINCE = 5
 ENDPOINTS_SINCE = 16
 TAG_DIVERGING = 0
 TAG_LEADER = 1
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 _SIZE = struct.Struct(">i")
+# Size, correlation id, throttle time, error and session id (since 7); topics (since 12 a varint).
 _HEAD_V4 = struct.Struct(">iiii")
 _HEAD_V7 = struct.Struct(">iiihii")
 _HEAD_V12 = struct.Struct(">iiBihi")
+# Index, error, high watermark, last stable offset, log start offset (since 5).
 _PART_V4 = struct.Struct(">ihqq")
 _PART_V5 = struct.Struct(">ihqqq")
+# A partition alone in its topic: partitions, as above, aborted transactions, preferred replica
+# (since 11), size of the records (since 12 a varint).
+_ALONE_V4 = struct.Struct(">iihqqii")
+_ALONE_V5 = struct.Struct(">iihqqqii")
+_ALONE_V11 = struct.Struct(">iihqqqiii")
+_ALONE_V12 = struct.Struct(">BihqqqBi")
+END_PLAIN_FLEXIBLE = bytes(3)
+"""Behind the records of a plain response: tags of the partition, of the topic, of the response."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _NULL = b"\xff\xff\xff\xff"
@@ -36,6 +52,66 @@ _ABORTED = struct.Struct(">qq")
 _ABORTED_FLEXIBLE = struct.Struct(">qqB")
 _EPOCH_END = struct.Struct(">iqB")
 _LEADER = struct.Struct(">iiB")
+
+
+def encode_plain(
+    version: int,
+    correlation_id: int,
+    session_id: int,
+    field: bytes,
+    partition: Partition,
+    isolation: int,
+    size: int,
+) -> bytes:
+    """The response of one partition without an error, up to its `size` bytes of records.
+
+    `field` is the topic as it came in the request. No transaction was aborted in the records.
+    Since version 12 END_PLAIN_FLEXIBLE follows the records.
+    """
+    index = partition.partition
+    high, stable = partition.high_watermark, partition.last_stable_offset
+    start = partition.log.log_start_offset
+    if version >= FLEXIBLE:
+        row = _ALONE_V12.pack(2, index, 0, high, stable, start, 1 if isolation else 0, LEADER)
+        length = bytearray()
+        write_uvarint(length, size + 1)
+        rest = 1 + len(field) + len(row) + len(length) + size + len(END_PLAIN_FLEXIBLE)
+        head = _HEAD_V12.pack(rest + _HEAD_V12.size - 4, correlation_id, 0, 0, 0, session_id)
+        return b"".join((head, b"\2", field, row, length))
+    aborted = 0 if isolation else -1
+    if version >= RACK_SINCE:
+        row = _ALONE_V11.pack(1, index, 0, high, stable, start, aborted, LEADER, size)
+    elif version >= LOG_START_SINCE:
+        row = _ALONE_V5.pack(1, index, 0, high, stable, start, aborted, size)
+    else:
+        row = _ALONE_V4.pack(1, index, 0, high, stable, aborted, size)
+    rest = len(field) + len(row) + size
+    if version >= SESSIONS_SINCE:
+        head = _HEAD_V7.pack(rest + _HEAD_V7.size - 4, correlation_id, 0, 0, session_id, 1)
+    else:
+        head = _HEAD_V4.pack(rest + _HEAD_V4.size - 4, correlation_id, 0, 1)
+    return head + field + row
+
+
+def topic_field(topic: TopicKey, version: int) -> bytes:
+    """The name or id of a topic as it stands in a response, and stood in the request."""
+    if isinstance(topic, bytes):
+        return topic
+    name = topic.encode()
+    if version < FLEXIBLE:
+        return _INT16.pack(len(name)) + name
+    length = bytearray()
+    write_uvarint(length, len(name) + 1)
+    return bytes(length) + name
+
+
+def with_throttle_time(parts: Sequence[Part], version: int, delay_ms: int) -> list[Part]:
+    """The response with at least this throttle_time_ms."""
+    first = parts[0]
+    assert isinstance(first, bytes)
+    at = 9 if version >= FLEXIBLE else 8  # behind size, correlation id, tagged fields
+    delay_ms = max(delay_ms, _INT32.unpack_from(first, at)[0])
+    return [first[:at] + _INT32.pack(delay_ms) + first[at + 4 :], *parts[1:]]
 
 
 class FetchReply:
@@ -89,30 +165,23 @@ class FetchReply:
         if self._version >= FLEXIBLE:
             self._out += _HEAD_V12.pack(0, correlation_id, 0, 0, code, session_id)
             write_uvarint(self._out, topics + 1)
-        elif self._version >= 7:
+        elif self._version >= SESSIONS_SINCE:
             self._out += _HEAD_V7.pack(0, correlation_id, 0, code, session_id, topics)
         else:
             self._out += _HEAD_V4.pack(0, correlation_id, 0, topics)
 
-    def _topic(self, topic: str | bytes, partitions: int) -> None:
-        out = self._out
-        if isinstance(topic, bytes):
-            out += topic
-            write_uvarint(out, partitions + 1)
-            return
-        name = topic.encode()
+    def _topic(self, topic: TopicKey, partitions: int) -> None:
+        self._out += topic_field(topic, self._version)
         if self._version >= FLEXIBLE:
-            write_uvarint(out, len(name) + 1)
-            out += name
-            write_uvarint(out, partitions + 1)
+            write_uvarint(self._out, partitions + 1)
         else:
-            out += _INT16.pack(len(name)) + name + _INT32.pack(partitions)
+            self._out += _INT32.pack(partitions)
 
     def _partition(self, read: PartitionRead, flexible: bool) -> None:
         out, version = self._out, self._version
         payload = self._payload(read)  # first: what cannot be read is an error in the row
         index, high, stable = read.item.partition, read.high_watermark, read.last_stable_offset
-        if version >= 5:
+        if version >= LOG_START_SINCE:
             out += _PART_V5.pack(index, read.code, high, stable, read.log_start_offset)
         else:
             out += _PART_V4.pack(index, read.code, high, stable)
@@ -231,29 +300,6 @@ def _by_topic(reads: list[PartitionRead]) -> list[tuple[str | bytes, list[Partit
             groups.append((topic, []))
         groups[-1][1].append(read)
     return groups
-
-
-def part_of_file(services: Services, partition: Partition, part: LogSlice) -> Part | None:
-    """The records of a slice, copied when they are few; None when a disk thread must bring them in
-    first. Raises OSError."""
-    file, position, size = part.file, part.position, part.size_bytes
-    fd = file.fileno()
-    if fd >= 0:
-        if not _is_hot_tail(partition, part) and services.warmer.is_cold(fd, position, size):
-            return None
-        if size >= SENDFILE_MIN_BYTES:
-            return FilePart(fd, position, size)
-    data = file.read_at(position, size)
-    if len(data) != size:
-        where = f"{partition.topic}-{partition.partition}"
-        raise OSError(f"{where}: {len(data)} bytes of {size} read")
-    return data
-
-
-def _is_hot_tail(partition: Partition, part: LogSlice) -> bool:
-    """The end of the open segment was written a moment ago: no probe needed."""
-    file = part.file
-    return file is partition.log.active.file and file.size_bytes - part.position <= HOT_TAIL_BYTES
 
 
 _WRITE_STRING = primitive_writer("string", compact=True, nullable=False)

@@ -205,7 +205,7 @@ SHOWN_CHARS = 60
 """Characters of a bad value that an error shows, on either side of the bad one."""
 
 
-def no_text(error: UnicodeEncodeError) -> UsageError:
+def encoding_error(error: UnicodeEncodeError) -> UsageError:
     """The error for text that cannot be encoded: an argument that is not UTF-8, half of a surrogate
     pair in JSON, a character that the terminal lacks."""
     shown = error.object[max(error.start - SHOWN_CHARS, 0) : error.end + SHOWN_CHARS]

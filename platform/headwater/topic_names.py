@@ -16,7 +16,7 @@ KRAFT_TOPIC = "__cluster_metadata"
 """The metadata log of KRaft. Clients and tools treat a topic of this name specially."""
 
 
-def fault_of(topic: str) -> str:
+def topic_name_fault(topic: str) -> str:
     """Why a topic cannot have this name, by Kafka's rule; empty if it can."""
     if not topic:
         return "the topic's name is empty"
@@ -31,4 +31,4 @@ def fault_of(topic: str) -> str:
 
 def is_legal_name(topic: str) -> bool:
     """Whether a topic can have this name."""
-    return not fault_of(topic)
+    return not topic_name_fault(topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from headwater.errors import no_text
+from headwater.errors import encoding_error
 from headwater.wire.headers import RequestHeader, ResponseHeader
 from headwater.wire.schema import Message, decode, decoder, encoder
 
@@ -42,7 +42,7 @@ def encode_request(
         head = encoder(RequestHeader, request_header_version(cls, version))(header)
         return head + encoder(cls, version)(request)
     except UnicodeEncodeError as error:
-        raise no_text(error) from None
+        raise encoding_error(error) from None
 
 
 def decode_response(

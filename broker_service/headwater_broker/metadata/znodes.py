@@ -181,9 +181,7 @@ def _check_version(kind: str, value: Mapping[str, Any], key: str, newest: int) -
     number = str(version) if isinstance(version, int | str) else ""
     if not number.isdecimal() or len(number) > VERSION_DIGITS_MAX or int(number) > newest:
         text = f"{kind}: {key} {reprlib.repr(version)}, this broker reads up to {newest}: "
-        raise NewerVersionError(
-            text + "run the newer Headwater that wrote it on this broker, too"
-        )
+        raise NewerVersionError(text + "run the newer Headwater that wrote it on this broker, too")
 
 
 def _int_map(value: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:

@@ -96,7 +96,7 @@ def test_broker_configs_reach_every_broker_and_outlive_the_controller() -> None:
 @pytest.mark.parametrize(
     ("name", "operation", "code", "words"),
     [
-        ("1", ("log.dirs", SET, "/x"), ErrorCode.INVALID_REQUEST, "start the broker anew"),
+        ("1", ("log.dirs", SET, "/x"), ErrorCode.INVALID_REQUEST, "restart the broker"),
         ("", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST, "type long"),
         ("1", ("log.cleaner.threads", SET, "-5"), ErrorCode.INVALID_REQUEST, "at least 1"),
         ("", ("no.such", SET, "1"), ErrorCode.INVALID_CONFIG, "no such broker key"),

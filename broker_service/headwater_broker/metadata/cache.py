@@ -106,7 +106,7 @@ class MetadataCache:
             return ErrorCode.STALE_BROKER_EPOCH
         if request.cluster_id != self.cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
-        self._order.take(request.controller_epoch, request.sequence)
+        self._order.advance(request.controller_epoch, request.sequence)
         self.controller_id = request.controller_id
         self.brokers = {b.broker_id: b for b in request.brokers}
         if request.broker_configs is not None:

@@ -15,8 +15,8 @@ from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
 from headwater_broker.api.leadership_confirmation import confirm
-from headwater_broker.api.produce.codec import (
-    TOPIC_IDS_SINCE,
+from headwater_broker.api.produce.rejected_batches import RefusedBatches, is_new_here
+from headwater_broker.api.produce.request_codec import (
     ProduceFrame,
     SingleFrame,
     TopicEntries,
@@ -25,8 +25,7 @@ from headwater_broker.api.produce.codec import (
     parse_single,
     parse_single_flexible,
 )
-from headwater_broker.api.produce.rejected_batches import RefusedBatches, is_new_here
-from headwater_broker.api.produce.responses import (
+from headwater_broker.api.produce.response_codec import (
     Row,
     encode_rows,
     encode_single,
@@ -66,7 +65,7 @@ def produce(
     `quota` withholds nothing here: what came is appended, and the client is throttled afterwards.
     """
     if version >= FLEXIBLE:
-        single = parse_single_flexible(view, at, end) if version < TOPIC_IDS_SINCE else None
+        single = parse_single_flexible(view, at, end, version)
     else:
         single = parse_single(view, at, end) if version >= ZSTD_SINCE else None
     if single is not None:
@@ -81,24 +80,26 @@ def _produce_single(
     peer: Peer, view: memoryview, version: int, correlation_id: int, single: SingleFrame
 ) -> Answer:
     """As `_produce_all`, which it leaves to whatever is not plain, at two thirds of the price."""
-    field, name, index, start, end, acks, timeout_ms = single
+    transactional_id, field, key, index, start, end, acks, timeout_ms = single
     services = peer.services
+    name = key if isinstance(key, str) else services.replicas.topic_ids.get(key, "")
     partition = services.replicas.partitions.get((name, index))
     if (
         partition is None
+        or transactional_id is not None
         or not ACKS_ALL <= acks <= ACKS_LEADER
         or peer.refused is not None
         or name in INTERNAL_TOPICS
         or not peer.session.allows(_WRITE, _TOPIC, name)
     ):
-        topics: list[TopicEntries] = [(field, name, [(index, start, end)])]
-        frame = (None, acks, timeout_ms, topics)
+        topics: list[TopicEntries] = [(field, key, [(index, start, end)])]
+        frame = (transactional_id, acks, timeout_ms, topics)
         return _produce_all(peer, view, version, correlation_id, frame)
     now_ms = services.clock.now_ms()
     try:
         result = partition.append(view[start:end], acks, now_ms)
     except KafkaError as error:
-        row = Row(field, name, name, index)
+        row = Row(field, key, name, index)
         _refused(peer, row, partition, error, view[start:end], now_ms)
         return _answer(peer, version, correlation_id, acks, timeout_ms, [row])
     base, last, time_ms, log_start, _ = result
@@ -107,7 +108,7 @@ def _produce_single(
     meter.records_in += last - base + 1
     if acks == ACKS_LEADER or (acks and partition.high_watermark > last):
         return encode_single(version, correlation_id, field, index, base, time_ms, log_start)
-    row = Row(field, name, name, index)
+    row = Row(field, key, name, index)
     row.take(partition, result)
     return _answer(peer, version, correlation_id, acks, timeout_ms, [row])
 

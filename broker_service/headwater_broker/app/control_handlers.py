@@ -29,7 +29,7 @@ from headwater.wire.control import (
 )
 from headwater_broker.app.tiered_offsets import TieredOffsets
 from headwater_broker.metadata.cache import MetadataCache
-from headwater_broker.metadata.combined_update import part
+from headwater_broker.metadata.combined_update import split
 from headwater_broker.replica.manager import ReplicaManager
 
 
@@ -69,7 +69,7 @@ class ControlHandlers:
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         """Replicas before metadata, so that a leader knows its role before clients do."""
         reply = await self._parts.replicas.handle_leader_and_isr(request)
-        metadata = part(request)
+        metadata = split(request)
         if metadata is None or reply.error_code != ErrorCode.NONE:
             return reply
         return replace(reply, metadata_error_code=self._parts.view.apply(metadata))

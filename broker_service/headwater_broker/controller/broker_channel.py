@@ -38,7 +38,7 @@ from headwater_broker.controller.events import (
     StopReplicaResponseReceived,
 )
 from headwater_broker.controller.state import PartitionKey
-from headwater_broker.metadata.combined_update import join, with_is_new
+from headwater_broker.metadata.combined_update import combine, with_is_new
 
 CALL_TIMEOUT_MS = 30_000
 RETRY_DELAY_S = 0.05
@@ -267,7 +267,7 @@ class BrokerChannel:
     def _along(self, batch: PendingUpdate) -> MetadataPart | None:
         if not (batch.has_metadata and self._takes_metadata_along):
             return None
-        return join(
+        return combine(
             batch.replicas,
             batch.metadata,
             cluster_id=self._header.cluster_id,

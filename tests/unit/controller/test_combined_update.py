@@ -31,7 +31,7 @@ from headwater_broker.controller.broker_channel import (
     PendingUpdate,
 )
 from headwater_broker.controller.events import BrokerUpdate, Event
-from headwater_broker.metadata.combined_update import join, part
+from headwater_broker.metadata.combined_update import combine, split
 
 T = UUID(int=1)
 BROKER = LiveBroker(broker_id=1, broker_epoch=7, control_address="b1")
@@ -67,7 +67,7 @@ def keyed(*rows: PartitionState) -> dict[tuple[UUID, int], PartitionState]:
 
 def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, ...]) -> Any:
     """What a broker reads of both, over the wire; None when they do not go together."""
-    along = join(
+    along = combine(
         keyed(*replicas),
         keyed(*metadata),
         cluster_id="c",
@@ -84,7 +84,7 @@ def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, .
         metadata=along,
         sequence=3,
     )
-    return part(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
+    return split(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
 
 
 def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
@@ -105,7 +105,7 @@ def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
 
 def test_partitions_told_alike_travel_once() -> None:
     rows = tuple(row(n) for n in range(100))
-    along = join(
+    along = combine(
         keyed(*rows), keyed(*rows), cluster_id="c", full=True, topics=(), broker_configs=None
     )
     assert along is not None
@@ -122,7 +122,7 @@ def test_a_replica_told_again_alone_brings_no_old_metadata() -> None:
 
 
 def test_no_metadata_came_along() -> None:
-    assert part(LeaderAndIsrRequest(partitions=(row(0),))) is None
+    assert split(LeaderAndIsrRequest(partitions=(row(0),))) is None
 
 
 class Broker:

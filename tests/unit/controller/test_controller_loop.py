@@ -58,7 +58,7 @@ def test_nobody_leads_the_brokers_of_another_cluster() -> None:
     async def story() -> None:
         store = MemoryTree().connect()
         await ensure_cluster_id(store, CountingEntropy(), "theirs")
-        with pytest.raises(znodes.ZnodeError, match=r"is of cluster theirs .* of ours"):
+        with pytest.raises(znodes.ZnodeError, match=r"now belongs to cluster theirs, .* to ours"):
             await controller_election.elect(store, 1, "a:1", FakeClock(), "ours")
         with pytest.raises(NoNodeError):
             await store.get(znodes.CONTROLLER)

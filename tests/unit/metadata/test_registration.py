@@ -100,7 +100,7 @@ def test_a_store_of_another_cluster_is_not_joined(
         first = await registration.start()
         await store.multi([Set(znodes.CLUSTER_ID, znodes.encode_cluster_id("theirs"))])
         store.expire()
-        text = f"is of cluster theirs by now, this broker of {own}"
+        text = f"now belongs to cluster theirs, this broker to {own}"
         await until(lambda: caplog.text.count(text) > 1)
         assert registration.broker_epoch == -1
         assert await store.children(znodes.BROKERS) == []

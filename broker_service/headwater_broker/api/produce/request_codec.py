@@ -17,9 +17,9 @@ TopicEntries = tuple[bytes, str | bytes, list[Entry]]
 """The key is the topic's name, or from version 13 on the 16 bytes of its id."""
 ProduceFrame = tuple[str | None, int, int, list[TopicEntries]]
 
-SingleFrame = tuple[bytes, str, int, int, int, int, int]
-"""The topic's field and its name, the partition, start and stop of its records, acks,
-timeout_ms."""
+SingleFrame = tuple[str | None, bytes, str | bytes, int, int, int, int, int]
+"""The transactional id, the topic's field and its key, the partition, start and stop of its
+records, acks, timeout_ms."""
 
 ID_BYTES = 16
 TOPIC_IDS_SINCE = 13
@@ -30,7 +30,8 @@ _PLAIN_HEAD = struct.Struct(">hhiih")
 """Size of the transactional id (null: no bytes follow), acks, timeout, topics, size of a name."""
 _plain_head = _PLAIN_HEAD.unpack_from
 _FLEXIBLE_HEAD = struct.Struct(">BhiBB")
-"""As _PLAIN_HEAD, for names of at most 126 bytes: of most topics."""
+"""As _PLAIN_HEAD, for ids and names of at most 126 bytes, as most are. From version 13 on the last
+byte is the first one of a topic id."""
 _flexible_head = _FLEXIBLE_HEAD.unpack_from
 _one_flexible_entry = struct.Struct(">Bi").unpack_from
 """Partitions, index."""
@@ -45,29 +46,50 @@ _INDEX_SIZE = struct.Struct(">ii")
 
 
 def parse_single(view: memoryview, at: int, end: int) -> SingleFrame | None:
-    """The commonest request, in two steps: no transaction, one partition, its records up to the
-    end. Versions 3 to 8; None for any other request."""
+    """The commonest request, in two steps: one partition, its records up to the end.
+
+    Versions 3 to 8; None for any other request.
+    """
     if end - at < _PLAIN_HEAD.size:
         return None
     size, acks, timeout_ms, count, name_size = _plain_head(view, at)
+    transactional_id = None
+    if size != -1:
+        if size < 0 or end - at - size < _PLAIN_HEAD.size:
+            return None
+        transactional_id = str(view[at + 2 : at + 2 + size], "utf-8")
+        at += size
+        _, acks, timeout_ms, count, name_size = _plain_head(view, at)
     stop = at + 14 + name_size
-    if size != -1 or count != 1 or name_size < 0 or stop + 12 > end:
+    if count != 1 or name_size < 0 or stop + 12 > end:
         return None
     count, index, size = _one_entry(view, stop)
     start = stop + 12
     if count != 1 or size < 0 or start + size != end:
         return None
     field = bytes(view[at + 12 : stop])
-    return field, str(field[2:], "utf-8"), index, start, end, acks, timeout_ms
+    return transactional_id, field, str(field[2:], "utf-8"), index, start, end, acks, timeout_ms
 
 
-def parse_single_flexible(view: memoryview, at: int, end: int) -> SingleFrame | None:
-    """As `parse_single`, for versions 9 to 12, and without tagged fields."""
+def parse_single_flexible(view: memoryview, at: int, end: int, version: int) -> SingleFrame | None:
+    """As `parse_single`, for versions 9 to 13, and without tagged fields."""
     if end - at < _FLEXIBLE_HEAD.size:
         return None
-    transaction, acks, timeout_ms, count, name_size = _flexible_head(view, at)
-    stop = at + 8 + name_size
-    if transaction or count != 2 or not 0 < name_size < 0x80 or stop + 8 > end:
+    size, acks, timeout_ms, count, name_size = _flexible_head(view, at)
+    transactional_id = None
+    if size:
+        if size > 0x7F or end - at - size < _FLEXIBLE_HEAD.size:
+            return None
+        transactional_id = str(view[at + 1 : at + size], "utf-8")
+        at += size - 1
+        _, acks, timeout_ms, count, name_size = _flexible_head(view, at)
+    if version >= TOPIC_IDS_SINCE:
+        stop = at + 8 + ID_BYTES
+    else:
+        stop = at + 8 + name_size
+        if not 0 < name_size < 0x80:
+            return None
+    if count != 2 or stop + 8 > end:
         return None
     count, index = _one_flexible_entry(view, stop)
     start = stop + 8
@@ -80,7 +102,8 @@ def parse_single_flexible(view: memoryview, at: int, end: int) -> SingleFrame | 
     if count != 2 or not size or records_end + 3 != end or view[records_end:end] != _NO_TAGS:
         return None
     field = bytes(view[at + 8 : stop])
-    return field, str(field[1:], "utf-8"), index, start, records_end, acks, timeout_ms
+    key = field if version >= TOPIC_IDS_SINCE else str(field[1:], "utf-8")
+    return transactional_id, field, key, index, start, records_end, acks, timeout_ms
 
 
 def parse_plain(view: memoryview, at: int, end: int, version: int) -> ProduceFrame:

@@ -217,7 +217,7 @@ def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, no
 
 
 def _remember(peer: Peer, row: Row, batch: memoryview, now_ms: int) -> None:
-    """What was refused and will be sent again: others may follow it (`api.in_sequence`)."""
+    """What was refused and will be sent again: others may follow it (`rejected_batches`)."""
     if row.code is not None and row.code.retriable:
         refused = peer.refused or RefusedBatches()
         refused.note(row.key, row.index, batch, row.code, now_ms)

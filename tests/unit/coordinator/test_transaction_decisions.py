@@ -28,6 +28,7 @@ from headwater_broker.coordinator.transaction.transaction import (
     Refused,
     Transaction,
     Unchanged,
+    Verified,
     add_partitions,
     complete,
     end_transaction,
@@ -207,15 +208,14 @@ def test_who_may_not_enlist(state: S) -> None:
 
 def test_verification_names_the_partitions_that_are_not_enlisted() -> None:
     asked = frozenset([PARTITION, ("other", 0)])
-    assert verify_partitions(known(S.ONGOING), CURRENT, asked) == {
-        PARTITION: ErrorCode.NONE,
-        ("other", 0): ErrorCode.TRANSACTION_ABORTABLE,
-    }
+    assert verify_partitions(known(S.ONGOING), CURRENT, asked) == Verified(
+        {PARTITION: ErrorCode.NONE, ("other", 0): ErrorCode.TRANSACTION_ABORTABLE}
+    )
     for state in IDLE:
         left_over = known(state, partitions=PARTITIONS)
-        assert verify_partitions(left_over, CURRENT, frozenset(PARTITIONS)) == {
-            PARTITION: ErrorCode.TRANSACTION_ABORTABLE
-        }
+        assert verify_partitions(left_over, CURRENT, frozenset(PARTITIONS)) == Verified(
+            {PARTITION: ErrorCode.TRANSACTION_ABORTABLE}
+        )
 
 
 # --- EndTxn

@@ -35,12 +35,18 @@ class Decision:
     Records that are large together may end up in several batches.
     """
 
-    __slots__ = ("confirmations", "records", "replies")
+    __slots__ = ("actions", "confirmations", "records", "replies")
 
     def __init__(self) -> None:
         self.records: list[StoredRecord] = []
         self.replies: list[tuple[Token, object]] = []
         self.confirmations: list[tuple[Token, object]] = []
+        self.actions: list[object] = []
+
+    def after_commit(self, action: object) -> Decision:
+        """Hand `action` to the service once everything applied so far is committed."""
+        self.actions.append(action)
+        return self
 
     def reply(self, token: Token, value: object) -> Decision:
         """Answer `token`, once everything applied so far is committed."""

@@ -118,7 +118,14 @@ class Changed:
     then_retry: bool = False
 
 
-Outcome = Refused | Busy | Unchanged | Changed
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Each partition that was asked about, with its code."""
+
+    codes: Mapping[Partition, ErrorCode]
+
+
+Outcome = Refused | Busy | Unchanged | Changed | Verified
 
 
 def init_producer(
@@ -244,16 +251,18 @@ def add_partitions(
 
 def verify_partitions(
     known: Transaction | None, producer: ProducerIdentity, partitions: frozenset[Partition]
-) -> Refused | Busy | dict[Partition, ErrorCode]:
+) -> Outcome:
     """AddPartitionsToTxn with verify_only: does the open transaction hold the partitions?"""
     refused = check_producer(known, producer)
     if refused is not None or known is None:
         return refused or Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     held = known.partitions if known.state is TransactionState.ONGOING else {}
-    return {
-        partition: ErrorCode.NONE if partition in held else ErrorCode.TRANSACTION_ABORTABLE
-        for partition in partitions
-    }
+    return Verified(
+        {
+            partition: ErrorCode.NONE if partition in held else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+    )
 
 
 def end_transaction(

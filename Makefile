@@ -66,10 +66,10 @@ bench-kafka: setup ## Raw and client throughput against Apache Kafka on this mac
 	@$(BIN)/python bench/bench_kafka.py $(ARGS)
 
 bench-tier: setup ## Topic to Delta against Spark's own Kafka-to-Delta stream
-	@PYTHONPATH=jobs $(BIN)/python bench/bench_spark.py tier $(ARGS)
+	@$(BIN)/python bench/bench_spark.py tier $(ARGS)
 
 bench-source: setup ## The Spark source against spark-sql-kafka
-	@PYTHONPATH=jobs $(BIN)/python bench/bench_spark.py source $(ARGS)
+	@$(BIN)/python bench/bench_spark.py source $(ARGS)
 
 bench-scale: setup ## Start, 1,000 topics, 10,000 partitions, failover, a 50 GB log, 100,000 parked fetches
 	@PYTHONPATH=tests:bench $(BIN)/python bench/bench_scale.py $(ARGS)

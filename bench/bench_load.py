@@ -16,20 +16,27 @@ from pathlib import Path
 
 from headwater.records.batch import iter_headers
 from headwater.records.builder import BatchBuilder
-from headwater.records.pairs import Latest, fold_latest
+from headwater.records.pairs import LatestRecords, Rows
 from headwater.records.record import check_batch, decode_batch
 from headwater.system_files import SystemFiles
 from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_loader import Loader, LoadRequest
-from headwater_broker.log.segment import LOG_SUFFIX, file_name
+from headwater_broker.log.log_loader import LoadRequest, LogLoader
+from headwater_broker.log.log_segment import LOG_SUFFIX, file_name
 
 PARTITIONS = 12
 ROUNDS = 3
 START_MS = 1_700_000_000_000
 
 
-def by_records(log: bytes, latest: Latest) -> None:
+def by_pairs(log: bytes, latest: Rows) -> None:
+    """Keys and values alone."""
+    found = LatestRecords()
+    found.add(log)
+    latest.update(found.rows)
+
+
+def by_records(log: bytes, latest: Rows) -> None:
     """Every record of every batch, whole."""
     view = memoryview(log)
     for at, header in iter_headers(view):
@@ -37,12 +44,12 @@ def by_records(log: bytes, latest: Latest) -> None:
         for record in decode_batch(view, at, header):
             if record.key is not None:
                 latest.pop(record.key, None)
-                latest[record.key] = record.value
+                latest[record.key] = (record.offset, record.value)
 
 
-def timed(read: Callable[[bytes, Latest], object], log: bytes) -> tuple[float, Latest]:
+def timed(read: Callable[[bytes, Rows], object], log: bytes) -> tuple[float, Rows]:
     """Seconds, and what was read."""
-    latest: Latest = {}
+    latest: Rows = {}
     start = time.perf_counter()
     read(log, latest)
     return time.perf_counter() - start, latest
@@ -55,7 +62,7 @@ def scanned(log: bytes) -> float:
     config = LogConfig.from_overrides({})
     request = LoadRequest(str(folder), config, 0, 0, clean_stop=False, now_ms=START_MS)
     start = time.perf_counter()
-    Loader(SystemFiles(), request).load()
+    LogLoader(SystemFiles(), request).load()
     seconds = time.perf_counter() - start
     shutil.rmtree(folder)
     return seconds
@@ -75,7 +82,7 @@ def main() -> None:
     whole = bytes(log)
     pairs, records = [], []
     for _ in range(ROUNDS):
-        seconds, found = timed(fold_latest, whole)
+        seconds, found = timed(by_pairs, whole)
         pairs.append(seconds / commits * 1e6)
         seconds, wanted = timed(by_records, whole)
         records.append(seconds / commits * 1e6)

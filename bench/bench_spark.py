@@ -22,11 +22,10 @@ from peers import HeadwaterPeer, KafkaPeer, bench_folder, spark_kafka_jars
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from flights.tiering import tier_all
 from headwater import Producer
-from headwater.system import SystemClock
 from headwater_spark.jars import delta_jars
 from headwater_spark.spark_session import session
+from headwater_spark.tiering.job import tier
 
 VALUE_BYTES = 100
 PARTITIONS = 4
@@ -141,7 +140,7 @@ def bench_tier(
         topic = f"tier-{i}"
         fill(headwater, topic, options.rows)
         start = time.monotonic()
-        found, _ = tier_all(spark, headwater.bootstrap, topic, SystemClock())
+        found = tier(spark, topic, bootstrap_servers=headwater.bootstrap).rows
         seconds = time.monotonic() - start
         if found != options.rows:
             raise RuntimeError(f"headwater tier wrote {found} rows, not {options.rows}")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -66,6 +67,15 @@ def touch(peer: Peer, topic: str, partitions: int) -> None:
         producer.produce(topic, b"", partition=partition)
     if producer.flush(60):
         raise RuntimeError(f"{topic} takes no records on {peer.name}")
+
+
+def topic_id(peer: Peer, topic: str) -> UUID:
+    """The id that the cluster has given to the topic."""
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    names = confluent_kafka.TopicCollection([topic])
+    found = admin.describe_topics(names)[topic].result(60).topic_id
+    high, low = found.get_most_significant_bits(), found.get_least_significant_bits()
+    return UUID(int=(high % 2**64) << 64 | low % 2**64)
 
 
 def delete_topics(peer: Peer, *topics: str) -> None:

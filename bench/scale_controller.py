@@ -10,7 +10,7 @@ from scale_cluster import Reading, cluster, metric, wait_led
 from scale_start import restart_s
 
 from headwater.client.admin.client import Admin
-from headwater.client.blocking.record_client import RawClient
+from headwater.client.blocking.record_client import RecordClient
 from headwater.client.values import NewTopic
 from headwater.records.builder import build_batch
 from integration.cluster import LocalCluster
@@ -109,12 +109,12 @@ def _sample(trio: LocalCluster, names: list[str]) -> Reading:
     """One record to every 97th partition with acks=all, and read back."""
     places = [(name, p) for name in names for p in range(PARTITIONS_PER_TOPIC)][::SAMPLE_EVERY]
     times = []
-    with RawClient(trio.bootstrap, retry_timeout_s=60.0) as client:
+    with RecordClient(trio.bootstrap, retry_timeout_s=60.0) as client:
         for topic, partition in places:
             value = f"{topic}-{partition}".encode()
             started = time.monotonic()
-            at = client.produce_raw(topic, partition, build_batch([(0, None, value, ())]))
-            found = client.fetch_raw(topic, partition, at)
+            at = client.produce_batch(topic, partition, build_batch([(0, None, value, ())]))
+            found = client.fetch_batches(topic, partition, at)
             times.append((time.monotonic() - started) * 1e3)
             if value not in bytes(found.records):
                 raise RuntimeError(f"{topic}-{partition}: the record at {at} is not what was sent")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scale_cluster import Reading, cluster
 
-from headwater.client.blocking.record_client import RawClient
+from headwater.client.blocking.record_client import RecordClient
 from headwater.records.batch import AT_BATCH_LENGTH, HEADER_BYTES, LOG_OVERHEAD_BYTES
 from headwater.records.builder import build_batch
 from integration.cluster import LocalCluster
@@ -49,14 +49,14 @@ def measure() -> list[Reading]:
         for topic, count in SEGMENTS.items():
             lay(single, topic, count)
         single.restart(0)
-        with RawClient(single.bootstrap) as client:
+        with RecordClient(single.bootstrap) as client:
             ends = {topic: client.list_offsets({(topic, 0): -1})[topic, 0] for topic in SEGMENTS}
             for topic, count in SEGMENTS.items():
                 if ends[topic].offset != count * BATCHES_PER_SEGMENT:
                     raise RuntimeError(f"{topic} ends at {ends[topic]}")
             first = first_touch_ms(client)
             batch = small_batch()
-            rows = compare("append", lambda topic: client.produce_raw(topic, 0, batch, 1))
+            rows = compare("append", lambda topic: client.produce_batch(topic, 0, batch, 1))
             rows += compare("fetch at a random offset", random_fetch(client))
     beside = "its index is read from the file"
     return [*rows, Reading("first fetch from a closed segment, p50", first, "ms", None, beside)]
@@ -98,22 +98,22 @@ def small_batch() -> bytes:
     return build_batch([(FIRST_MS, None, os.urandom(SMALL_BYTES - empty), ())])
 
 
-def first_touch_ms(client: RawClient) -> float:
+def first_touch_ms(client: RecordClient) -> float:
     """Each closed segment of the long log for the first time."""
     times = [
-        timed_ms(lambda at=base: client.fetch_raw(LONG, 0, at + 1, SMALL_BYTES))
+        timed_ms(lambda at=base: client.fetch_batches(LONG, 0, at + 1, SMALL_BYTES))
         for base in range(0, (SEGMENTS[LONG] - 1) * BATCHES_PER_SEGMENT, BATCHES_PER_SEGMENT)
     ]
     return statistics.median(times)
 
 
-def random_fetch(client: RawClient) -> Callable[[str], object]:
+def random_fetch(client: RecordClient) -> Callable[[str], object]:
     """Fetches of one small batch anywhere in the made history."""
     pick = random.Random(SEED)
 
     def run(topic: str) -> None:
         offset = 2 * pick.randrange(SEGMENTS[topic] * PAIRS) + 1
-        found = client.fetch_raw(topic, 0, offset, SMALL_BYTES)
+        found = client.fetch_batches(topic, 0, offset, SMALL_BYTES)
         if found.next_offset != offset + 1:
             raise RuntimeError(f"{topic} at {offset}: next is {found.next_offset}")
 

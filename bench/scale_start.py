@@ -48,22 +48,22 @@ def measure() -> list[Reading]:
 def restart_s(single: LocalCluster, broker_id: int = 0, *, kill: bool = False) -> float:
     """Stop it cleanly, or kill it, and start it again; the seconds from its birth to the first 200.
 
-    Its keeper may hold it back for a while before: that is not the broker's time.
+    Its broker may hold it back for a while before: that is not the broker's time.
     """
     if kill:
         single.kill_broker(broker_id)
     else:
         single.stop_broker(broker_id)
-    keeper = single.keeper(broker_id)
+    broker = single.supervised(broker_id)
     url = f"http://127.0.0.1:{single.spec.slot(broker_id).status_port}/health"
     started = time.monotonic()
-    keeper.release()
+    broker.release()
     while not _is_ready(url):
         if time.monotonic() - started > READY_TIMEOUT_S:
             raise RuntimeError(f"broker {broker_id} is not ready after {READY_TIMEOUT_S:.0f} s")
         time.sleep(READY_POLL_S)
     ready_at = time.clock_gettime(time.CLOCK_BOOTTIME)
-    keeper.wait_ready()
+    broker.wait_ready()
     return ready_at - born_at(single.pid(broker_id))
 
 

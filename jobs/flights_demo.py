@@ -20,19 +20,19 @@ from headwater.system import SystemClock
 @click.option("--port", default=19092, show_default=True, help="First port of the cluster.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up at the end, until Ctrl-C.")
 def demo(out: str, seconds: float, port: int, keep: bool) -> int:
-    """Run the demo; exit 1 when anything differs."""
+    """Run the demo; exit code 1 for any difference."""
     reader = Path(__file__).resolve().with_name("plain_reader.py")
     options = DemoOptions(Path(out).resolve(), seconds, keep, port, reader)
     return run_demo(options, SystemClock())
 
 
-def _reach_tasks() -> None:
+def _extend_pythonpath() -> None:
     """Let Spark's Python workers import `flights`: they inherit this process's PYTHONPATH."""
     paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 if __name__ == "__main__":
-    _reach_tasks()
-    logging.basicConfig(level=logging.ERROR)  # kazoo warns of the sessions that the kills end
+    _extend_pythonpath()
+    logging.basicConfig(level=logging.ERROR)  # kazoo warns of the killed brokers' sessions
     sys.exit(run_command(demo))

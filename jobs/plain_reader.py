@@ -1,6 +1,6 @@
-"""Read a Delta table with deltalake and pyarrow alone, into an Arrow file.
+"""Reads a Delta table with deltalake and pyarrow alone, into an Arrow file.
 
-Imports nothing of Headwater: the demo runs it to show that the history is plain Delta.
+Imports nothing of Headwater: the demo runs it to show that log tables are plain Delta.
 Usage: plain_reader.py TABLE_URI TARGET.arrow
 """
 

@@ -1,4 +1,4 @@
-"""Tier topics from a Spark application: `spark-submit jobs/tier.py TOPIC... --master ...`.
+"""Tier topics from a Spark application: `spark-submit --master M jobs/tier.py TOPIC...`.
 
 The same as `headwater tier run`, for schedulers that submit scripts.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from headwater.cli.main import run_command
 from headwater_spark.tiering.command import run
 
 if __name__ == "__main__":
-    sys.exit(run.main(sys.argv[1:], prog_name="tier", standalone_mode=False) or 0)
+    sys.exit(run_command(run, name="tier"))

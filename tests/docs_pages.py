@@ -21,9 +21,12 @@ from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.api.unserved_keys import ADVERTISED_REFUSALS
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.log.cleaner import CleanerMeter
+from headwater_broker.runtime.histogram import Histogram
 from headwater_broker.runtime.loop_lag import LagProbe
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector
 from soak import checker, history
 from soak.faults import KINDS
@@ -55,6 +58,7 @@ def api_versions() -> str:
         for key, row in load_handlers().items():
             served = f"{row.low} - {row.high}"
             told = "" if row.advertised_low == row.low else f"advertised from {row.advertised_low}"
+            told = "refused: UNSUPPORTED_VERSION" if key in ADVERTISED_REFUSALS else told
             yield str(key), names[key], served, told
 
     return table(("key", "API", "versions served", ""), rows())
@@ -84,11 +88,23 @@ def broker_configs() -> str:
 
     def rows() -> Iterator[tuple[str, ...]]:
         for row in sorted(BROKER_KEYS.values(), key=lambda r: r.name):
-            if row.name not in twins:
+            if row.name not in twins and row.has_effect:
                 changes = "yes" if row.is_dynamic else ""
                 yield f"`{row.name}`", _kind(row), _default(row), changes, row.doc
 
     return table(("key", "type", "default", "while running", "meaning"), rows())
+
+
+def configs_without_effect() -> str:
+    """Every broker key of Kafka that is accepted and that nothing reads."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for row in sorted(BROKER_KEYS.values(), key=lambda r: r.name):
+            if not row.has_effect:
+                changes = "yes" if row.is_dynamic else ""
+                yield f"`{row.name}`", _kind(row), _default(row), changes, row.doc
+
+    return table(("key", "type", "default", "while running", "why"), rows())
 
 
 def _kind(row: ConfigKey) -> str:
@@ -120,7 +136,8 @@ def unread_configs() -> str:
     code = "\n".join(texts)
     coarse = {name for pairs in DEPRECATED_UNITS.values() for name, _ in pairs}
     twins = {row.broker_name for row in TOPIC_KEYS.values()}
-    names = sorted((BROKER_KEYS.keys() - twins - coarse) | TOPIC_KEYS.keys())
+    ignored = {name for name, row in BROKER_KEYS.items() if not row.has_effect}
+    names = sorted((BROKER_KEYS.keys() - twins - coarse - ignored) | TOPIC_KEYS.keys())
     return ", ".join(f"`{name}`" for name in names if f'"{name}"' not in code) + "."
 
 
@@ -155,6 +172,7 @@ def _families() -> list[Metric]:
     services = SimpleNamespace(
         meters=Meters(),
         replicas=_Idle(),
+        logs=SimpleNamespace(flush_times=Histogram()),
         groups=SimpleNamespace(coordinated=list),
         purgatories=SimpleNamespace(produce=_Idle(), fetch=_Idle()),
         sessions=(),
@@ -162,9 +180,10 @@ def _families() -> list[Metric]:
         quotas=SimpleNamespace(throttled={}, throttled_ms={}),
         view=_Idle(),
     )
-    lag = cast(LagProbe, _Idle())
-    controller = cast(ControllerService, _Idle())
-    return list(BrokerCollector(lambda: cast(Services, services), lag, controller).collect())
+    lag, controller = cast(LagProbe, _Idle()), cast(ControllerService, _Idle())
+    ends = cast(LeaderEndOffsets, SimpleNamespace(get=lambda topic, partition: None))
+    collector = BrokerCollector(cast(Services, services), lag, controller, ends)
+    return list(collector.collect())
 
 
 def faults() -> str:
@@ -191,6 +210,7 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "api-versions": ("clients.md", api_versions),
     "topic-configs": ("configs.md", topic_configs),
     "broker-configs": ("configs.md", broker_configs),
+    "configs-without-effect": ("configs.md", configs_without_effect),
     "unread-configs": ("configs.md", unread_configs),
     "metrics": ("metrics.md", metrics),
     "faults": ("fault-harness.md", faults),

@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from headwater.client.connection import open_connection
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.network import PeerConnection
 from headwater.system import SystemClock, SystemEntropy
@@ -33,12 +33,13 @@ from headwater.wire.control import (
 )
 from headwater.wire.schema import Message
 from headwater_broker.app.config import from_properties
-from headwater_broker.app.data_plane import Parts, build_listener, build_services
+from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.tiered_topics import TieredTopics
+from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.page_cache import PageCache
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
@@ -63,7 +64,6 @@ class TrioBroker:
         self.gone: list[int] = []
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
         clock, entropy = SystemClock(), SystemEntropy()
         self.pool = ThreadPoolExecutor(1)
         self.logs = LogManager(
@@ -77,7 +77,7 @@ class TrioBroker:
             offload=lambda job: self.pool.submit(job),
         )
         self.logs.load_all()
-        self.view = ClusterView(CLUSTER_ID, lambda: self.epoch)
+        self.view = MetadataCache(CLUSTER_ID, lambda: self.epoch)
         self.dynamic = DynamicConfigs(self.config, self.view)
         ports = ReplicationPorts(
             clock=clock,
@@ -91,27 +91,25 @@ class TrioBroker:
             log_config=self.logs.log_config,
             on_peer_gone=self.gone.append,
         )
-        self.replicas = ReplicaManager(self.id, self.logs, self.trio.limits, ports)
-        self.logs.high_watermarks = self.replicas.high_watermark_of
-        self.logs.on_offline = self.replicas.directory_failed
-        services = build_services(
-            self.dynamic,
-            CLUSTER_ID,
-            Parts(
-                loop=loop,
-                clock=clock,
-                entropy=entropy,
-                replicas=self.replicas,
-                logs=self.logs,
+        self.data_plane = build_data_plane(
+            DataPlaneParts(
+                loop=asyncio.get_running_loop(),
+                dynamic=self.dynamic,
                 view=self.view,
-                controller=None,  # type: ignore[arg-type]
+                logs=self.logs,
+                limits=self.trio.limits,
+                replication=ports,
+                controller=self.trio,  # type: ignore[arg-type]
                 authorizer=AllowAll(),
-                warmer=PageCache(loop, self.pool),
+                warmer=PageCache(asyncio.get_running_loop(), self.pool),
                 leads=self._leads,
-            ),
+                producer_ids=ProducerIds(self.trio.allocate_producer_ids),
+                tiered_topic=TieredTopics(self.config, self.view).locate,
+            )
         )
-        self.listener = build_listener(self.dynamic, services, "PLAINTEXT")
-        self.services = services
+        self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
+        self.logs.on_offline = self.replicas.directory_failed
+        self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.start("127.0.0.1", self.port)
 
     async def stop(self) -> None:
@@ -247,6 +245,12 @@ class Trio:
         """The one control call of followers, straight to the broker asked."""
         assert isinstance(request, ReplicaStateRequest) and reply is ReplicaStateReply
         return self.brokers[int(address)].replicas.replica_state(request)
+
+    async def assign_directory(self, *_: object) -> ErrorCode:
+        return ErrorCode.NONE
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no producer ids here")
 
     def partition(self, broker_id: int, topic: str, index: int = 0) -> Partition:
         return self.brokers[broker_id].replicas.lookup(topic, index)

@@ -6,11 +6,14 @@ The controller is this file: `create_topic` applies what it would send.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from headwater.clock import Clock
+from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import AllowAll, Authorizer
 from headwater.ports.files import Files
@@ -35,14 +38,14 @@ from headwater.wire.control import (
 )
 from headwater.wire.schema import decode, encode
 from headwater_broker.app.config import from_properties
-from headwater_broker.app.data_plane import Parts, build_listener, build_services
+from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.page_cache import PageCache
-from headwater_broker.replica.manager import ReplicaManager
-from headwater_broker.replica.ports import ReplicationPorts
+from headwater_broker.replica.ports import ReplicationPorts, already
 from headwater_broker.replica.replication_limits import ReplicationLimits
 
 CLUSTER_ID = "solo-cluster"
@@ -62,6 +65,8 @@ class SoloBroker:
         self.files: Files = SystemFiles()
         self.authorizer: Authorizer = AllowAll()
         self.remote_log: Any = None
+        self.durable: Callable[[], Awaitable[None]] = already
+        self.tiered_ends: dict[tuple[UUID, int], int] = {}
         self.racks: dict[int, str] = {}
         """Of this broker and of ghosts, which are live in the view and answer nobody."""
         self.port = 0
@@ -74,7 +79,6 @@ class SoloBroker:
         self.store_answers.set()
 
     async def start(self, port: int = 0) -> SoloBroker:
-        loop = asyncio.get_running_loop()
         clock, entropy = SystemClock(), SystemEntropy()
         self.config = from_properties(self.properties)
         self.pool = ThreadPoolExecutor(2)
@@ -89,13 +93,37 @@ class SoloBroker:
             offload=lambda job: self.pool.submit(job),
         )
         self.logs.load_all()
-        self.view = ClusterView(CLUSTER_ID, lambda: BROKER_EPOCH)
+        self.view = MetadataCache(CLUSTER_ID, lambda: BROKER_EPOCH)
         self.dynamic = DynamicConfigs(self.config, self.view)
 
+        self.data_plane = build_data_plane(
+            DataPlaneParts(
+                loop=asyncio.get_running_loop(),
+                dynamic=self.dynamic,
+                view=self.view,
+                logs=self.logs,
+                limits=ReplicationLimits(),
+                replication=self._replication_ports(clock, entropy),
+                controller=self,  # type: ignore[arg-type]
+                authorizer=self.authorizer,
+                warmer=PageCache(asyncio.get_running_loop(), self.pool),
+                leads=self._leads,
+                remote_log=self.remote_log,
+                tiered_topic=TieredTopics(self.config, self.view).locate,
+                producer_ids=ProducerIds(self._allocate_producer_ids),
+            )
+        )
+        self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
+        self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
+        self.port = await self.listener.start("127.0.0.1", port)
+        self._update((), ())
+        return self
+
+    def _replication_ports(self, clock: Clock, entropy: Entropy) -> ReplicationPorts:
         async def no_peer(*_: Any) -> Any:
             raise ConnectionError("nobody else is here")
 
-        ports = ReplicationPorts(
+        return ReplicationPorts(
             clock=clock,
             entropy=entropy,
             connect=no_peer,
@@ -106,31 +134,9 @@ class SoloBroker:
             broker=lambda broker_id: self.view.brokers.get(broker_id),
             log_config=self.logs.log_config,
             on_peer_gone=lambda broker_id: None,
+            durable=lambda: self.durable(),
+            tiered_end=lambda topic_id, partition: self.tiered_ends.get((topic_id, partition)),
         )
-        self.replicas = ReplicaManager(1, self.logs, ReplicationLimits(), ports)
-        self.logs.high_watermarks = self.replicas.high_watermark_of
-        self.services = build_services(
-            self.dynamic,
-            CLUSTER_ID,
-            Parts(
-                loop=loop,
-                clock=clock,
-                entropy=entropy,
-                replicas=self.replicas,
-                logs=self.logs,
-                view=self.view,
-                controller=self,  # type: ignore[arg-type]
-                authorizer=self.authorizer,
-                warmer=PageCache(loop, self.pool),
-                leads=self._leads,
-                remote_log=self.remote_log,
-                producer_ids=ProducerIds(self._allocate_producer_ids),
-            ),
-        )
-        self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
-        self.port = await self.listener.start("127.0.0.1", port)
-        self._update((), ())
-        return self
 
     async def stop(self) -> None:
         await self.listener.close()
@@ -293,6 +299,9 @@ class SoloBroker:
         )
         assert code is ErrorCode.NONE
 
+    async def assign_directory(self, *_: Any) -> ErrorCode:
+        return ErrorCode.NONE
+
     async def forward(
         self, api_key: int, version: int, body: bytes, principal: str = "", timeout_ms: int = 0
     ) -> bytes:
@@ -303,6 +312,11 @@ class SoloBroker:
         results = []
         for topic in request.topics:
             configs = {c.name: c.value or "" for c in topic.configs}
-            topic_id = self.create_topic(topic.name, max(topic.num_partitions, 1), configs=configs)
-            results.append(CreatableTopicResult(name=topic.name, topic_id=topic_id, configs=()))
+            count = max(topic.num_partitions, 1)
+            topic_id = self.create_topic(topic.name, count, configs=configs)
+            results.append(
+                CreatableTopicResult(
+                    name=topic.name, topic_id=topic_id, num_partitions=count, configs=()
+                )
+            )
         return encode(CreateTopicsResponse(topics=tuple(results)), version)

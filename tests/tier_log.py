@@ -1,4 +1,4 @@
-"""A topic's batches in memory, as a broker would serve them to tiering; for the tier tests."""
+"""A topic's record batches in memory, for the tier tests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from uuid import UUID
 
 from headwater.records.batch import iter_headers, patch_base_offset
 from headwater.records.builder import BatchBuilder
-from headwater_tier.files import Fetched
-from headwater_tier.keys import table_uri
+from headwater_tier.data_files import Fetched
 from headwater_tier.plan import PartitionBounds, TableLocation
+from headwater_tier.table_names import table_uri
 
 TOPIC_ID = UUID("99bee4b5-4c90-44ba-843a-cb88c0a1dadf")
 
 
 class FixedClock:
-    """A clock that stands still."""
+    """A clock that does not advance."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.at_ms = now_ms
@@ -51,7 +51,7 @@ def location_at(folder: Path, topic: str = "flights", topic_id: UUID = TOPIC_ID)
 
 
 class MemoryLog:
-    """Partitions of batches; `fetch` is what `tier_range` takes."""
+    """Partitions of batches; `fetch` is the fetch function for `tier_range`."""
 
     def __init__(self) -> None:
         self.partitions: dict[int, bytearray] = {}
@@ -74,7 +74,7 @@ class MemoryLog:
         self.next[partition] = base + len(rows)
 
     def fill(self, partition: int, count: int, size: int = 20, per_batch: int = 10) -> None:
-        """`count` records whose values tell partition and offset."""
+        """Append `count` records whose values have partition and offset."""
         done = 0
         while done < count:
             base = self.next.get(partition, 0)

@@ -33,19 +33,19 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater_broker.app.config import NodeConfig, from_properties
-from headwater_broker.app.data_plane import Parts, build_listener, build_services
+from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.app.wiring import controller_config
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
-from headwater_broker.metadata.leader_lookup import Leadership
-from headwater_broker.metadata.registration import Membership, ensure_cluster
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.leader_lookup import LeaderLookup
+from headwater_broker.metadata.registration import RegistrationManager, ensure_cluster_id
 from headwater_broker.metadata.znodes import BrokerRegistration
 from headwater_broker.network.page_cache import PageCache
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 
@@ -75,15 +75,15 @@ class WholeBroker:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(1)
-        cluster_id = await ensure_cluster(self._store, self._entropy, None)
-        self.view = ClusterView(cluster_id, self._broker_epoch)
+        cluster_id = await ensure_cluster_id(self._store, self._entropy, None)
+        self.view = MetadataCache(cluster_id, self._broker_epoch)
         self.dynamic = DynamicConfigs(self.config, self.view)
         self.logs = LogManager(
             SystemFiles(), list(self.config.log_dirs), broker_id=self.id, cluster_id=cluster_id,
             clock=self._clock, entropy=self._entropy, broker_properties=self.config.properties,
             offload=lambda job: self.pool.submit(job),
         )  # fmt: skip
-        self.membership = Membership(
+        self.registration = RegistrationManager(
             self._store, self._clock, self._registration, session_timeout_ms=1000
         )
         self.controller = ControllerService(
@@ -94,23 +94,21 @@ class WholeBroker:
             self._store, self._network.calls(), self._clock, self._entropy,
             controller_config(self.config.values),
         )  # fmt: skip
-        self.calls = ControllerCalls(
+        self.calls = ControllerChannel(
             self.id, self._broker_epoch, self._store, self._network.calls(), self.controller,
             self._clock,
         )  # fmt: skip
-        self.replicas = self._replicas()
-        self.view.on_change.append(self._take_configs)
+        self.data_plane = build_data_plane(self._parts(loop))
+        self.replicas, self.services = self.data_plane.replicas, self.data_plane.services
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(controller_config(now.values))
         )
-        self.logs.high_watermarks = self.replicas.high_watermark_of
         self.logs.on_offline = self.replicas.directory_failed
-        self.services = build_services(self.dynamic, cluster_id, self._parts(loop))
         self.listener = build_listener(self.dynamic, self.services, "PLAINTEXT")
         self.port = await self.listener.bind("127.0.0.1", 0)
         self.logs.load_all()
         self._network.serve(self.address, self._handlers())
-        await self.membership.start()
+        await self.registration.start()
         await self.controller.start()
         await until(lambda: self.view.is_complete, "the controller's first word")
         await self.listener.serve()
@@ -125,7 +123,7 @@ class WholeBroker:
         await self.services.background.close()
         await self.replicas.close()
         await self.controller.stop()
-        await self.membership.stop()
+        await self.registration.stop()
         await self._store.close()
         self.logs.close()
         self.pool.shutdown()
@@ -143,7 +141,7 @@ class WholeBroker:
         self._store.expire()
 
     def _broker_epoch(self) -> int:
-        return self.membership.broker_epoch
+        return self.registration.broker_epoch
 
     def _registration(self) -> BrokerRegistration:
         return BrokerRegistration(
@@ -155,27 +153,28 @@ class WholeBroker:
             min_insync_replicas=self.config.values.integer("min.insync.replicas"),
         )  # fmt: skip
 
-    def _replicas(self) -> ReplicaManager:
+    def _replication_ports(self) -> ReplicationPorts:
         async def connect(host: str, port: int) -> PeerConnection:
             if self.id in self._cut_off:
                 raise ConnectionError("cut off")
             return await open_connection(host, port, negotiate=False)
 
-        ports = ReplicationPorts(
+        return ReplicationPorts(
             clock=self._clock, entropy=self._entropy, connect=connect,
             control=self._network.calls(), alter_partition=self.calls.alter_partition,
             broker_epoch=self._broker_epoch, cluster_id=lambda: self.view.cluster_id,
             broker=lambda broker_id: self.view.brokers.get(broker_id),
             log_config=self.logs.log_config, on_peer_gone=lambda broker_id: None,
         )  # fmt: skip
-        return ReplicaManager(self.id, self.logs, ReplicationLimits(fetch_backoff_ms=100), ports)
 
-    def _parts(self, loop: asyncio.AbstractEventLoop) -> Parts:
-        return Parts(
-            loop=loop, clock=self._clock, entropy=self._entropy, replicas=self.replicas,
-            logs=self.logs, view=self.view, controller=self.calls, authorizer=AllowAll(),
-            warmer=PageCache(loop, self.pool), leads=Leadership(self._store, self.id).holds,
+    def _parts(self, loop: asyncio.AbstractEventLoop) -> DataPlaneParts:
+        return DataPlaneParts(
+            loop=loop, dynamic=self.dynamic, view=self.view, logs=self.logs,
+            limits=ReplicationLimits(fetch_backoff_ms=100), replication=self._replication_ports(),
+            controller=self.calls, authorizer=AllowAll(), warmer=PageCache(loop, self.pool),
+            leads=LeaderLookup(self._store, self.id).is_leader,
             producer_ids=ProducerIds(self.calls.allocate_producer_ids),
+            tiered_topic=TieredTopics(self.config, self.view).locate,
         )  # fmt: skip
 
     def _handlers(self) -> dict[Any, Any]:
@@ -184,23 +183,17 @@ class WholeBroker:
 
         return {
             **self.controller.handlers(),
-            LeaderAndIsrRequest: self.replicas.take_leader_and_isr,
-            StopReplicaRequest: self.replicas.take_stop_replica,
+            LeaderAndIsrRequest: self.replicas.handle_leader_and_isr,
+            StopReplicaRequest: self.replicas.handle_stop_replica,
             UpdateMetadataRequest: self.view.handle,
             ReplicaStateRequest: replica_state,
         }
-
-    def _take_configs(self, change: ViewChange) -> None:
-        for topic in change.configs:
-            known = self.view.topics.get(topic)
-            if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
-                self.replicas.update_topic_configs(known.topic_id, known.configs)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             self.replicas.isr_tick()
-            self.logs.look_after_files()
+            self.logs.maintain_files()
 
 
 class WholeCluster:

@@ -9,6 +9,6 @@ COMMAND = "headwater_broker.app.main"
 
 if __name__ == "__main__":
     # Hundreds of modules are imported and none is garbage: looking for some costs a tenth of the
-    # start. `Care.loaded` turns the collector on.
+    # start. `InterpreterTuning.loaded` turns the collector on.
     gc.disable()
     import_module(COMMAND).main()

@@ -1,1 +1,1 @@
-"""The demo behind `make demo`: a year of real flights through log, Spark and Delta, proven."""
+"""The demo of `make demo`: a year of real flights through log, Spark and Delta, with a proof."""

@@ -1,4 +1,4 @@
-"""The producer's own book: what was sent, what was acknowledged where and when."""
+"""The producer's ledger: for every record sent, its offset and the time of its acknowledgement."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PAUSE_WINDOW_S = 8.0
 
 
 class Ack(NamedTuple):
-    """One acknowledged record: its place in the log, and when the ack came (monotonic s).
+    """One acknowledged record: partition, offset, and the time of the ack (monotonic seconds).
 
-    A tuple of plain values: 360,000 of them cost the garbage collector nothing.
+    A tuple of plain values, as the garbage collector need not traverse 360,000 of them.
     """
 
     topic: str
@@ -28,7 +28,7 @@ class Ack(NamedTuple):
 
 @dataclass
 class Ledger:
-    """Acks and failures, filled by the producer's futures. Lists only grow, so no lock."""
+    """Acks and failures, appended by the producer's futures. Appending needs no lock."""
 
     clock: Clock
     sent: int = 0
@@ -37,11 +37,11 @@ class Ledger:
 
     @property
     def in_flight(self) -> int:
-        """Records sent and neither acknowledged nor failed."""
+        """The number of records that were sent and neither acknowledged nor failed."""
         return self.sent - len(self.acks) - len(self.failures)
 
     def note(self, topic: str, identity: int, future: SendFuture) -> None:
-        """Follow one send to its end."""
+        """Record the outcome of one send."""
         self.sent += 1
 
         def settle(done: SendFuture) -> None:
@@ -56,7 +56,7 @@ class Ledger:
         future.add_done_callback(settle)
 
     def rows(self, feeds: list[Feed]) -> list[Row]:
-        """What was acknowledged, as rows of the proof."""
+        """The acknowledged records as rows of the proof."""
         by_topic = {feed.topic: feed for feed in feeds}
         rows: list[Row] = []
         for ack in self.acks:
@@ -66,11 +66,10 @@ class Ledger:
         return rows
 
     def pause_ms(self, killed_at_s: float) -> float:
-        """The longest time any one partition went without an ack around a kill, in milliseconds.
+        """The longest time without an ack of any one partition around a kill, in milliseconds.
 
-        Gaps between consecutive acks of a partition that end within `PAUSE_WINDOW_S` of the kill;
-        the one that the kill interrupts counts from the last ack before it. Of the flights topic,
-        which gets records all the time; weather comes once an hour of the year.
+        Counts the gaps between consecutive acks of a partition that end within `PAUSE_WINDOW_S`
+        after the kill. Only of the flights topic, whose records come all the time.
         """
         until = killed_at_s + PAUSE_WINDOW_S
         last: dict[tuple[str, int], float] = {}

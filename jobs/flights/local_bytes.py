@@ -1,4 +1,4 @@
-"""How many bytes of a topic's records are on the brokers' own disks."""
+"""Size of topics' local segments on the brokers' disks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def of_topics(cluster_dir: Path, topics: Iterable[str]) -> int:
-    """Sizes of all `.log` files of these topics' partitions under the cluster's folder."""
+    """The size of all `.log` files of these topics in the cluster's folder."""
     total = 0
     for topic in topics:
         for log in cluster_dir.glob(f"broker-*/**/{topic}-[0-9]*/*.log"):
             try:
                 total += log.stat().st_size
             except FileNotFoundError:
-                continue  # retention was faster: that is what the demo waits for
+                continue  # local retention has just deleted it
     return total

@@ -1,4 +1,4 @@
-"""The demo's pictures: delay by hour, weather's share, and the kills in the throughput curve."""
+"""The demo's pictures: delay by hour, delays by weather, throughput during the kills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALARM = "#c8553d"
 
 
 def draw_all(year: Year, ledger: Ledger, delays: pd.DataFrame, out: Path) -> list[Path]:
-    """Draw the three pictures into `out`. `delays` has hour, dep_delay and is_rough."""
+    """Draw the pictures into `out`. `delays` has the columns hour, dep_delay and is_rough."""
     mpl.use("Agg")
     out.mkdir(parents=True, exist_ok=True)
     return [

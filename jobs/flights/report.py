@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from flights.control import Control
-from flights.flatout import Step
+from flights.bulk_replay import Step
 from flights.ledger import Ledger
+from flights.negative_control import Control
 from flights.proof import AlertVerdict, Verdict
 from flights.year import Year
 
+STEP_COLUMNS = ("step", "rows", "seconds", "rows/s", "checksum")
 PROOF_COLUMNS = ("hop", "read by", "rows", "missing", "duplicate", "altered", "order breaks", "sha")
 RIGHT = (
     "rows",
@@ -34,7 +35,7 @@ def _table(title: str, columns: Sequence[str]) -> Table:
 
 
 def proof_table(verdicts: Sequence[Verdict]) -> Table:
-    """The proof: a row per hop; a clean one is green."""
+    """The proof, a row per hop; clean hops are green."""
     table = _table("The proof: flights and weather, every hop", PROOF_COLUMNS)
     first = verdicts[0].digest
     for v in verdicts:
@@ -46,8 +47,8 @@ def proof_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def steps_table(steps: Sequence[Step]) -> Table:
-    """Flat out: a row per step."""
-    table = _table("Flat out: the year replayed", ("step", "rows", "seconds", "rows/s", "checksum"))
+    """The timed steps of the bulk replay."""
+    table = _table("Full speed: the year replayed", STEP_COLUMNS)
     for s in steps:
         cells = (s.name, f"{s.rows:,}", f"{s.seconds:.1f}", f"{s.rate:,.0f}")
         table.add_row(*cells, f"{s.checksum:016x}")
@@ -55,7 +56,7 @@ def steps_table(steps: Sequence[Step]) -> Table:
 
 
 def kills_table(year: Year, ledger: Ledger) -> Table:
-    """The kills, and what they cost."""
+    """The kills, and the pause in acknowledgements after each."""
     table = _table("Two kills", ("kill", "victim", "in flight", "longest time without writes"))
     for kill in year.kills:
         pause = f"{ledger.pause_ms(kill.killed_at_s):,.0f} ms"
@@ -64,7 +65,7 @@ def kills_table(year: Year, ledger: Ledger) -> Table:
 
 
 def controls_table(controls: Sequence[Control]) -> Table:
-    """The negative control: damaged copies, and whether the verifier named the fault."""
+    """The negative control: the damaged copies, and whether the proof found the fault."""
     table = _table("Negative control: damaged copies of the table", ("fault", "verdict", "named"))
     for c in controls:
         v = c.verdict
@@ -75,18 +76,18 @@ def controls_table(controls: Sequence[Control]) -> Table:
 
 
 def facts_table(facts: Sequence[tuple[str, str, str]]) -> Table:
-    """Well-known figures of the data set beside what was found."""
+    """Well-known figures of the data set beside the figures of the Delta table."""
     table = _table("Public facts", ("fact", "expected", "found in Delta"))
     for name, expected, found in facts:
         table.add_row(name, expected, found, style="green" if expected == found else "bold red")
     return table
 
 
-def say_alerts(console: Console, verdict: AlertVerdict) -> None:
-    """The alerts topic against the pandas oracle."""
+def print_alerts(console: Console, verdict: AlertVerdict) -> None:
+    """The comparison of the alerts topic with the expected ids."""
     console.print(
         f"Alerts: {verdict.distinct:,} distinct ids, {verdict.expected:,} expected, "
         f"{verdict.missing} missing, {verdict.unexpected} unexpected; {verdict.duplicates} "
-        "duplicates (the sink is at-least-once until the exactly-once one lands).",
+        "duplicates (the sink is at least once).",
         style="green" if verdict.is_clean else "bold red",
     )

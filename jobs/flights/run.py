@@ -1,4 +1,4 @@
-"""`make demo`: the whole path on real input, ending with the proof. Exit 1 on any difference."""
+"""The phases of `make demo`: produce with two kills, bulk replay, one copy, proof."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ import pandas as pd
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from flights import control, flatout, local_bytes, pictures, proof, queries, readers, report
+from flights import (
+    bulk_replay,
+    local_bytes,
+    negative_control,
+    pictures,
+    proof,
+    queries,
+    readers,
+    report,
+)
+from flights.kills import BrokerKills
 from flights.ledger import Ledger
 from flights.records import (
     ALERTS,
@@ -33,7 +43,6 @@ from flights.records import (
 )
 from flights.screen import Screen
 from flights.tiering import Tiering, tier_all
-from flights.victims import Victims
 from flights.year import Kill, Year, midnight_ms
 from headwater import Admin, NewTopic
 from headwater.client.control import ControlClient
@@ -44,14 +53,14 @@ from headwater_spark.spark_session import session
 
 MASTER = "local-cluster[3,3,1500]"
 SPARK_LOG = "spark.log"
-"""In the demo's folder: what Spark's driver says."""
+"""The file in the demo's folder for the stderr of Spark's driver."""
 BROKERS = 3
 WIDTH = 116
 """Columns when the output is no terminal."""
-PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, flatout.REPLAY: 3}
-TIERED = (FLIGHTS, WEATHER, flatout.REPLAY)
+PARTITIONS = {FLIGHTS: 3, WEATHER: 1, ALERTS: 1, bulk_replay.REPLAY: 3}
+TIERED = (FLIGHTS, WEATHER, bulk_replay.REPLAY)
 LOCAL_GONE_TIMEOUT_S = 60.0
-# Four JVMs that live for minutes on two cores: the optimising compiler would cost half of them.
+# Four JVMs that run for minutes on two cores: the optimising compiler would take half the CPU time.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SPARK_CONF = {
     "spark.scheduler.mode": "FAIR",
@@ -65,7 +74,7 @@ BROKER_PROPERTIES = {"log.retention.check.interval.ms": "1000"}
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the command line chooses."""
+    """The options of the command line."""
 
     out: Path
     seconds: float
@@ -76,7 +85,7 @@ class DemoOptions:
 
 @dataclass
 class Demo:
-    """The demo's state, phase by phase."""
+    """The demo's state, and a method per step of each phase."""
 
     options: DemoOptions
     clock: Clock
@@ -92,16 +101,16 @@ class Demo:
 
     @property
     def servers(self) -> str:
-        """The stable bootstrap list."""
+        """The cluster's bootstrap servers."""
         return self.cluster.bootstrap_servers
 
     @property
     def screen(self) -> Screen:
-        """Where progress goes."""
+        """The console with progress bars."""
         return Screen(self.console)
 
     def table_uri(self, topic: str) -> str:
-        """The topic's Delta table; tiers what may be left of the topic."""
+        """The URI of the topic's Delta table, after tiering the topic completely."""
         if topic not in self.tables:
             self.tables[topic] = tier_all(self.spark, self.servers, topic, self.clock)[1]
         return self.tables[topic]
@@ -109,7 +118,7 @@ class Demo:
     # Phase 1
 
     def create_topics(self) -> None:
-        """RF 3, acked by two; history is kept for ever and tiered."""
+        """Create the topics: replication factor 3, min.insync.replicas 2, unlimited retention."""
         configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
         with Admin(self.servers) as admin:
             admin.create_topics(
@@ -125,13 +134,13 @@ class Demo:
             )
 
     def run_year(self) -> Ledger:
-        """A year in about a minute: produce, join, count, alert, tier; two kills."""
+        """Produce the year in about a minute with queries and tiering running, and kill twice."""
         self.screen.heading("1. A year in a minute, with two kills")
         ledger = Ledger(self.clock)
-        victims = Victims(self.cluster)
+        broker_kills = BrokerKills(self.cluster)
         kills = [
-            Kill("broker", midnight_ms(7, 1), victims.kill_broker),
-            Kill("executor", midnight_ms(10, 1), victims.kill_executor),
+            Kill("broker", midnight_ms(7, 1), broker_kills.kill_broker),
+            Kill("executor", midnight_ms(10, 1), broker_kills.kill_executor),
         ]
         year = Year(self.feeds, ledger, kills, self.options.seconds, self.clock)
         with self.screen.working("start the streaming queries"):
@@ -141,7 +150,7 @@ class Demo:
         try:
             tiering.start()
             producing.start()
-            self.screen.follow_year(year, ledger, producing, tiering.hint)
+            self.screen.follow_year(year, ledger, producing, tiering.progress)
             with self.screen.working("streaming queries and tiering catch up"):
                 queries.finish(running)
                 tiering.finish()
@@ -163,44 +172,44 @@ class Demo:
 
     # Phase 2
 
-    def run_flat_out(self) -> None:
-        """5 million records through every columnar way, each with the same checksum."""
-        self.screen.heading("2. Flat out: the year replayed to 5 million records")
+    def run_bulk_replay(self) -> None:
+        """Produce, read, tier and scan 5 million records, each with the same checksum."""
+        self.screen.heading("2. Full speed: the year replayed to 5 million records")
         with self.screen.working("produce"):
-            steps = [flatout.produce(self.servers, self.flights, self.clock)]
+            steps = [bulk_replay.produce(self.servers, self.flights, self.clock)]
         with self.screen.working("consume"):
-            steps.append(flatout.consume(self.servers, self.clock))
+            steps.append(bulk_replay.consume(self.servers, self.clock))
         with self.screen.working("tier"):
-            step, uri = flatout.tier(self.spark, self.servers, self.clock, steps[0])
+            step, uri = bulk_replay.tier(self.spark, self.servers, self.clock, steps[0])
             steps.append(step)
         with self.screen.working("scan"):
-            steps += flatout.scans(self.spark, self.servers, uri, self.clock)
+            steps += bulk_replay.scans(self.spark, self.servers, uri, self.clock)
         self.console.print(report.steps_table(steps))
-        self.tell_loops()
-        self.problems += flatout.disagreements(steps)
+        self.print_loop_turns()
+        self.problems += bulk_replay.disagreements(steps)
 
-    def tell_loops(self) -> None:
-        """Each broker's longest turn of its event loop since it became ready, from its status."""
+    def print_loop_turns(self) -> None:
+        """Print each broker's longest iteration of its event loop since it became ready."""
         turns = []
         for address in self.cluster.status()["control_addresses"]:
             with ControlClient(address) as client:
                 document = json.loads(client.status().document)
             turn_ms = document["loop_turn_ms"]["since_start"]
             turns.append(f"broker {document['broker_id']} {turn_ms:.1f} ms")
-        self.console.print(f"Longest turn of the event loop: {', '.join(turns)}")
+        self.console.print(f"Longest iteration of the event loop: {', '.join(turns)}")
 
     # Phase 3
 
     def drop_local_segments(self) -> None:
-        """Local retention drops what Delta holds: one copy is left."""
+        """Set local retention to 1 ms and wait until only the Delta tables hold the records."""
         self.screen.heading("3. One copy")
         with Admin(self.servers) as admin:
             for topic in (FLIGHTS, WEATHER):
                 admin.alter_configs("topic", topic, {"local.retention.ms": "1"})
         end = self.clock.monotonic() + LOCAL_GONE_TIMEOUT_S
-        with self.screen.working("local segments go") as say:
+        with self.screen.working("delete local segments") as show:
             while (left := self._local_bytes()) > 0:
-                say(f"local segments go: {left:,} bytes left")
+                show(f"delete local segments: {left:,} bytes left")
                 if self.clock.monotonic() > end:
                     self.problems.append(f"{left:,} local bytes are left of tiered topics")
                     break
@@ -213,29 +222,29 @@ class Demo:
     # Phase 4
 
     def add_hop(self, hop: str, read_by: str, read: Callable[[str], list[proof.Row]]) -> None:
-        """Read both topics by one reader and judge what it saw."""
+        """Read both topics with one reader and judge its rows."""
         with self.screen.working(f"{hop}, read by {read_by}"):
             rows = [row for feed in self.feeds for row in read(feed.topic)]
             self.verdicts.append(proof.judge(hop, read_by, rows, self.feeds))
 
     def add_ledger_hops(self, ledger: Ledger) -> None:
-        """The source itself, placed where the ledger says, and the ledger's own acks."""
+        """Add the source, at the ledger's offsets, and the ledger's acks."""
         rows = ledger.rows(self.feeds)
         self.verdicts.append(proof.judge("source", "pandas", rows, self.feeds))
         self.verdicts.append(proof.judge("acks", "producer's ledger", rows, self.feeds))
 
     def by_confluent(self, topic: str) -> list[proof.Row]:
-        """The stock client, from offset 0."""
+        """A topic's rows, read by librdkafka's consumer from offset 0."""
         return readers.by_confluent(self.servers, topic, self.clock)
 
     def add_hot_hops(self) -> None:
-        """While the log is still local."""
+        """Add the topics while their segments are local."""
         by_sdk = partial(readers.by_sdk, self.servers, clock=self.clock)
         self.add_hop("topic", "headwater.Consumer", by_sdk)
         self.add_hop("topic", "confluent-kafka", self.by_confluent)
 
     def add_delta_hops(self) -> None:
-        """The tables, by Spark and by plain deltalake."""
+        """Add the tables, read by Spark and by deltalake."""
 
         def by_spark(topic: str) -> list[proof.Row]:
             return readers.by_spark_delta(self.spark, topic, self.table_uri(topic))
@@ -248,32 +257,32 @@ class Demo:
         self.add_hop("Delta", "deltalake + pyarrow", by_deltalake)
 
     def add_cold_hops(self) -> None:
-        """With no local bytes left."""
+        """Add the topics and the union read after the local segments are deleted."""
         self.add_hop("old offsets, 0 local bytes", "confluent-kafka", self.by_confluent)
         by_union = partial(readers.by_union, self.spark, bootstrap_servers=self.servers)
         self.add_hop("union", "headwater_spark.table", by_union)
 
     def prove(self) -> None:
-        """The table, the alerts, the facts, the negative control."""
+        """Judge hops and alerts, run the negative control, check the facts, print all of it."""
         self.screen.heading("4. The proof")
         alerts = [row[5] or b"" for row in readers.by_sdk(self.servers, ALERTS, self.clock)]
         verdict = proof.judge_alerts(alerts, alert_ids(self.flights))
         weather = self.feeds[1]
         with self.screen.working("negative control"):
-            controls = control.run_controls(
+            controls = negative_control.run_controls(
                 self.spark, self.table_uri(WEATHER), weather, self.options.out
             )
         facts = public_facts(self._flights_in_delta())
         self.console.print(report.proof_table(self.verdicts))
-        report.say_alerts(self.console, verdict)
+        report.print_alerts(self.console, verdict)
         self.console.print(report.facts_table(facts))
         self.console.print(report.controls_table(controls))
         if not proof.agree(self.verdicts):
             self.problems.append("the hops differ")
         if not verdict.is_clean:
-            self.problems.append("the alerts differ from the oracle")
-        if not control.all_named(controls):
-            self.problems.append("the verifier missed a planted fault")
+            self.problems.append("the alerts differ from the expected ones")
+        if not negative_control.all_named(controls):
+            self.problems.append("the proof missed a planted fault")
         self.problems += [f"{n}: {x} expected, {y} found" for n, x, y in facts if x != y]
 
     def _flights_in_delta(self) -> pd.DataFrame:
@@ -283,7 +292,7 @@ class Demo:
 
 
 def run_demo(options: DemoOptions, clock: Clock) -> int:
-    """All phases; 0 when everything agrees."""
+    """Run all phases; the exit code, 0 if every comparison is equal."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
@@ -292,7 +301,7 @@ def run_demo(options: DemoOptions, clock: Clock) -> int:
     with screen.working("read 336,776 flights and 26,115 hours of weather"):
         flights = flights_frame()
         feeds = [flights_feed(flights), weather_feed(weather_frame())]
-    gc.freeze()  # a million long-lived objects: a full collection over them stops the producer
+    gc.freeze()  # a full collection over a million long-lived objects would pause the producer
     with screen.working(f"start Spark on {MASTER}"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         log = options.out / SPARK_LOG
@@ -320,16 +329,16 @@ def _phases(demo: Demo) -> None:
     demo.add_ledger_hops(ledger)
     demo.add_hot_hops()
     demo.add_delta_hops()
-    demo.run_flat_out()
+    demo.run_bulk_replay()
     demo.drop_local_segments()
     demo.add_cold_hops()
     demo.prove()
 
 
 def _stay(console: Console, demo: Demo) -> None:
-    """Leave the cluster up for a look around, until Ctrl-C."""
-    console.print(f"\nThe cluster stays up until Ctrl-C. Bootstrap servers: {demo.servers}")
-    console.print(f"Look around:  headwater status --watch --dir {demo.options.out / 'cluster'}")
+    """Leave the cluster running until Ctrl-C."""
+    console.print(f"\nThe cluster runs until Ctrl-C. Bootstrap servers: {demo.servers}")
+    console.print(f"Try:          headwater status --watch --dir {demo.options.out / 'cluster'}")
     console.print(f"              headwater consume {FLIGHTS} --bootstrap-server {demo.servers}")
     for topic, uri in demo.tables.items():
         console.print(f"Delta table of {topic}: {uri}")

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: one live line of the year, bars for the rest."""
+"""The demo's progress on the console: a live line for the year, a spinner for other steps."""
 
 from __future__ import annotations
 
@@ -22,41 +22,48 @@ class Screen:
         self.console = console
 
     def heading(self, text: str) -> None:
-        """A phase begins."""
+        """Print the heading of a phase."""
         self.console.print()
         self.console.rule(f"[bold]{text}", align="left")
 
     @contextmanager
     def working(self, text: str) -> Iterator[Callable[[str], None]]:
-        """A spinner beside a task of unknown length; the yielded function changes its text."""
+        """Show a spinner during a step; the yielded function changes its text."""
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True) as progress:
             task = progress.add_task(text)
 
-            def say(words: str) -> None:
-                progress.update(task, description=words)
+            def show(text: str) -> None:
+                progress.update(task, description=text)
 
-            yield say
+            yield show
             took_s = progress.tasks[task].elapsed or 0.0
         self.console.print(f"  [green]done[/] {text} ({took_s:.0f} s)", highlight=False)
 
     def follow_year(
-        self, year: Year, ledger: Ledger, running: threading.Thread, hint: Callable[[], str]
+        self,
+        year: Year,
+        ledger: Ledger,
+        running: threading.Thread,
+        progress_text: Callable[[], str],
     ) -> None:
-        """The date running on screen until the producing thread ends."""
+        """Show the simulated date and the acks until the producing thread ends."""
         total = sum(len(feed) for feed in year.feeds)
         columns = (
             TextColumn("[bold]{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[say]}"),
+            TextColumn("{task.fields[state]}"),
         )
         with Progress(*columns, console=self.console) as progress:
-            task = progress.add_task("01 Jan 2013", total=total, say="")
+            task = progress.add_task("01 Jan 2013", total=total, state="")
             while running.is_alive():
                 running.join(REFRESH_S)
                 kills = "".join(f" | {k.name} killed" for k in year.kills if k.is_done)
-                say = f"{len(ledger.acks):,} acked, {ledger.in_flight} in flight{kills}"
+                state = f"{len(ledger.acks):,} acked, {ledger.in_flight} in flight{kills}"
                 description = year.date if year.now_ms else "01 Jan 2013"
                 progress.update(
-                    task, completed=len(ledger.acks), description=description, say=say + hint()
+                    task,
+                    completed=len(ledger.acks),
+                    description=description,
+                    state=state + progress_text(),
                 )

@@ -1,4 +1,4 @@
-"""Tiering beside the streaming queries: what `headwater tier run` does, in a thread of the demo."""
+"""Tiering in a thread of the demo, as `headwater tier run --continuous` does it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIER_INTERVAL_S = 8.0
 
 
 def tier_all(spark: SparkSession, servers: str, topic: str, clock: Clock) -> tuple[int, str]:
-    """Tier everything committed of a topic: rows written, and where its table is."""
+    """Tier all committed records of a topic: the rows written, and the table's URI."""
     job = TopicTier(spark, topic, servers, clock)
     try:
         rows = 0
@@ -26,7 +26,7 @@ def tier_all(spark: SparkSession, servers: str, topic: str, clock: Clock) -> tup
 
 
 class Tiering:
-    """Rounds over some topics until stopped; then one that takes what is left."""
+    """Runs rounds over some topics until stopped, then tiers the rest."""
 
     def __init__(self, spark: SparkSession, servers: str, topics: list[str], clock: Clock) -> None:
         self._jobs = [TopicTier(spark, topic, servers, clock) for topic in topics]
@@ -34,14 +34,14 @@ class Tiering:
         self.stopping = threading.Event()
         self.rows = 0
         self.refusals: list[str] = []
-        """Rounds that failed, as around a kill; the next round takes their rows."""
+        """Errors of failed rounds, as around a kill; the next round tiers their records."""
 
     def start(self) -> None:
-        """Begin the rounds."""
+        """Start the thread."""
         self._thread.start()
 
     def finish(self) -> None:
-        """End the rounds, take what is left, close. Raises HeadwaterError when that fails."""
+        """Stop the thread, tier the rest, close. Raises HeadwaterError."""
         self.stopping.set()
         self._thread.join()
         for job in self._jobs:
@@ -49,8 +49,8 @@ class Tiering:
                 self.rows += done.rows
             job.close()
 
-    def hint(self) -> str:
-        """For the screen."""
+    def progress(self) -> str:
+        """The rows tiered so far, for the console."""
         return f" | {self.rows:,} in Delta"
 
     def _run(self) -> None:

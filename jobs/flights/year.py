@@ -1,4 +1,4 @@
-"""Phase 1: a year in about a minute, produced at that pace through the SDK, with two kills."""
+"""Phase 1: produces the year's records in about a minute with the SDK, and kills twice."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ PACE_SLEEP_S = 0.005
 
 @dataclass
 class Kill:
-    """A fault on a date of the simulated year."""
+    """A kill on a date of the simulated year."""
 
     name: str
     at_ms: int
-    strike: Callable[[], str]
+    execute: Callable[[], str]
     victim: str = ""
     killed_at_s: float = 0.0
     in_flight: int = 0
 
     @property
     def is_done(self) -> bool:
-        """True once it struck."""
+        """True once the kill has happened."""
         return self.killed_at_s > 0
 
 
 @dataclass
 class Year:
-    """The run of the year: shared between the producing thread and the screen."""
+    """The production of the year; shared by the producing thread and the console."""
 
     feeds: list[Feed]
     ledger: Ledger
@@ -55,12 +55,12 @@ class Year:
         return datetime.fromtimestamp(self.now_ms / 1000, UTC).strftime("%d %b %Y")
 
     def run(self, bootstrap_servers: str) -> None:
-        """Produce the whole year; errors are kept for `check`."""
+        """Produce the whole year; an error is kept for `check`."""
         try:
             with Producer(bootstrap_servers, acks="all", linger_ms=5) as producer:
                 self._produce(producer)
                 producer.flush(FLUSH_TIMEOUT_S)
-        except Exception as e:  # noqa: BLE001 - the thread's shell: `check` tells it
+        except Exception as e:  # noqa: BLE001 - the end of the thread: `check` reports it
             self.error = e
         self.ended_s = self.clock.monotonic()
 
@@ -85,28 +85,28 @@ class Year:
             )
             self.ledger.note(feed.topic, i, future)
             if kill is not None and at_ms >= kill.at_ms:
-                self._strike(kill)
+                self._execute(kill)
                 kill = next(due, None)
 
     def _in_order(self) -> Iterator[tuple[int, Feed, int]]:
         for at_ms, n, i in merge(*(_times(n, feed) for n, feed in enumerate(self.feeds))):
             yield at_ms, self.feeds[n], i
 
-    def _strike(self, kill: Kill) -> None:
-        """Strike right after a send: its record is on its way (linger alone holds it 5 ms)."""
+    def _execute(self, kill: Kill) -> None:
+        """Kill right after a send: its record is in flight, as linger alone delays it by 5 ms."""
         kill.in_flight = self.ledger.in_flight
         kill.killed_at_s = self.clock.monotonic()
-        kill.victim = kill.strike()
+        kill.victim = kill.execute()
 
     def check(self) -> list[str]:
-        """What went wrong, in words; empty when the year is whole."""
+        """Problems as sentences; empty if every record was acknowledged and both kills happened."""
         problems = [] if self.error is None else [f"the producer stopped: {self.error!r}"]
         problems += [f"not acknowledged: {f}" for f in self.ledger.failures[:3]]
         if self.ledger.in_flight:
             problems.append(f"{self.ledger.in_flight} records were never answered")
         for kill in self.kills:
             if not kill.is_done:
-                problems.append(f"{kill.name}: never struck")
+                problems.append(f"{kill.name}: the kill did not happen")
             elif kill.in_flight == 0:
                 problems.append(f"{kill.name}: no record was in flight at the kill")
         return problems

@@ -5,22 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
-__all__ = ["Admin", "Consumer", "NewTopic", "Producer", "TopicPartition", "__version__"]
+from headwater.exports import EXPORTS
 
-# What type checkers see of these is in __init__.pyi; here they load only when asked for, as a
-# broker imports this package and must not pay for the client.
-_LAZY = {
-    "Admin": "headwater.client.admin.client",
-    "Consumer": "headwater.client.consumer",
-    "NewTopic": "headwater.client.values",
-    "Producer": "headwater.client.producer",
-    "TopicPartition": "headwater.client.values",
-}
+__version__ = "0.1.0"
+__all__ = [*EXPORTS, "__version__"]  # noqa: PLE0604 - names of the client, loaded lazily
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client's classes on first use (PEP 562)."""
-    if name not in _LAZY:
+    """Load a name of the client on first use (PEP 562).
+
+    A broker imports this package too, and must not load the client for it.
+    """
+    if name not in EXPORTS:
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The names that can be imported, for completion in an interactive shell."""
+    return sorted({*globals(), *EXPORTS})

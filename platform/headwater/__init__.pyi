@@ -1,8 +1,125 @@
 from headwater.client.admin.client import Admin as Admin
 from headwater.client.consumer import Consumer as Consumer
+from headwater.client.errors import AuthorizationError as AuthorizationError
+from headwater.client.errors import BufferExhaustedError as BufferExhaustedError
+from headwater.client.errors import ClosedError as ClosedError
+from headwater.client.errors import CommitFailedError as CommitFailedError
+from headwater.client.errors import CorruptRecordError as CorruptRecordError
+from headwater.client.errors import GroupIdNotFoundError as GroupIdNotFoundError
+from headwater.client.errors import IllegalStateError as IllegalStateError
+from headwater.client.errors import InvalidConfigError as InvalidConfigError
+from headwater.client.errors import InvalidGroupIdError as InvalidGroupIdError
+from headwater.client.errors import InvalidPartitionsError as InvalidPartitionsError
+from headwater.client.errors import InvalidReplicationFactorError as InvalidReplicationFactorError
+from headwater.client.errors import InvalidTopicError as InvalidTopicError
+from headwater.client.errors import KafkaTimeoutError as KafkaTimeoutError
+from headwater.client.errors import LeaderNotAvailableError as LeaderNotAvailableError
+from headwater.client.errors import MessageTooLargeError as MessageTooLargeError
+from headwater.client.errors import NoBrokersAvailableError as NoBrokersAvailableError
+from headwater.client.errors import NonEmptyGroupError as NonEmptyGroupError
+from headwater.client.errors import NotEnoughReplicasError as NotEnoughReplicasError
+from headwater.client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+from headwater.client.errors import OptionError as OptionError
+from headwater.client.errors import ProducerFencedError as ProducerFencedError
+from headwater.client.errors import RebalanceInProgressError as RebalanceInProgressError
+from headwater.client.errors import TopicAlreadyExistsError as TopicAlreadyExistsError
+from headwater.client.errors import UnknownServerError as UnknownServerError
+from headwater.client.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
+from headwater.client.errors import (
+    UnsupportedCompressionTypeError as UnsupportedCompressionTypeError,
+)
+from headwater.client.futures import SendFuture as SendFuture
+from headwater.client.futures import TableFuture as TableFuture
 from headwater.client.producer import Producer as Producer
+from headwater.client.values import Broker as Broker
+from headwater.client.values import ClientQuotas as ClientQuotas
+from headwater.client.values import ClusterDescription as ClusterDescription
+from headwater.client.values import ConfigEntry as ConfigEntry
+from headwater.client.values import ConsumerRecord as ConsumerRecord
+from headwater.client.values import ConsumerStatistics as ConsumerStatistics
+from headwater.client.values import GroupDescription as GroupDescription
+from headwater.client.values import GroupListing as GroupListing
+from headwater.client.values import LogDirDescription as LogDirDescription
+from headwater.client.values import MemberDescription as MemberDescription
 from headwater.client.values import NewTopic as NewTopic
+from headwater.client.values import OffsetAndMetadata as OffsetAndMetadata
+from headwater.client.values import OffsetAndTimestamp as OffsetAndTimestamp
+from headwater.client.values import Outage as Outage
+from headwater.client.values import PartitionDescription as PartitionDescription
+from headwater.client.values import PartitionReassignment as PartitionReassignment
+from headwater.client.values import PartitionStatistics as PartitionStatistics
+from headwater.client.values import ProducerDescription as ProducerDescription
+from headwater.client.values import ProducerStatistics as ProducerStatistics
+from headwater.client.values import RecordMetadata as RecordMetadata
+from headwater.client.values import ReplicaInfo as ReplicaInfo
+from headwater.client.values import SendSummary as SendSummary
+from headwater.client.values import TopicDescription as TopicDescription
 from headwater.client.values import TopicPartition as TopicPartition
+from headwater.errors import ErrorCode as ErrorCode
+from headwater.errors import HeadwaterError as HeadwaterError
+from headwater.errors import KafkaError as KafkaError
+from headwater.errors import UsageError as UsageError
 
 __version__: str
-__all__ = ["Admin", "Consumer", "NewTopic", "Producer", "TopicPartition", "__version__"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "Producer",
+    "SendFuture",
+    "TableFuture",
+    "Broker",
+    "ClientQuotas",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConsumerRecord",
+    "ConsumerStatistics",
+    "GroupDescription",
+    "GroupListing",
+    "LogDirDescription",
+    "MemberDescription",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Outage",
+    "PartitionDescription",
+    "PartitionReassignment",
+    "PartitionStatistics",
+    "ProducerDescription",
+    "ProducerStatistics",
+    "RecordMetadata",
+    "ReplicaInfo",
+    "SendSummary",
+    "TopicDescription",
+    "TopicPartition",
+    "ErrorCode",
+    "HeadwaterError",
+    "KafkaError",
+    "UsageError",
+    "AuthorizationError",
+    "BufferExhaustedError",
+    "ClosedError",
+    "CommitFailedError",
+    "CorruptRecordError",
+    "GroupIdNotFoundError",
+    "IllegalStateError",
+    "InvalidConfigError",
+    "InvalidGroupIdError",
+    "InvalidPartitionsError",
+    "InvalidReplicationFactorError",
+    "InvalidTopicError",
+    "KafkaTimeoutError",
+    "LeaderNotAvailableError",
+    "MessageTooLargeError",
+    "NoBrokersAvailableError",
+    "NonEmptyGroupError",
+    "NotEnoughReplicasError",
+    "OffsetOutOfRangeError",
+    "OptionError",
+    "ProducerFencedError",
+    "RebalanceInProgressError",
+    "TopicAlreadyExistsError",
+    "UnknownServerError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedCompressionTypeError",
+    "__version__",
+]

@@ -1,6 +1,6 @@
-"""Spark source, sink, tiering job and Spark-managed cluster.
+"""Headwater in Spark: source, sink, tiering job, and brokers that run as Spark jobs.
 
-`import headwater_spark` is cheap: what needs pyspark is loaded when it is first named.
+`import headwater_spark` is cheap: a module that needs pyspark loads when its name is first used.
 """
 
 from __future__ import annotations

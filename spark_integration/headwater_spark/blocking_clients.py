@@ -1,16 +1,18 @@
-"""Raw clients with the options' time limits. No pyspark, no gRPC: tasks use it."""
+"""Blocking clients with the time limits of an option set. No pyspark, no gRPC: tasks use it."""
 
 from __future__ import annotations
 
-from headwater.client.blocking.record_client import RawClient
+from headwater.client.blocking.record_client import RecordClient
 from headwater_spark.options import Timeouts
 
-USUAL = Timeouts()
+DEFAULT_TIMEOUTS = Timeouts()
 
 
-def raw_client(bootstrap_servers: str, client_id: str, timeouts: Timeouts = USUAL) -> RawClient:
-    """A client that tries again for as long as the options say."""
-    return RawClient(
+def record_client(
+    bootstrap_servers: str, client_id: str, timeouts: Timeouts = DEFAULT_TIMEOUTS
+) -> RecordClient:
+    """A blocking client of a cluster that retries for `timeouts.retry_s`."""
+    return RecordClient(
         bootstrap_servers,
         client_id=client_id,
         request_timeout_s=timeouts.request_s,

@@ -1,4 +1,4 @@
-"""`headwater_spark.check(spark)`: does every executor have what tasks need?"""
+"""`headwater_spark.check(spark)`: checks that every executor can run Headwater's tasks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headwater.errors import HeadwaterError
-from headwater_spark.probe import probe
+from headwater_spark.executor_probe import probe
 
 PROBES_PER_SLOT = 2
 
 
 class NotReadyError(HeadwaterError):
-    """Some executor lacks something; the message says which, what, and the remedy."""
+    """An executor lacks a package or has another version; the message names both and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What the probes found, one row per host and Python."""
+    """The results of all probes, one per host and Python."""
 
     driver: dict[str, Any]
     executors: tuple[dict[str, Any], ...]
@@ -30,12 +30,12 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """True when nothing is missing anywhere."""
+        """True when no executor has a problem."""
         return not self.problems
 
 
 def check(spark: SparkSession, *, raise_on_problem: bool = True) -> CheckReport:
-    """Probe every executor. Raises NotReadyError unless told to return the report instead."""
+    """Probe every executor. Raises NotReadyError unless `raise_on_problem` is false."""
     driver = probe()
     slots = int(spark.sparkContext.defaultParallelism) * PROBES_PER_SLOT
     rows = spark.range(0, slots, 1, slots).mapInArrow(_probe_task, "found STRING").collect()

@@ -1,7 +1,7 @@
-"""Delta's jars for Spark: resolved once by Maven coordinates, then found in a cache folder.
+"""Delta's jars for Spark: resolved once by Maven coordinates, then kept in a cache folder.
 
-`python -m headwater_spark.jars [FOLDER]` resolves them ahead of time (an image, a machine without
-a way out). A session that has the files needs no network and starts seconds sooner.
+`python -m headwater_spark.jars [FOLDER]` resolves them ahead of time, for an image or a machine
+without network. A session that finds the files starts seconds sooner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError
 
 CACHE_VARIABLE = "HEADWATER_JARS"
 RESOLVE_TIMEOUT_S = 600
-# What Spark ships itself: an older or second copy on the class path would only do harm.
+# Libraries that Spark ships: an older or second copy on the class path breaks it.
 _OF_SPARK = (
     "org.slf4j_",
     "org.apache.logging.",
@@ -48,29 +48,29 @@ configure_spark_with_delta_pip(builder).getOrCreate().stop()
 
 
 class JarsMissingError(HeadwaterError):
-    """Delta's jars could not be resolved; says what to do."""
+    """Delta's jars could not be resolved; the message has a remedy."""
 
 
 def cache_folder(chosen: str | None = None) -> Path:
-    """Where the jars are kept."""
+    """The folder of the jars: `chosen`, else `$HEADWATER_JARS`, else the user's cache."""
     text = chosen or os.environ.get(CACHE_VARIABLE)
     return Path(text) if text else Path.home() / ".cache" / "headwater" / "jars"
 
 
 def delta_jars(chosen: str | None = None) -> list[Path]:
-    """Delta's jar files, resolved now if they are not there yet. Raises JarsMissingError."""
+    """Delta's jar files, resolved now if the folder lacks them. Raises JarsMissingError."""
     folder = cache_folder(chosen)
     found = _found(folder)
     if not found:
         _resolve(folder)
         found = _found(folder)
     if not found:
-        raise JarsMissingError(_remedy(folder, "nothing was found afterwards"))
+        raise JarsMissingError(_remedy(folder, "the resolver succeeded, but left no jars"))
     return found
 
 
 def _found(folder: Path) -> list[Path]:
-    """All of Delta's own jars of the installed version, or nothing."""
+    """Delta's jars of the installed version without Spark's own; none if Delta itself is absent."""
     jars = sorted((folder / "jars").glob("*.jar"))
     own = [jar for jar in jars if not jar.name.startswith(_OF_SPARK)]
     wanted = f"-{version('delta-spark')}.jar"
@@ -91,22 +91,22 @@ def _resolve(folder: Path) -> None:
     except subprocess.TimeoutExpired as e:
         raise JarsMissingError(_remedy(folder, f"no answer in {RESOLVE_TIMEOUT_S} s")) from e
     if result.returncode != 0:
-        told = [line for line in result.stderr.splitlines() if "unresolved" in line.lower()]
+        unresolved = [line for line in result.stderr.splitlines() if "unresolved" in line.lower()]
         last = result.stderr.strip().splitlines()[-1:] or ["no output"]
-        raise JarsMissingError(_remedy(folder, (told or last)[-1].strip()))
+        raise JarsMissingError(_remedy(folder, (unresolved or last)[-1].strip()))
 
 
 def _remedy(folder: Path, reason: str) -> str:
     return (
         f"Delta's jars (io.delta:delta-spark {version('delta-spark')}) could not be resolved into"
-        f" {folder}: {reason}. Check the way to your Maven repository, or move ~/.m2/repository/io/"
-        "delta away (entries with a POM but no jar stop Spark's resolver), then run"
-        " `python -m headwater_spark.jars`"
+        f" {folder}: {reason}. Check the connection to your Maven repository, or move"
+        " ~/.m2/repository/io/delta away (an entry with a POM but no jar stops Spark's resolver),"
+        " then run `python -m headwater_spark.jars`"
     )
 
 
 def main() -> int:
-    """Resolve and list."""
+    """Resolve the jars and print their number and folder."""
     try:
         jars = delta_jars(sys.argv[1] if len(sys.argv) > 1 else None)
     except JarsMissingError as e:

@@ -1,7 +1,7 @@
 """Options of `format("headwater")`, under the names of Spark's Kafka source and sink. Pure.
 
-Unknown options are errors that name the option, so that a typo can't change what is read. Names are
-case-insensitive, as everywhere in Spark.
+An unknown option is an error that names it: a typo must not change which records are read. Names
+are case-insensitive, as everywhere in Spark.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.errors import UsageError
+from headwater_spark import kafka_options
 
 EARLIEST = -2
 """Kafka's number for the log start, in `startingOffsets` JSON and in ListOffsets."""
@@ -27,14 +28,14 @@ OffsetMap = dict[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions: exactly one of the three is set."""
+    """The partitions that a query reads: exactly one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[tuple[str, int], ...] = ()
 
     def wants(self, topic: str) -> bool:
-        """True when the topic is part of it. A pattern must match the whole name, as in Kafka."""
+        """True for a subscribed topic. A pattern must match the whole name, as in Kafka."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(t == topic for t, _ in self.assigned)
@@ -42,7 +43,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A start or end: EARLIEST or LATEST for all, offsets or times for some partitions."""
+    """Where reading starts or ends: EARLIEST or LATEST, with offsets or times per partition."""
 
     default: int
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -52,34 +53,34 @@ class Bound:
 
     @property
     def by_timestamp(self) -> bool:
-        """True when times, not offsets, choose."""
+        """True when the bound is given by timestamps."""
         return self.timestamp_all_ms is not None or bool(self.timestamps_ms)
 
     def timestamp_ms(self, partition: tuple[str, int]) -> int | None:
-        """The time that chooses this partition's bound, if any does."""
+        """The timestamp of this partition's bound; None when it is an offset."""
         return self.timestamps_ms.get(partition, self.timestamp_all_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long brokers may be silent. Picklable; travels to tasks."""
+    """Time limits of requests. Picklable; travels to tasks."""
 
     retry_s: float = 60.0
-    """Lost connections and errors that pass are tried again for so long without any success."""
+    """Lost connections and retriable errors are retried until none succeeds for this long."""
     request_s: float = 30.0
-    """For one request on one connection."""
+    """Of one request on one connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Everything a reader needs. Picklable; travels to tasks."""
+    """A reader's checked options. Picklable; travels to tasks."""
 
     bootstrap_servers: str
     subscription: Subscription
     starting: Bound
     ending: Bound
     timestamp_miss_is_latest: bool = False
-    """`startingOffsetsByTimestampStrategy=latest`: a time after the last record means the end."""
+    """`startingOffsetsByTimestampStrategy=latest`: a time after the last record is the log end."""
     fail_on_data_loss: bool = True
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -88,34 +89,33 @@ class SourceOptions:
     include_headers: bool = False
     isolation_level: str = READ_COMMITTED
     group_id: str | None = None
-    """If set, the driver's listener commits progress to this group, for lag tools."""
+    """Accepted as in Spark's connector; `commit_progress` is what commits to a group."""
     tables_uri: str | None = None
-    """Where log tables are, when the topic's config does not say."""
+    """The base folder of log tables where no topic config names one."""
     storage_options: tuple[tuple[str, str], ...] = ()
     use_table: bool = True
     timeouts: Timeouts = Timeouts()
-
-    @property
-    def limited(self) -> bool:
-        """True when a micro-batch has a limit."""
-        return self.max_offsets_per_trigger is not None or self.max_bytes_per_trigger is not None
+    client_id: str | None = None
+    """Of every connection; client quotas are per id."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Everything a writer needs. Picklable; travels to tasks."""
+    """A writer's checked options. Picklable; travels to tasks."""
 
     bootstrap_servers: str
     topic: str | None = None
-    """If set, it wins over the `topic` column, as in Spark's Kafka sink."""
+    """Wins over the column `topic`, as in Spark's Kafka sink."""
     compression_type: str | None = None
     batch_bytes: int = 1 << 20
     delivery_timeout_ms: int = 120_000
     timeouts: Timeouts = Timeouts()
+    client_id: str | None = None
 
 
 _RETRY_TIMEOUT = ("headwater.retry.timeout.ms", "kafka.default.api.timeout.ms")
 _REQUEST_TIMEOUT = "kafka.request.timeout.ms"
+_CLIENT_ID = "kafka.client.id"
 _SERVERS = ("kafka.bootstrap.servers", "bootstrap.servers", "bootstrap_servers")
 _SOURCE_NAMES = (
     *_SERVERS,
@@ -141,6 +141,7 @@ _SOURCE_NAMES = (
     "headwater.use.table",
     *_RETRY_TIMEOUT,
     _REQUEST_TIMEOUT,
+    _CLIENT_ID,
 )
 _SINK_NAMES = (
     *_SERVERS,
@@ -152,34 +153,58 @@ _SINK_NAMES = (
     "kafka.enable.idempotence",
     *_RETRY_TIMEOUT,
     _REQUEST_TIMEOUT,
+    _CLIENT_ID,
 )
 _STORAGE_PREFIX = "headwater.storage."
-# Spark itself puts these beside a user's options.
+# Spark adds these to a user's options.
 _OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class _Reader:
-    """Takes options by name, checks their form, and at the end names what nobody took."""
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The names that a source or a sink knows."""
 
-    def __init__(self, given: Mapping[str, str], known: Iterable[str], side: str) -> None:
+    name: str
+    read: tuple[str, ...]
+    without_effect: tuple[str, ...]
+    refused: Mapping[str, str]
+    """Name -> reason and remedy."""
+
+
+_SOURCE = _Side(
+    "source", _SOURCE_NAMES, kafka_options.SOURCE_WITHOUT_EFFECT, kafka_options.SOURCE_REFUSED
+)
+_SINK = _Side("sink", _SINK_NAMES, kafka_options.SINK_WITHOUT_EFFECT, kafka_options.SINK_REFUSED)
+
+
+class _OptionReader:
+    """Reads options by name and checks their form; refuses names that the side does not know."""
+
+    def __init__(self, given: Mapping[str, str], side: _Side) -> None:
         self.given = {name.lower(): str(value) for name, value in given.items()}
-        for name in given:
-            self._check_known(name, tuple(known), side)
+        for name, value in given.items():
+            self._check_name(name, str(value), side)
 
     @staticmethod
-    def _check_known(name: str, known: tuple[str, ...], side: str) -> None:
+    def _check_name(name: str, value: str, side: _Side) -> None:
         lower = name.lower()
         if lower in _OF_SPARK or lower.startswith(_STORAGE_PREFIX):
             return
+        if kafka_options.check_security(name, value):
+            return
+        reason = next((why for known, why in side.refused.items() if known.lower() == lower), None)
+        if reason is not None:
+            raise UsageError(f"option {name!r} is not for a headwater {side.name}: {reason}")
+        known = (*side.read, *side.without_effect)
         if lower in {k.lower() for k in known}:
             return
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
-        raise UsageError(f"unknown option {name!r} for a headwater {side}{hint}")
+        hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(side.read)}"
+        raise UsageError(f"unknown option {name!r} for a headwater {side.name}{hint}")
 
     def text(self, *names: str) -> str | None:
-        """The first given of these names."""
+        """The value of the first of these names that is set."""
         for name in names:
             value = self.given.get(name.lower())
             if value is not None:
@@ -224,7 +249,7 @@ class _Reader:
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Parse and check a reader's options. Raises UsageError that names the option and a remedy."""
-    options = _Reader(given, _SOURCE_NAMES, "source")
+    options = _OptionReader(given, _SOURCE)
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if options.text(name) is not None:
@@ -251,12 +276,13 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         storage_options=options.storage_options(),
         use_table=options.flag("headwater.use.table", True),
         timeouts=_timeouts(options),
+        client_id=options.text(_CLIENT_ID),
     )
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Parse and check a writer's options. Raises UsageError that names the option and a remedy."""
-    options = _Reader(given, _SINK_NAMES, "sink")
+    options = _OptionReader(given, _SINK)
     acks = options.text("kafka.acks")
     if acks is not None and acks not in ("all", "-1"):
         raise UsageError(f"option 'kafka.acks' must be all for a Spark sink, not {acks!r}")
@@ -269,21 +295,22 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         batch_bytes=options.positive("kafka.batch.size") or 1 << 20,
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms") or 120_000,
         timeouts=_timeouts(options),
+        client_id=options.text(_CLIENT_ID),
     )
 
 
-def _timeouts(options: _Reader) -> Timeouts:
-    usual = Timeouts()
+def _timeouts(options: _OptionReader) -> Timeouts:
+    default = Timeouts()
     given = [options.positive(name) for name in _RETRY_TIMEOUT]
     retry_ms = next((ms for ms in given if ms is not None), None)
     request_ms = options.positive(_REQUEST_TIMEOUT)
     return Timeouts(
-        usual.retry_s if retry_ms is None else retry_ms / 1000,
-        usual.request_s if request_ms is None else request_ms / 1000,
+        default.retry_s if retry_ms is None else retry_ms / 1000,
+        default.request_s if request_ms is None else request_ms / 1000,
     )
 
 
-def _subscription(options: _Reader) -> Subscription:
+def _subscription(options: _OptionReader) -> Subscription:
     chosen = {n: options.text(n) for n in ("subscribe", "subscribePattern", "assign")}
     given = {name: value for name, value in chosen.items() if value}
     if len(given) != 1:
@@ -310,13 +337,13 @@ def _subscription(options: _Reader) -> Subscription:
     return Subscription(assigned=tuple(sorted(pairs)))
 
 
-def _bound(options: _Reader, side: str, default: int, streaming: bool) -> Bound:
+def _bound(options: _OptionReader, side: str, default: int, streaming: bool) -> Bound:
     """`startingTimestamp` wins over `...ByTimestamp`, which wins over `...Offsets` (as Spark)."""
-    moment = options.text(f"{side}Timestamp")
-    if moment is not None:
-        if not moment.isdigit():
-            raise UsageError(f"option '{side}Timestamp' must be milliseconds, not {moment!r}")
-        return Bound(default, timestamp_all_ms=int(moment))
+    timestamp = options.text(f"{side}Timestamp")
+    if timestamp is not None:
+        if not timestamp.isdigit():
+            raise UsageError(f"option '{side}Timestamp' must be milliseconds, not {timestamp!r}")
+        return Bound(default, timestamp_all_ms=int(timestamp))
     name = f"{side}OffsetsByTimestamp"
     times = options.text(name)
     if times is not None:
@@ -352,7 +379,8 @@ def _offset_map(name: str, text: str, *, lowest: int) -> OffsetMap:
             is_number = isinstance(value, int) and not isinstance(value, bool)
             if not str(partition).isdigit() or not is_number or value < lowest:
                 raise UsageError(
-                    f"option {name!r}: {topic!r} partition {partition!r}: {value!r} will not do"
+                    f"option {name!r}: {value!r} of topic {topic!r}, partition {partition!r} is not"
+                    f" allowed, {_EXAMPLE}"
                 )
             result[topic, int(partition)] = value
     return result

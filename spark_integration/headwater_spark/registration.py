@@ -1,4 +1,4 @@
-"""`register(spark)`: for sessions whose Python did not find `pyspark_headwater` by itself."""
+"""`register(spark)`: makes `format("headwater")` known to a session that did not discover it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from headwater_spark.source.data_source import HeadwaterDataSource
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("headwater")` known to this session.
+    """Register the data source.
 
-    Not needed where `PYSPARK_PYTHON` names the Python that Headwater is installed in: Spark then
-    finds it by itself, once per JVM.
+    Not needed where `PYSPARK_PYTHON` names the Python that has Headwater: Spark discovers the
+    package `pyspark_headwater` there, once per JVM.
     """
     spark.dataSource.register(HeadwaterDataSource)

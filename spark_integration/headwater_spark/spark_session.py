@@ -1,8 +1,8 @@
-"""A Spark session that has what Headwater needs: Python, Delta, Arrow.
+"""Spark sessions configured for Headwater: Python interpreter, Delta, Arrow batches.
 
     spark = headwater_spark.session("local[2]")
 
-or, on a builder of one's own: `headwater_spark.configure(builder).getOrCreate()`.
+or, on a builder of the caller's: `headwater_spark.configure(builder).getOrCreate()`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,33 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.errors import HeadwaterError
-from headwater_spark.jars import delta_jars
+from headwater_spark.jars import cache_folder, delta_jars
+from headwater_spark.masters import local_master
+from headwater_spark.running_jvm import RunningJvm, running_jvm
 
+MASTER_DEFAULT = "local[*]"
+JARS_KEY = "spark.jars"
+EXTENSIONS_KEY = "spark.sql.extensions"
+CATALOG_KEY = "spark.sql.catalog.spark_catalog"
+SHUFFLE_KEY = "spark.sql.shuffle.partitions"
+ADAPTIVE_KEY = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+SPARKS_SHUFFLE_PARTITIONS = "200"
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 FEW_CORES = {"spark.databricks.delta.snapshotPartitions": "2"}
-"""For masters of one machine. Delta's own 50 tasks per look at a table's log were more than half of
-all CPU time of streaming queries that write small batches."""
+"""For masters of one machine. Delta's default of 50 tasks to read a table's log was more than half
+of all CPU time of streaming queries that write small batches."""
+ARROW_BATCH_ROWS = 65_536
+"""Rows per Arrow batch into the sink: Spark's 10,000 would cost more per row."""
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+}
 STDERR = 2
 STACK_LINE = re.compile(r"\s+(at |\.\.\. \d+ )")
 FROM_WORKER = "An exception was thrown from the Python worker:"
-ARROW_BATCH_ROWS = 65_536
-"""Rows per Arrow batch into the sink: Spark's 10,000 would cost more per row."""
 
 
 class SparkStartError(HeadwaterError):
@@ -39,42 +54,73 @@ class SparkStartError(HeadwaterError):
 
 
 class SparkJobError(HeadwaterError):
-    """A Spark job of ours failed; another one may succeed."""
+    """A Spark job failed; the next one may succeed."""
 
 
 class SparkGoneError(HeadwaterError):
-    """The session's Spark has ended: no job of it runs any more."""
+    """The Spark application has ended: no job of this session can run any more."""
 
 
 def configure(
-    builder: Any, *, delta: bool = True, ivy_cache: str | None = None, app_name: str = "headwater"
+    builder: Any, *, delta: bool = True, ivy_cache: str | None = None, app_name: str | None = None
 ) -> Any:
-    """The builder with everything set that is not set by the caller afterwards.
+    """Set Headwater's settings on a builder and return it; settings made afterwards win.
 
-    `delta=False` leaves Delta's jars out, for sources and sinks without tables. `ivy_cache` is
-    where the jars are kept; default `$HEADWATER_JARS` or ~/.cache/headwater/jars.
+    Settings of spark-submit win too, and Delta joins the class path of the JVM that spark-submit
+    started. `delta=False` leaves Delta out, for sources and sinks without tables. `ivy_cache` is
+    the folder for Delta's jars; default `$HEADWATER_JARS` or ~/.cache/headwater/jars.
     """
-    # Spark asks this Python for data sources, once per JVM; without it the system's python is used.
+    # Spark asks this Python for data sources, once per JVM; without it Spark asks `python3`.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = (
-        builder.appName(app_name)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_ROWS))
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.speculation", "false")
-    )
+    jvm = running_jvm()
+    submitted = jvm.settings() if jvm is not None else {}
+    settings = {key: value for key, value in SETTINGS.items() if key not in submitted}
     if delta:
-        builder = (
-            builder.config("spark.jars", ",".join(str(path) for path in delta_jars(ivy_cache)))
-            .config("spark.sql.extensions", DELTA_EXTENSION)
-            .config("spark.sql.catalog.spark_catalog", DELTA_CATALOG)
-        )
+        settings |= delta_settings(jvm, submitted, ivy_cache)
+    if app_name is not None:
+        builder = builder.appName(app_name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     return builder
 
 
+def delta_settings(
+    jvm: RunningJvm | None, submitted: Mapping[str, str], ivy_cache: str | None
+) -> dict[str, str]:
+    """Delta's settings, merged with the submitted ones; puts Delta on a running JVM's class path.
+
+    A Delta that the JVM has from elsewhere (`--packages`, `--jars`, the distribution) stays.
+    """
+    extensions = _listed(submitted, EXTENSIONS_KEY)
+    if DELTA_EXTENSION not in extensions:
+        extensions.append(DELTA_EXTENSION)
+    settings = {EXTENSIONS_KEY: ",".join(extensions)}
+    if CATALOG_KEY not in submitted:
+        settings[CATALOG_KEY] = DELTA_CATALOG
+    present = jvm.jar_of(DELTA_EXTENSION) if jvm is not None else None
+    if present is not None and not _is_in(cache_folder(ivy_cache), present):
+        return settings
+    jars = delta_jars(ivy_cache)
+    if jvm is not None and present is None:
+        jvm.add_jars(jars)
+    others = _listed(submitted, JARS_KEY)
+    names = {other.rpartition("/")[2] for other in others}
+    ours = [str(jar) for jar in jars if jar.name not in names]
+    settings[JARS_KEY] = ",".join([*others, *ours])
+    return settings
+
+
+def _listed(settings: Mapping[str, str], key: str) -> list[str]:
+    return [part for part in settings.get(key, "").split(",") if part]
+
+
+def _is_in(folder: Path, jar: Path) -> bool:
+    return jar.parent.resolve().is_relative_to(folder.resolve())
+
+
 def session(
-    master: str = "local[*]",
+    master: str | None = None,
     *,
     delta: bool = True,
     ivy_cache: str | None = None,
@@ -82,11 +128,14 @@ def session(
     conf: dict[str, str] | None = None,
     log: str | os.PathLike[str] | None = None,
 ) -> SparkSession:
-    """A running session. `conf` wins over what `configure` sets.
+    """Start or get a session. `conf` wins over the settings of `configure`.
 
-    `log`: a file for what Spark's JVM, if this starts it, writes on stderr for as long as it lives.
-    Raises SparkStartError, with the JVM's last words, when that was given and Spark does not start.
+    `master`: by default the one that spark-submit was given, else `local[*]`. On one machine
+    `spark.sql.shuffle.partitions` is the number of cores, unless a configuration sets it. `log`: a
+    file for the stderr of the JVM, if this call starts it; with it, a Spark that does not start
+    raises SparkStartError with the JVM's last line.
     """
+    master = master or submitted_master() or MASTER_DEFAULT
     builder = configure(
         SparkSession.builder.master(master), delta=delta, ivy_cache=ivy_cache, app_name=app_name
     )
@@ -94,41 +143,68 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     if log is None:
-        return _get_or_create(builder)
-    try:
-        with stderr_into(log):
-            return _get_or_create(builder)
-    except (PySparkException, Py4JError) as error:
-        # What Java threw comes here when Java answered, else it is in what it wrote.
-        said = str(error) if isinstance(error, Py4JError) else Path(log).read_text(errors="replace")
-        text = f"Spark did not start on {master}; its last words: {last_words(said)} (log: {log})"
-        raise SparkStartError(text) from error
-
-
-def last_words(said: str) -> str:
-    """The last line of a JVM's output that is not of a stack trace; "none" when it is silent."""
-    lines = [line for line in said.splitlines() if line.strip() and not STACK_LINE.match(line)]
-    return lines[-1].strip().removeprefix(": ") if lines else "none"
-
-
-def _get_or_create(builder: Any) -> SparkSession:
-    spark: SparkSession = builder.getOrCreate()
+        spark: SparkSession = builder.getOrCreate()
+    else:
+        with start_errors(master, log), stderr_into(log):
+            spark = builder.getOrCreate()
+    choose_shuffle_partitions(spark, os.cpu_count() or 1)
     return spark
 
 
 @contextmanager
-def job_errors(spark: SparkSession, what: str) -> Iterator[None]:
+def start_errors(master: str, log: str | os.PathLike[str]) -> Iterator[None]:
+    """Around the start of Spark, whose JVM writes to `log`. Raises SparkStartError, of one line."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        # An error of a JVM that answers is in the exception; one of a JVM that ended is in the log.
+        said = str(error) if isinstance(error, Py4JError) else Path(log).read_text(errors="replace")
+        text = f"Spark did not start on {master}: {last_output_line(said)} (log: {log})"
+        raise SparkStartError(text) from error
+
+
+def submitted_master() -> str | None:
+    """The master that spark-submit was given; None outside spark-submit."""
+    jvm = running_jvm()
+    return None if jvm is None else jvm.settings().get("spark.master")
+
+
+def last_output_line(said: str) -> str:
+    """The last line of a JVM's output outside stack traces."""
+    lines = [line for line in said.splitlines() if line.strip() and not STACK_LINE.match(line)]
+    return lines[-1].strip().removeprefix(": ") if lines else "it printed no error"
+
+
+def choose_shuffle_partitions(spark: SparkSession, cores_here: int) -> None:
+    """On one machine: one shuffle partition per core, unless a configuration sets the number.
+
+    A streaming query runs a task per shuffle partition in every trigger, whatever the batch's size:
+    Spark's default of 200 takes two cores seconds. Batch queries keep 200 as adaptive execution's
+    initial number, which it reduces by itself.
+    """
+    local = local_master(spark.sparkContext.master, cores_here)
+    chosen = spark.conf.getAll
+    if local is None or SHUFFLE_KEY in chosen:
+        return
+    spark.conf.set(SHUFFLE_KEY, str(local.slots))
+    if ADAPTIVE_KEY not in chosen:
+        spark.conf.set(ADAPTIVE_KEY, SPARKS_SHUFFLE_PARTITIONS)
+
+
+@contextmanager
+def job_errors(spark: SparkSession, job: str) -> Iterator[None]:
     """Around a job on the driver. Raises SparkJobError or SparkGoneError, of one line each."""
     try:
         yield
     except (PySparkException, Py4JError, OSError) as error:
         if has_ended(spark):
-            raise SparkGoneError(f"{what}: Spark has ended: start anew") from error
-        raise SparkJobError(f"{what}: {cause(str(error))}") from error
+            text = f"{job}: the Spark application has ended: start another one"
+            raise SparkGoneError(text) from error
+        raise SparkJobError(f"{job}: {cause(str(error))}") from error
 
 
 def has_ended(spark: SparkSession) -> bool:
-    """True when the session's context is stopped, or its JVM gone."""
+    """True when the session's context is stopped or its JVM has ended."""
     try:
         context = spark.sparkContext._jsc
         return context is None or bool(context.sc().isStopped())
@@ -137,8 +213,8 @@ def has_ended(spark: SparkSession) -> bool:
 
 
 def cause(said: str) -> str:
-    """Why a job failed, of what Spark says: a Python worker's error without its traceback, or the
-    line in which Java names its own."""
+    """The cause of a failed job, from Spark's error text: the Python worker's error without its
+    traceback, or the first line of the Java exception."""
     _, of_python, text = said.partition(FROM_WORKER)
     if of_python:
         lines = text.strip().splitlines()
@@ -150,9 +226,9 @@ def cause(said: str) -> str:
 
 @contextmanager
 def stderr_into(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Processes that are started meanwhile write on `path` what they write on stderr.
+    """Redirect the stderr of processes started inside the block to `path`.
 
-    pyspark offers no other way, and no setting of the JVM's keeps its own warnings back.
+    pyspark has no parameter for it, and no setting of the JVM suppresses the JVM's own warnings.
     """
     saved = os.dup(STDERR)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

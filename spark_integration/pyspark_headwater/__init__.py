@@ -1,4 +1,4 @@
-"""Spark finds this package by its name and registers `format("headwater")`."""
+"""Spark discovers this package by its name (`pyspark_*`) and registers `format("headwater")`."""
 
 from headwater_spark.source.data_source import HeadwaterDataSource as DefaultSource
 

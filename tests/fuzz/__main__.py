@@ -1,7 +1,7 @@
-"""`python -m fuzz --frames N --batches N [--seed S]`: spoil, feed, and tell what became of it.
+"""`python -m fuzz --frames N --batches N [--seed S]`: mutated requests and record batches.
 
-It ends with an error at the first harm, and prints the bytes that did it. Memory is looked at after
-every part. With `--seconds` it stops early and names the seed to go on with.
+It fails at the first harm, and prints the bytes that did it. Memory is checked after every part.
+With `--seconds` it stops early and prints the seed to continue with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fuzz.frames import complaints, fuzz_frames
 FRAMES_PER_PART = 100_000
 BATCHES_PER_PART = 20_000
 WARM_PARTS = 1
-"""Codecs are compiled and buffers grow in the first part; what grows afterwards leaks."""
+"""Codecs are compiled and buffers grow in the first part; growth after that is a leak."""
 GROWTH_MAX_BYTES = 64 * 1024 * 1024
 
 Counts = dict[str, int]
@@ -39,7 +39,7 @@ def _parts(count: int, size: int) -> Iterator[int]:
 def _run(
     what: str, fuzz: Callable[[int, int], Counts], count: int, size: int, seed: int, max_s: float
 ) -> None:
-    """Part by part, each with a seed of its own; stops early when the time is over."""
+    """Run part by part, each with its own seed; stop early when the time is over."""
     process = psutil.Process()
     began, cpu, total = time.perf_counter(), time.process_time(), Counts()
     after_warm = process.memory_info().rss
@@ -60,21 +60,21 @@ def _run(
         if time.perf_counter() - began > max_s:
             break
     elapsed, worked = time.perf_counter() - began, time.process_time() - cpu
-    told = ", ".join(f"{times:,} {name}" for name, times in total.items())
+    summary = ", ".join(f"{times:,} {name}" for name, times in total.items())
     click.echo(
-        f"{told}; no harm. {elapsed:.0f} s ({total[what] / worked:,.0f} per second of one core), "
+        f"{summary}; no harm. {elapsed:.0f} s ({total[what] / worked:,.0f} per CPU second), "
         f"{after_warm >> 20} MiB after the first part, {process.memory_info().rss >> 20} MiB at "
         f"the end; next seed: {seed + number + 1}"
     )
 
 
 @click.command()
-@click.option("--frames", default=100_000, show_default=True, help="How many frames.")
-@click.option("--batches", default=20_000, show_default=True, help="How many record batches.")
-@click.option("--seed", default=1, show_default=True, help="Another one spoils otherwise.")
-@click.option("--seconds", default=float("inf"), help="At most so long for each kind.")
+@click.option("--frames", default=100_000, show_default=True, help="Number of requests.")
+@click.option("--batches", default=20_000, show_default=True, help="Number of record batches.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the mutations.")
+@click.option("--seconds", default=float("inf"), help="Time limit per kind.")
 def main(frames: int, batches: int, seed: int, seconds: float) -> None:
-    """Feed spoiled frames to a broker and spoiled batches to everything that reads batches."""
+    """Feed mutated requests to a broker, and mutated batches to everything that reads batches."""
     if frames:
         _run("frames", _frames, frames, FRAMES_PER_PART, seed, seconds)
     if batches:

@@ -1,8 +1,8 @@
-"""Spoiled record batches against everything that reads batches.
+"""Mutated record batches against everything that reads batches.
 
 The leader's append (plain, compacted, recompressing topics), the client's reader, the Arrow decoder
-and compaction. Each refuses in its own words or takes the batch; who takes it must see the same
-records. Most wounds are sealed again (length, CRC), else no reader would come further than those.
+and compaction. Each accepts a batch or refuses it; those that accept it must see the same records.
+Most mutated batches get a valid length and CRC: no reader would get past those otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headwater.records.compression import Compression
 from headwater.records.control import ControlType, build_marker, parse_marker
 from headwater.records.filter import payload_of, rebuild, spans
 from headwater.records.record import read_records
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box
 
 BATCH_CPU_MAX_S = 1.0
@@ -68,7 +68,7 @@ def seeds() -> list[bytes]:
 
 
 def sealed(data: bytes, chance: random.Random) -> bytes:
-    """Mostly with a length and a CRC that fit."""
+    """The batch, mostly with a valid length and CRC."""
     if len(data) < HEADER_BYTES:
         return data
     whole = bytearray(data)
@@ -80,7 +80,7 @@ def sealed(data: bytes, chance: random.Random) -> bytes:
 
 
 def fuzz_batches(count: int, seed: int) -> dict[str, int]:
-    """Give so many to all readers. Raises AssertionError with the batch that did harm."""
+    """Feed `count` batches to all readers. Raises AssertionError with the batch that did harm."""
     chance, good = random.Random(seed), seeds()
     counts = {"batches": 0, "appended": 0, "read": 0, "refused by one": 0}
     box = Box()
@@ -88,7 +88,7 @@ def fuzz_batches(count: int, seed: int) -> dict[str, int]:
         name: box.log(topic=name, topic_id=UUID(int=at), **overrides)
         for at, (name, overrides) in enumerate(TOPICS.items(), 1)
     }
-    for data in good:  # the first of a kind may compile kernels: not what is timed below
+    for data in good:  # the first batch of a kind may compile kernels, which is not timed
         _one(data, logs, {"appended": 0, "read": 0, "refused by one": 0})
     for _ in range(count):
         data = sealed(spoil(good[int(chance.random() * len(good))], chance, HEADER_BYTES), chance)
@@ -103,14 +103,14 @@ def fuzz_batches(count: int, seed: int) -> dict[str, int]:
     return counts
 
 
-def _one(data: bytes, logs: dict[str, PartitionLog], counts: dict[str, int]) -> None:
+def _one(data: bytes, logs: dict[str, UnifiedLog], counts: dict[str, int]) -> None:
     taken = set()
     for name, log in logs.items():
         with contextlib.suppress(KafkaError):
             log.append_as_leader(memoryview(bytearray(data)), 1, TIMESTAMP_MS)
             taken.add(name)
     plain, arrow = _by_the_reader(data), _by_arrow(data)
-    if "plain" in taken:  # headers that no broker stores are read by each as it likes
+    if "plain" in taken:  # readers may differ about batches that no broker stores
         counts["appended"] += 1
         if plain is None or arrow is None:
             counts["refused by one"] += (plain is None) != (arrow is None)

@@ -1,8 +1,8 @@
-"""Spoiled frames against a whole broker, each one judged by itself.
+"""Mutated requests against a whole broker, each checked by itself.
 
-A frame is fed to the real `Connection` over a transport that only counts: as if its bytes had come
-in one read. The broker behind is real: handlers, log, replicas, listener. A real connection beside
-them is asked now and then whether it still gets its answers.
+A request is fed to the real `Connection` over a transport without a socket, as if its bytes had
+come in one read. The broker is real: handlers, log, replicas, listener. A second, real connection
+checks now and then that the broker still answers.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from headwater_broker.network.connection import Connection
 from solo_broker import SoloBroker
 
 FRAME_CPU_MAX_S = 1.0
-"""More of the processor for one frame is a hang."""
+"""More CPU time for one request counts as a hang."""
 TURNS_MAX = 2000
 """Turns of the loop until a handler has answered."""
 CANARY_EVERY = 5_000
 CANARY_MAX_S = 30.0
 PARKED_MAX = 200
-"""Connections that wait for an answer that a frame put off."""
+"""Connections with a parked or incomplete request."""
 
 
 class Wire(asyncio.Transport):
-    """A transport that takes everything."""
+    """A transport that accepts all bytes."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__()
@@ -44,50 +44,50 @@ class Wire(asyncio.Transport):
         self.is_closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Out of the way."""
+        """Dropped."""
 
     def close(self) -> None:
-        """As asked by the broker."""
+        """Closed by the broker."""
         self.is_closed = True
 
     abort = close
 
     def is_closing(self) -> bool:
-        """Has the broker closed it?"""
+        """True when the broker closed it."""
         return self.is_closed
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """A socket of no family that options are set on; its peer."""
+        """A socket to set options on, and the peer's address."""
         return {"socket": self.sock, "peername": ("127.0.0.1", 1)}.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """There is no buffer."""
 
     def get_write_buffer_size(self) -> int:
-        """Nothing waits in it."""
+        """There is no buffer."""
         return 0
 
     def pause_reading(self) -> None:
-        """The next frame waits for the answer anyway."""
+        """The next request comes after the response anyway."""
 
     resume_reading = pause_reading
 
 
 class Complaints(logging.Handler):
-    """Errors that the broker logged: none may be."""
+    """Errors that the broker logged: there must be none."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Kept, with the exception."""
+        """Keep the line, with its exception."""
         self.lines.append(self.format(record))
 
 
 @contextmanager
 def complaints() -> Iterator[Complaints]:
-    """All that is logged as an error meanwhile; nothing below is even made."""
+    """The errors that are logged meanwhile; lower levels are switched off."""
     handler, root, server = Complaints(), logging.getLogger(), logging.getLogger("headwater_broker")
     level, before = server.level, root.handlers[:]
     root.handlers[:] = [handler]
@@ -100,9 +100,9 @@ def complaints() -> Iterator[Complaints]:
 
 
 async def fuzz_frames(count: int, seed: int, found: Complaints) -> dict[str, int]:
-    """Feed so many to a fresh broker: some spoiled frames are good ones, and are stored.
+    """Feed `count` requests to a new broker. Raises AssertionError with the one that did harm.
 
-    Raises AssertionError with the frame that did harm.
+    Some mutated requests are valid, and their batches are stored.
     """
     with tempfile.TemporaryDirectory() as folder:
         return await _fuzz(Path(folder), count, random.Random(seed), found)
@@ -141,7 +141,7 @@ async def _fuzz(
 
 
 class _Feeder:
-    """One frame after the other, on a new connection whenever the last was closed or waits."""
+    """Feeds one request after the other, on a new connection when the last one closed or waits."""
 
     def __init__(self, broker: SoloBroker, sock: socket.socket) -> None:
         self._broker = broker
@@ -152,8 +152,8 @@ class _Feeder:
     async def feed(self, frame: bytes) -> None:
         connection = self._connection or self._connect()
         began = time.thread_time()
-        connection.look_at_outbox()  # the listener's sweep comes at any moment
-        connection.shrink_when_quiet()
+        assert connection.unsent_bytes == 0
+        connection.shrink_when_quiet()  # the listener's sweep comes at any moment
         at = 0
         while at < len(frame) and not self._wire.is_closed:
             buffer = connection.get_buffer(-1)
@@ -170,8 +170,8 @@ class _Feeder:
         if self._wire.is_closed:
             connection.connection_lost(None)
             self._connection = None
-        elif connection.in_flight or connection._filled:
-            # It waits: for its own answer, or for the rest of a frame.
+        elif connection.in_flight or connection.received_bytes:
+            # It waits for a parked response, or for the rest of a request.
             self._parked.append((connection, self._wire))
             self._connection = None
             if len(self._parked) >= PARKED_MAX:
@@ -185,7 +185,7 @@ class _Feeder:
         return connection
 
     def end(self) -> None:
-        """Its peers go away."""
+        """Lose all connections."""
         for connection, _ in self._parked:
             connection.connection_lost(None)
         self._parked.clear()

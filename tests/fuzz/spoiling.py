@@ -1,4 +1,4 @@
-"""Good bytes gone wrong as chance finds: changed, cut, repeated, inserted."""
+"""Random mutations of valid bytes: changed, cut, repeated and inserted bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.wire.apis.k01_fetch import FetchPartition, FetchRequest, FetchTop
 from headwater.wire.framing import encode_request
 from headwater_broker.api.registry import load_handlers
 
-# What would change the broker for good, or wait for a controller, is left to its own tests.
+# Requests that change the broker for good or wait for a controller have their own tests.
 LEFT_OUT = frozenset({19, 20, 22, 33, 37, 43, 44, 45, 46, 47})
 INTERESTING = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff")
 HEADER_BYTES = 8
@@ -41,7 +41,7 @@ def fetch(version: int, name: str = "t") -> FetchRequest:
 
 
 def seeds() -> list[bytes]:
-    """Good frames, without their length: every version of the raw paths, one per other API."""
+    """Valid requests without their size: all versions of Produce and Fetch, two of other keys."""
     found = [encode_request(produce(v), v, 7, "me") for v in range(3, 14)]
     found += [encode_request(fetch(v), v, 7, "me") for v in range(4, 18)]
     for row in load_handlers().values():
@@ -54,7 +54,7 @@ def seeds() -> list[bytes]:
 
 
 def spoil(good: bytes, chance: random.Random, kept: int = HEADER_BYTES) -> bytes:
-    """One to eight wounds; the first `kept` bytes mostly stay as they are."""
+    """Apply one to eight mutations; the first `kept` bytes mostly stay unchanged."""
     data = bytearray(good)
     draw = chance.random
     for _ in range((1, 1, 1, 2, 3, 8)[int(draw() * 6)]):
@@ -76,7 +76,7 @@ def spoil(good: bytes, chance: random.Random, kept: int = HEADER_BYTES) -> bytes
 
 
 def framed(body: bytes, chance: random.Random) -> bytes:
-    """With its length, which is sometimes a lie."""
+    """The request with its size, which is sometimes wrong."""
     size = len(body)
     if chance.random() < 0.03:
         size += chance.choice((*LYING_SIZES, -(1 << 31) - size))

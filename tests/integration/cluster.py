@@ -1,4 +1,4 @@
-"""`LocalCluster`: a real cluster of this machine for tests, with everything that can befall one.
+"""`LocalCluster`: a real cluster on this machine for tests, and the failures that it may have.
 
     cluster = LocalCluster(tmp_path, base_port, brokers=3)
     cluster.start()
@@ -7,7 +7,7 @@
     cluster.restart(0)
     cluster.make_whole()            # after a test, where the next one gets the same cluster
 
-The same supervisor as `headwater up` runs it, inside the test's process.
+It uses the supervisor of `headwater up`, inside the test's process.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from headwater.client.admin.client import Admin
 from headwater.client.control import ControlClient
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local import processes
-from headwater.local.keeper import Keeper
+from headwater.local.broker_sessions import CloseSession
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import silent
-from headwater.local.slots import ClusterSpec
+from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import Supervisor, kill_and_wait
+from headwater.local.zk_session import close_session
 from headwater.system import SystemClock
 
 CLUSTER_ID = "hwTestClusterAAAAAAAAAA"
@@ -36,7 +38,7 @@ WAIT_S = 30.0
 POLL_S = 0.02
 DRAIN_GRACE_S = 8.0
 KEEPS = {"log.retention.ms": "-1"}
-"""Records of tests carry times of years ago: Kafka's seven days would take them at any moment."""
+"""Tests write old timestamps: with Kafka's default, retention would delete their records."""
 
 
 class LocalCluster:
@@ -49,8 +51,10 @@ class LocalCluster:
         brokers: int = 3,
         properties: Mapping[str, str] | None = None,
         kind: type[ClusterSpec] = ClusterSpec,
+        close_session: CloseSession = close_session,
     ) -> None:
-        """`kind` decides on hosts, ports and folders."""
+        """`kind` has the hosts, ports and folders; `close_session` ends dead ones' sessions."""
+        self._close_session = close_session
         self.directory = directory
         self.spec = kind(directory, CLUSTER_ID, brokers, base_port)
         self.properties = {**KEEPS, **(properties or {})}
@@ -69,20 +73,24 @@ class LocalCluster:
         return self.spec.zookeeper
 
     def start(self) -> LocalCluster:
-        """Start everything; data found in the folder is served again."""
+        """Start all processes, with the data of an earlier start."""
         supervisor = Supervisor(
-            self.spec, SystemClock(), properties=self.properties, drain_grace_s=DRAIN_GRACE_S
+            self.spec,
+            SystemClock(),
+            properties=self.properties,
+            drain_grace_s=DRAIN_GRACE_S,
+            close=self._close_session,
         )
         supervisor.start(silent)
         self.supervisor = supervisor
         return self
 
     def stop(self) -> None:
-        """Drain and end everything, paused and held brokers too; check that nothing is left."""
+        """Drain and end all processes, also paused and held ones; check that none is left."""
         if self.supervisor is None:
             return
-        for keeper in self.supervisor.brokers.values():
-            keeper.send(signal.SIGCONT)
+        for broker in self.supervisor.brokers.values():
+            broker.send(signal.SIGCONT)
         self.supervisor.stop(silent)
         self.supervisor = None
         left = processes.of_cluster(self.directory)
@@ -94,79 +102,79 @@ class LocalCluster:
     def __exit__(self, *_error: object) -> None:
         self.stop()
 
-    # What can befall a broker.
+    # Failures.
 
-    def keeper(self, broker_id: int) -> Keeper:
-        """What keeps one broker running."""
+    def supervised(self, broker_id: int) -> SupervisedChild:
+        """The supervised child process of a broker."""
         assert self.supervisor is not None, "not started"
         return self.supervisor.brokers[broker_id]
 
     def pid(self, broker_id: int) -> int:
-        """Its process id now."""
-        pid = self.keeper(broker_id).pid
+        """The process id of a broker."""
+        pid = self.supervised(broker_id).pid
         assert pid is not None, f"broker {broker_id} is down"
         return pid
 
     def kill_broker(
         self, broker_id: int, signum: signal.Signals = signal.SIGKILL, *, restart: bool = False
     ) -> None:
-        """End it the hard way; returns once its registration is gone. Stays down by default."""
-        keeper = self.keeper(broker_id)
+        """Kill a broker; return when its registration is closed. By default it stays down."""
+        broker = self.supervised(broker_id)
         if not restart:
-            keeper.hold()
-        kill_and_wait(keeper, signum)
+            broker.hold()
+        kill_and_wait(broker, signum)
 
     def stop_broker(self, broker_id: int) -> None:
-        """Drain it (controlled shutdown); held down until `restart`."""
-        keeper, pid = self.keeper(broker_id), self.pid(broker_id)
-        keeper.drain()
-        assert keeper.wait_down(pid, WAIT_S), f"broker {broker_id} does not drain"
+        """Controlled shutdown of a broker; it stays down until `restart`."""
+        broker, pid = self.supervised(broker_id), self.pid(broker_id)
+        broker.drain()
+        assert broker.wait_down(pid, WAIT_S), f"broker {broker_id} does not drain"
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker that is held down; returns when it is ready."""
-        keeper = self.keeper(broker_id)
-        keeper.release()
-        keeper.wait_ready()
+        """Start a broker that was stopped; return when it is ready."""
+        broker = self.supervised(broker_id)
+        broker.release()
+        broker.wait_ready()
 
     def pause(self, broker_id: int) -> None:
-        """SIGSTOP: it hangs, its connections and session stay."""
-        self.keeper(broker_id).send(signal.SIGSTOP)
+        """Send SIGSTOP: the broker hangs, its connections and its session stay."""
+        self.supervised(broker_id).send(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
-        """SIGCONT."""
-        self.keeper(broker_id).send(signal.SIGCONT)
+        """Send SIGCONT to a broker."""
+        self.supervised(broker_id).send(signal.SIGCONT)
 
     def wipe_disk(self, broker_id: int) -> None:
-        """Give a broker that is down an empty disk; the old one is set aside."""
-        assert self.keeper(broker_id).pid is None, "kill it first"
+        """Give a broker that is down an empty disk; keep the old one for `restore_disk`."""
+        assert self.supervised(broker_id).pid is None, "kill it first"
         folder = self.spec.slot(broker_id).folder
         aside = self._aside(broker_id)
         shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
 
     def restore_disk(self, broker_id: int) -> None:
-        """Bring the disk back that `wipe_disk` set aside; the broker must be down."""
-        assert self.keeper(broker_id).pid is None, "kill it first"
+        """Restore the disk from before `wipe_disk`; the broker must be down."""
+        assert self.supervised(broker_id).pid is None, "kill it first"
         folder = self.spec.slot(broker_id).folder
         shutil.rmtree(folder, ignore_errors=True)
         self._aside(broker_id).rename(folder)
 
     def kill_zookeeper(self) -> None:
-        """SIGKILL it; held down until `restart_zookeeper`."""
+        """Kill ZooKeeper; it stays down until `restart_zookeeper`."""
         assert self.supervisor is not None and self.supervisor.zookeeper is not None
         self.supervisor.zookeeper.hold()
         kill_and_wait(self.supervisor.zookeeper)
 
     def restart_zookeeper(self) -> None:
-        """Start it again on its data; returns when it listens."""
+        """Start ZooKeeper again with its data; return when it listens."""
         assert self.supervisor is not None and self.supervisor.zookeeper is not None
         self.supervisor.zookeeper.release()
         self.supervisor.zookeeper.wait_ready()
 
     def make_whole(self) -> None:
-        """For the next test: all runs, all replicas are in sync, the preferred ones lead.
+        """For the next test: start all brokers, wait for all replicas and preferred leaders.
 
-        A disk that was set aside stays so: only the test knows which of the two is the right one.
+        It does not restore disks: only the test knows which one is right.
         """
         assert self.supervisor is not None, "not started"
         if self.supervisor.zookeeper is not None:
@@ -176,16 +184,16 @@ class LocalCluster:
             self.restart(broker_id)
         with self.admin() as admin:
             self.wait_until(lambda: _all_rows(admin, _is_full), "every replica in its ISR")
-            # Leaders that move home later, by themselves, would do so under another test.
-            if not _all_rows(admin, _is_led_at_home):
+            # Otherwise the leaders would change later, during another test.
+            if not _all_rows(admin, _has_preferred_leader):
                 admin.elect_leaders("preferred")
-            self.wait_until(lambda: _all_rows(admin, _is_led_at_home), "preferred leaders")
+            self.wait_until(lambda: _all_rows(admin, _has_preferred_leader), "preferred leaders")
 
-    # What the tests ask.
+    # Queries.
 
     @contextmanager
     def admin(self) -> Iterator[Admin]:
-        """The SDK's admin client."""
+        """An admin client of the SDK."""
         with Admin(self.bootstrap) as admin:
             yield admin
 
@@ -199,12 +207,12 @@ class LocalCluster:
         return name
 
     def describe(self, topic: str, partition: int = 0) -> PartitionDescription:
-        """A partition as metadata tells it."""
+        """A partition by the metadata."""
         with self.admin() as admin:
             return admin.describe_topics([topic])[topic].partitions[partition]
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """Its leader; waits until there is one."""
+        """The leader of a partition; waits until there is one."""
         self.wait_until(lambda: self.describe(topic, partition).leader >= 0, f"leader of {topic}")
         return self.describe(topic, partition).leader
 
@@ -220,14 +228,14 @@ class LocalCluster:
             return document
 
     def log_text(self, broker_id: int) -> str:
-        """What a broker has logged."""
+        """The log of a broker."""
         return (self.spec.logs / f"broker-{broker_id}.log").read_text(errors="replace")
 
     @staticmethod
     def wait_until(
         holds: Callable[[], bool], what: str = "condition", timeout_s: float = WAIT_S
     ) -> float:
-        """Poll until it holds; the seconds it took. Fails with `what` after `timeout_s`."""
+        """Poll until the condition holds; the seconds it took. Fails after `timeout_s`."""
         started = time.monotonic()
         while not holds():
             assert time.monotonic() - started < timeout_s, f"{what}: not within {timeout_s} s"
@@ -247,5 +255,5 @@ def _is_full(row: PartitionDescription) -> bool:
     return row.leader >= 0 and set(row.isr) == set(row.replicas)
 
 
-def _is_led_at_home(row: PartitionDescription) -> bool:
+def _has_preferred_leader(row: PartitionDescription) -> bool:
     return row.leader == row.replicas[0]

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import UsageError
-from headwater.local.slots import ClusterSpec, check_ports_free
+from headwater.local.broker_sessions import CloseSession
+from headwater.local.cluster_spec import ClusterSpec, check_ports_free
+from headwater.local.zk_session import close_session
 from integration.cluster import LocalCluster
 from integration.jvm_tools import SHORT_LIVED_JVM
 
@@ -61,14 +63,18 @@ def free_base_port(tmp_path: Path) -> int:
 def start_cluster(tmp_path: Path) -> Iterator[Start]:
     """`start_cluster(brokers=3, **properties)`: a cluster of the test's own, ended after it.
 
-    Property names are given with _ for dots.
+    Property names are given with _ for dots. `close` closes the sessions of dead brokers.
     """
     with ExitStack() as stack:
 
-        def start(brokers: int = 3, **properties: str) -> LocalCluster:
+        def start(
+            brokers: int = 3, *, close: CloseSession = close_session, **properties: str
+        ) -> LocalCluster:
             base = next_base_port(tmp_path)
             rows = {key.replace("_", "."): value for key, value in properties.items()}
-            cluster = LocalCluster(tmp_path / f"cluster-{base}", base, brokers, rows)
+            cluster = LocalCluster(
+                tmp_path / f"cluster-{base}", base, brokers, rows, close_session=close
+            )
             stack.callback(cluster.stop)
             return cluster.start()
 

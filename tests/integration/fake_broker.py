@@ -1,6 +1,6 @@
 """A stand-in for `python -m headwater_broker`: ready on its port, drains at EOF on stdin.
 
-Used to test who starts, watches and ends broker processes without the time a real one takes.
+It tests the code that starts, supervises and ends broker processes, without a broker's start time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chromium without a screen: loads a page, lets it run, hands back the DOM or a picture."""
+"""Headless Chromium: loads a page, lets it run, returns the DOM or takes a picture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 90
 
 
 def find_browser() -> str:
-    """Its path. Without one the test fails, or is skipped where `make setup` may not install it."""
+    """Its path. Without one the test fails, or is skipped where `make setup` cannot install it."""
     given = os.environ.get("HEADWATER_CHROMIUM")
     for name in (given, *NAMES):
         path = shutil.which(name) if name else None
@@ -40,9 +40,9 @@ def find_browser() -> str:
     pytest.fail(missing)
 
 
-def dump_dom(url: str, profile: Path, page_ms: int) -> str:
-    """The DOM after `page_ms` of the page's own time (waiting for the network not counted)."""
-    return _run(url, profile, page_ms, "--dump-dom")
+def dump_dom(url: str, profile: Path, page_ms: int, width: int = 1280) -> str:
+    """The DOM after `page_ms` of the page's virtual time, in which the network takes no time."""
+    return _run(url, profile, page_ms, "--dump-dom", f"--window-size={width},900")
 
 
 def screenshot(url: str, profile: Path, page_ms: int, picture: Path) -> None:

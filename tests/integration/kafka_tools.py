@@ -147,6 +147,23 @@ def broker_configs(b: Bench) -> None:
     tool("--entity-name", "1", "--alter", "--delete-config", "log.segment.delete.delay.ms")
 
 
+@use("kafka-configs.sh", "levels of a broker's loggers: describe, set, reset", tested=True)
+def broker_loggers(b: Bench) -> None:
+    def tool(*arguments: str) -> str:
+        kind = ("--entity-type", "broker-loggers", "--entity-name", "1")
+        return b.tool("kafka.admin.ConfigCommand", *kind, *arguments)
+
+    name = "headwater_broker.log.cleaner"
+    assert f"{name}=INFO sensitive=false" in tool("--describe")
+    tool("--alter", "--add-config", f"{name}=DEBUG,root=WARN")
+    told = tool("--describe")
+    assert f"{name}=DEBUG sensitive=false" in told and "root=WARN sensitive=false" in told, told
+    tool("--alter", "--delete-config", name)
+    tool("--alter", "--add-config", "root=INFO")
+    assert f"{name}=INFO sensitive=false" in tool("--describe")
+    refused(lambda: tool("--alter", "--add-config", "no.such=INFO"), r"no\.such")
+
+
 @use("kafka-configs.sh", "quotas of a client: set, describe, refuse, remove (KIP-546)", tested=True)
 def client_quotas(b: Bench) -> None:
     def tool(*arguments: str) -> str:

@@ -57,7 +57,7 @@ def receive(sock: socket.socket, size: int) -> bytes:
     return out
 
 
-def produce_raw(cluster: LocalCluster, topic: str, batch: bytes, partition: int = 0) -> int:
+def produce_batch(cluster: LocalCluster, topic: str, batch: bytes, partition: int = 0) -> int:
     """Send a batch as it is to the partition's leader (partition 0's); the error code."""
     body = ProduceRequest(
         acks=-1,
@@ -112,8 +112,8 @@ def test_a_bad_batch_is_refused_and_the_log_is_as_before(
         builder.append(clients.T0, b"k", b"v" * 3_000)
         batch = builder.build()
         expected = {ErrorCode.MESSAGE_TOO_LARGE}
-    assert produce_raw(shared_cluster, topic, bytes(batch)) in expected
-    assert produce_raw(shared_cluster, topic, bytes(good_batch())) == 0
+    assert produce_batch(shared_cluster, topic, bytes(batch)) in expected
+    assert produce_batch(shared_cluster, topic, bytes(good_batch())) == 0
     rows = clients.read_confluent(shared_cluster.bootstrap, topic, 2)
     assert [r.value for r in rows] == [b"before", b"v"]
 
@@ -136,7 +136,7 @@ def _after_a_good_write(cluster: LocalCluster, topic: str) -> list[clients.Seen]
 
 def test_a_partition_out_of_range(shared_cluster: LocalCluster) -> None:
     topic = shared_cluster.create_topic("one-partition")
-    code = produce_raw(shared_cluster, topic, bytes(good_batch()), partition=7)
+    code = produce_batch(shared_cluster, topic, bytes(good_batch()), partition=7)
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with Producer(shared_cluster.bootstrap) as producer:
         with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 0"):

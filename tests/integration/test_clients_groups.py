@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer
@@ -24,6 +24,7 @@ from headwater.topic_names import OFFSETS_TOPIC
 from headwater_broker.coordinator.common.partitioning import partition_of
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
+from integration.jvm_tools import kafka_tool
 
 pytestmark = pytest.mark.integration
 
@@ -403,3 +404,46 @@ def test_groups_are_listed_described_and_deleted(
     fresh = Sdk(cluster, topic, group)
     read_all(fresh)  # the offsets are gone with the group
     fresh.close()
+
+
+def test_the_new_group_protocol_fails_at_once_with_librdkafka(
+    cluster: LocalCluster, topic: str, group: str
+) -> None:
+    """KIP-848 is not served: librdkafka waited for ever for a key that was not advertised."""
+    consumer = ConfluentConsumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    message = consumer.poll(WAIT_S)
+    error = None if message is None else message.error()
+    assert error is not None, "it waits, or reads"
+    assert error.code() == KafkaError._FATAL
+    assert "API version not supported" in error.str()
+    consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "extra", "told"),
+    [
+        (
+            "ConsoleConsumer",
+            ("--command-property", "group.protocol=consumer"),
+            "Set group.protocol=classic",
+        ),
+        ("ConsoleShareConsumer", (), "does not support the share group protocol"),
+    ],
+)
+def test_the_new_group_protocols_fail_at_once_with_java(
+    cluster: LocalCluster, topic: str, group: str, tool: str, extra: tuple[str, ...], told: str
+) -> None:
+    output = kafka_tool(
+        f"org.apache.kafka.tools.consumer.{tool}",
+        *("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--group", group),
+        *("--timeout-ms", "1000", *extra),
+    )
+    assert told in output

@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments on a compacted log with every kind of file that a log has."""
+"""Kafka's own tools on data folders: DumpLogSegments on every kind of file, StorageTool."""
 
 from __future__ import annotations
 
@@ -72,6 +72,24 @@ def compacted_folder(data: Path) -> Path:
     assert not log.uncleanable_reason
     manager.close()
     return data / "t-0"
+
+
+def test_storage_tool_reads_a_data_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    manager = LogManager(
+        SystemFiles(), [str(data)], broker_id=1, cluster_id="c", clock=SystemClock(),
+        entropy=SystemEntropy(), broker_properties={}, offload=lambda job: job(),
+    )  # fmt: skip
+    manager.load_all()
+    manager.close()
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
+        f"controller.quorum.voters=1@localhost:9093\nlog.dirs={data}\n"
+    )
+    told = kafka_tool("kafka.tools.StorageTool", "info", "--config", str(properties))
+    assert re.search(r"Found metadata: \{cluster\.id=c, directory\.id=\S+, node\.id=1", told)
 
 
 def test_dump_log_segments_reads_a_compacted_log_and_every_kind_of_file(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -43,13 +44,16 @@ class Cli:
             timeout=120,
             check=False,
         )
-        told = f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == code, told
-        assert "Traceback" not in done.stdout + done.stderr, told
+        shown = f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, shown
+        assert "Traceback" not in done.stdout + done.stderr, shown
         return done
 
     def up(self, brokers: int = 3, code: int = 0) -> subprocess.CompletedProcess[str]:
         return self.run("up", "--brokers", str(brokers), "--port", str(self.port), code=code)
+
+    def read(self, topic: str) -> list[str]:
+        return self.run("consume", topic, "--from-beginning", "--exit-at-end").stdout.split()
 
     def status(self, code: int = 0) -> dict[str, object]:
         found: dict[str, object] = json.loads(self.run("status", "--json", code=code).stdout)
@@ -128,6 +132,37 @@ def test_topics_and_configs_change(up: Cli) -> None:
     assert "KEY=VALUE" in up.run("topics", "create", "u", "--config", "x", code=2).stderr
 
 
+def test_status_and_produce_report_an_outage(up: Cli) -> None:
+    """`status` said `no topics yet`, `produce` nothing for 45 s."""
+    up.run("topics", "create", "quiet")
+    cluster = cluster_file.load(up.directory)
+    assert cluster is not None
+    [broker] = [p for p in cluster.processes if p.name == "broker-0"]
+    command = [HEADWATER, "produce", "quiet", "--dir", str(up.directory)]
+    producer = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert producer.stdin is not None and producer.stderr is not None
+    producer.stdin.write(b"one\n")
+    producer.stdin.flush()
+    LocalCluster.wait_until(lambda: len(up.read("quiet")) == 1, "the producer is connected")
+    broker.send(signal.SIGSTOP)
+    try:
+        producer.stdin.write(b"two\n")
+        producer.stdin.close()
+        line = producer.stderr.readline().decode()
+        assert "waiting for 3 s: no acknowledgement for 1 of 2 records" in line
+        shown = up.run("status", code=1).stdout
+        assert "does not answer" in shown and "its topics are not known" in shown
+    finally:
+        broker.send(signal.SIGCONT)
+    assert producer.wait(60) == 0
+    assert "2 records to quiet" in producer.stderr.read().decode()
+    producer.stderr.close()
+    assert up.read("quiet") == ["one", "two"]
+    up.run("topics", "delete", "quiet")
+
+
 def test_a_second_up_on_the_same_folder_is_refused(up: Cli) -> None:
     assert "a cluster runs in" in up.run("up", code=2).stderr
     assert up.status()["healthy"] is True
@@ -142,6 +177,90 @@ def test_a_port_in_use_is_one_line_with_the_remedy(cli: Cli) -> None:
     assert f"port {cli.port} (broker-0) is in use" in refused
     assert "--port" in refused
     assert refused.count("\n") == 1
+
+
+def test_a_refused_start_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "disk").write_text("a file, not a folder")
+    cli.run("up", "--set", f"log.dirs={tmp_path / 'disk'}", "--port", str(cli.port), code=1)
+    assert sorted(path.name for path in cli.directory.iterdir()) == ["logs"]
+    shutil.rmtree(cli.directory)
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", cli.port))
+        holder.listen()
+        cli.up(1, code=2)
+    assert not cli.directory.exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--foreground",)])
+def test_ctrl_c_during_the_start_leaves_nothing(cli: Cli, options: tuple[str, ...]) -> None:
+    command = [HEADWATER, "up", *options, "--port", str(cli.port), "--dir", str(cli.directory)]
+    process = subprocess.Popen(command)
+    log = cli.directory / "logs" / "zookeeper.log"
+    LocalCluster.wait_until(log.exists, "the start has begun")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert not cli.directory.exists()
+
+
+def test_brokers_are_added_to_a_running_cluster(cli: Cli) -> None:
+    cli.up(1)
+    cli.run("topics", "create", "kept")
+    shown = cli.run("cluster", "add", "2").stdout
+    assert "broker 2 is ready" in shown and "--brokers 0,1,2" in shown
+    cli.run("topics", "create", "spread", "--replication-factor", "3")
+    assert "headwater cluster add" in cli.run("up", "--brokers", "4", code=2).stderr
+    before = cluster_file.load(cli.directory)
+    restarted = json.loads(cli.run("cluster", "restart-broker", "1", "--json").stdout)
+    assert restarted["brokers"] == [{"broker_id": 1, "address": f"127.0.0.1:{cli.port + 1}"}]
+    after = cluster_file.load(cli.directory)
+    assert before is not None and after is not None
+    pids = [{p.name: p.pid for p in found.processes} for found in (before, after)]
+    moved = {name for name, pid in pids[0].items() if pids[1][name] != pid}
+    assert moved == {"broker-1"}
+    log = (cli.directory / "logs" / "supervisor.log").read_text()
+    assert "broker-1 stopped" in log and "{" not in log
+    cli.run("down")
+    assert "is down" in cli.run("cluster", "add", code=2).stderr
+    cli.run("up")
+    status = cli.status()
+    assert len(status["brokers"]) == 3  # type: ignore[arg-type]
+    assert cli.run("topics", "list").stdout.split() == ["kept", "spread"]
+
+
+def test_brokers_have_a_data_folder_on_each_disk(cli: Cli, tmp_path: Path) -> None:
+    disks = [tmp_path / "disk1", tmp_path / "disk2"]
+    asked = ("--set", "log.dirs=" + ",".join(map(str, disks)), "--port", str(cli.port))
+    cli.run("up", "--brokers", "1", *asked)
+    cli.run("topics", "create", "t", "--partitions", "4")
+    for disk in disks:
+        found = [path.name for path in (disk / "broker-0").iterdir() if path.name.startswith("t-")]
+        assert len(found) == 2, found
+    cli.run("down")
+    refused = cli.run("up", "--set", f"log.dirs={disks[0]}", code=2).stderr
+    assert f"{disks[1]}/broker-0 holds replicas" in refused
+    cli.run("up")
+    [described] = json.loads(cli.run("topics", "describe", "t", "--json").stdout)
+    assert [p["leader"] for p in described["partitions"]] == [0] * 4
+
+
+def test_a_lost_zookeeper_is_not_replaced_by_an_empty_one(cli: Cli, tmp_path: Path) -> None:
+    """A healthy cluster without topics came up, and producers created them again."""
+    cli.up(2)
+    cli.run("topics", "create", "kept", "--replication-factor", "2")
+    cli.run("produce", "kept", "a record")
+    cli.run("down")
+    lost = tmp_path / "lost"
+    (cli.directory / "zookeeper").rename(lost)
+    refused = cli.run("up", code=1).stderr
+    assert f"{cli.directory}/broker-" in refused and "restore ZooKeeper's data" in refused
+    assert refused.count("\n") == 1
+    assert not (cli.directory / "zookeeper").exists(), "nothing is left behind"
+    assert processes.of_cluster(cli.directory) == []
+    lost.rename(cli.directory / "zookeeper")
+    cli.run("up")
+    read = cli.run("consume", "kept", "--from-beginning", "--exit-at-end")
+    assert read.stdout == "a record\n"
 
 
 def test_down_after_the_supervisor_was_killed_leaves_nothing(cli: Cli) -> None:

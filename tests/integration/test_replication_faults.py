@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.local import sessions
 from integration.cluster import LocalCluster
 from integration.conftest import Start, next_base_port
 from integration.workload import Report, Workload, read_partition
@@ -162,11 +161,10 @@ def test_below_min_insync_replicas_writes_are_refused_and_reads_go_on(
 
 
 def test_peers_close_the_session_of_a_broker_whose_supervisor_does_not(
-    start_cluster: Start, monkeypatch: pytest.MonkeyPatch
+    start_cluster: Start,
 ) -> None:
     """As when an executor dies with its broker: nobody waits for the session's timeout."""
-    monkeypatch.setattr(sessions, "close_session", lambda *_: False)
-    cluster = start_cluster(brokers=3, zookeeper_session_timeout_ms="18000")
+    cluster = start_cluster(brokers=3, close=lambda *_: False, zookeeper_session_timeout_ms="18000")
     cluster.create_topic("orphan", 1, 3, min_insync_replicas="2")
     with Workload(cluster.bootstrap, "orphan") as load:
         load.wait_acks(50)

@@ -1,4 +1,4 @@
-"""The task that is a broker, without Spark: whose death ends whom."""
+"""The Spark task of a broker, without Spark: which process ends when another one dies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_S = 20.0
 
 
 class Driver:
-    """The driver's side: collects what tasks report."""
+    """The driver's side: collects the reports of tasks."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ class Driver:
 
     def ready_pid(self) -> int:
         report, _ = self.expect("ready")
-        return int(report["told"]["pid"])
+        return int(report["readiness"]["pid"])
 
 
 @pytest.fixture
@@ -97,7 +97,8 @@ def wait_gone(pid: int) -> None:
     raise AssertionError(f"process {pid} lives on")
 
 
-def told(worker: subprocess.Popen[bytes]) -> str:
+def reason(worker: subprocess.Popen[bytes]) -> str:
+    """The reason for its end that the task returned."""
     worker.wait(WAIT_S)
     assert worker.stdout is not None
     return worker.stdout.read().decode()
@@ -112,11 +113,11 @@ def test_it_reports_restarts_and_stops(driver: Driver, tmp_path: Path) -> None:
     gone, _ = driver.expect("gone")
     assert gone["code"] == -signal.SIGKILL
     assert driver.ready_pid() != pid
-    link.tell_to_stop()
+    link.ask_to_stop()
     assert driver.expect("gone")[0]["code"] == 0
     assert (tmp_path / "broker-4" / "drained").exists()
     driver.expect("stopped")
-    assert "told to stop" in told(worker)
+    assert "the driver asked to stop" in reason(worker)
 
 
 def test_a_killed_worker_lets_its_broker_drain(driver: Driver, tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_lost_driver_ends_the_task_and_its_broker(driver: Driver) -> None:
     driver.expect("up")
     pid = driver.ready_pid()
     driver.link.close()
-    assert "the driver is gone" in told(worker)
+    assert "the driver is gone" in reason(worker)
     wait_gone(pid)
 
 
@@ -149,7 +150,7 @@ def test_a_broker_that_never_starts_ends_the_task(driver: Driver, tmp_path: Path
     worker.kill()
 
 
-def test_a_stranger_is_disconnected(driver: Driver) -> None:
+def test_a_task_without_the_token_is_disconnected(driver: Driver) -> None:
     worker = driver.start_task(token="wrong")
-    assert "the driver is gone" in told(worker)
+    assert "the driver is gone" in reason(worker)
     assert driver.reports.empty()

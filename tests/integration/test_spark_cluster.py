@@ -1,9 +1,10 @@
-"""Brokers as Spark jobs: spread, brought back, ended. With a stand-in for the broker process."""
+"""Brokers as Spark jobs: spread, restarted, stopped. With a stand-in for the broker process."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def alive(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-def test_spread_killed_brought_back_and_ended(start: Any, spark: Any, tmp_path: Path) -> None:
+def test_brokers_are_spread_restarted_and_stopped(start: Any, spark: Any, tmp_path: Path) -> None:
     cluster = start()
     servers = cluster.bootstrap_servers
     assert len({b.executor_id for b in cluster.brokers}) == 3
@@ -109,14 +110,59 @@ def test_an_interrupt_spares_the_brokers(start: Any, spark: Any) -> None:
     assert [b.pid for b in cluster.brokers] == pids
 
 
-def test_the_folder_is_found_again_and_guarded(start: Any, spark: Any, tmp_path: Path) -> None:
+def test_a_folder_has_one_cluster_and_keeps_it(start: Any, spark: Any, tmp_path: Path) -> None:
     cluster = start()
     cluster_id = cluster.status()["cluster_id"]
-    with pytest.raises(UsageError, match="runs in"):
-        Cluster.start(spark, 3, tmp_path / "data")
+    assert Cluster.start(spark, 3, tmp_path / "data") is cluster
+    with pytest.raises(UsageError, match="other brokers and port runs in"):
+        Cluster.start(spark, 2, tmp_path / "data", port=1)
+    with pytest.raises(UsageError, match="other properties runs in"):
+        Cluster.start(spark, dir=tmp_path / "data", properties={"num.partitions": "2"})
     cluster.stop()
     again = start()
     assert again.status()["cluster_id"] == cluster_id
+
+
+SCRIPT = """
+import sys
+import headwater_spark
+
+def start():
+    spark = headwater_spark.session("local[3]", delta=False, conf={"spark.ui.enabled": "false"})
+    spark.sparkContext.setLogLevel("ERROR")
+    cluster = headwater_spark.Cluster.start(spark, 1, folder, **options)
+    assert headwater_spark.Cluster.start(spark, 1, folder, **options) is cluster
+    print("<", end="", file=sys.stderr, flush=True)
+    return spark, cluster
+
+folder, port, *command = sys.argv[1:]
+options = {"port": int(port), "broker_command": tuple(command)}
+spark, first = start()
+spark.stop()
+print(">", end="", file=sys.stderr, flush=True)
+_, second = start()
+assert second is not first and second.status()["cluster_id"] == first.status()["cluster_id"]
+"""
+
+
+def test_a_script_that_never_stops_its_cluster_ends_quietly(tmp_path: Path) -> None:
+    """At spark.stop(), and up to the end of its JVM, which outlives the Python process."""
+    data = tmp_path / "data"
+    arguments = [str(data), str(next_base_port(tmp_path)), *FAKE_BROKER]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=4 * WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    _, at_stop, at_end = done.stderr.split("<")
+    assert (at_stop[:1], at_end) == (">", ""), done.stderr
+    assert (data / "broker-0" / "drained").exists()
+    known = cluster_file.load(data)
+    assert known is not None and not known.running
 
 
 def test_too_few_slots_fail_at_once(spark: Any, tmp_path: Path) -> None:
@@ -125,7 +171,7 @@ def test_too_few_slots_fail_at_once(spark: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_broker_that_can_not_start_tells_why(start: Any, tmp_path: Path) -> None:
+def test_the_error_of_a_broker_that_cannot_start_is_shown(start: Any, tmp_path: Path) -> None:
     broken = tmp_path / "data" / "broker-2" / "broken"
     broken.parent.mkdir(parents=True)
     broken.write_text("")

@@ -1,5 +1,5 @@
-"""Real brokers inside Spark: a broker's process dies, then the executor of another, while an SDK
-producer writes. Both come back, the ISR fills again, and nothing that was acknowledged is lost.
+"""Real brokers inside Spark: a broker's process is killed, then the executor of another, while an
+SDK producer writes. Both come back, the ISR is full again, and no acknowledged record is lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def spark() -> Iterator[Any]:
 
 
 class Ledger:
-    """An SDK producer in a thread; what it was told of every record."""
+    """An SDK producer in a thread; keeps the outcome of every record."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -63,8 +63,8 @@ class Ledger:
             producer.flush(WAIT_S)
             for value, future in pending:
                 try:
-                    told = future.result(WAIT_S)
-                    self.acked[value] = (told.partition, told.offset)
+                    found = future.result(WAIT_S)
+                    self.acked[value] = (found.partition, found.offset)
                 except HeadwaterError as e:
                     self.failures.append(f"{value}: {e}")
 

@@ -1,4 +1,4 @@
-"""Spark over brokers that die: queries go on, rows from the source are exact, the sink loses none.
+"""Spark while brokers die: queries continue, the source's rows are exact, the sink loses none.
 
 Each broker is killed with SIGKILL and started again in turn, under two streaming queries (source to
 files, source to sink), batch reads and a producer.
@@ -36,7 +36,7 @@ def spark() -> Iterator[Any]:
 
 
 class Feed:
-    """A producer in a thread of its own: v0, v1, ... until the end of the `with` block."""
+    """A producer in a thread: sends v0, v1, ... until the end of the `with` block."""
 
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         self._servers = cluster.bootstrap

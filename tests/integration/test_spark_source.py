@@ -1,4 +1,4 @@
-"""Source, sink, tiering and union read on a real cluster, in real Spark."""
+"""Source, sink, tiering and union read in Spark on a real cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spark() -> Iterator[Any]:
 
 
 class Topic:
-    """A topic of the test's own, and what the tests do with it."""
+    """A topic of one test, and operations on it."""
 
     def __init__(self, spark: Any, servers: str, name: str) -> None:
         self.spark = spark
@@ -144,7 +144,7 @@ def test_only_the_columns_asked_for(topic: Topic) -> None:
     ("options", "words"),
     [({"startingOfset": "1"}, "did you mean"), ({"subscribe": "no-such-topic"}, "does not exist")],
 )
-def test_bad_input_is_told_clearly(
+def test_bad_input_is_a_clear_error(
     spark: Any, shared_cluster: LocalCluster, options: dict[str, str], words: str
 ) -> None:
     reader = spark.read.format("headwater").option("bootstrap.servers", shared_cluster.bootstrap)
@@ -311,14 +311,14 @@ def test_the_source_reads_long_history_from_the_table(
     assert offsets_doubled(rows) == 0
 
 
-def test_the_command_line_tiers_until_it_is_told_to_stop(topic: Topic) -> None:
+def test_the_command_line_tiers_until_sigterm(topic: Topic) -> None:
     topic.produce(0, 40)
     code = "import sys; from headwater.cli.main import main; sys.exit(main(sys.argv[1:]))"
     options = ["--continuous", "--interval", "0.2", "--json", "--master", "local[1]"]
     options += ["--bootstrap-server", topic.servers]
     command = [sys.executable, "-c", code, "tier", "run", topic.name, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        rounds = rounds_told(process)
+        rounds = reported_rounds(process)
         assert next(rounds)["rows"] == 40
         topic.produce(40, 50)
         assert next(rounds)["rows"] == 10
@@ -327,8 +327,8 @@ def test_the_command_line_tiers_until_it_is_told_to_stop(topic: Topic) -> None:
     assert values(topic.table()) == expected(0, 50)
 
 
-def rounds_told(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    """The JSON documents on its standard output, which may span lines, as they come."""
+def reported_rounds(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """The JSON documents on the command's standard output; a document may span lines."""
     text = ""
     assert process.stdout is not None
     for line in process.stdout:

@@ -1,12 +1,16 @@
-"""The status port of real brokers: documents, metrics, and the page in a real browser."""
+"""The status port of real brokers: documents, metrics, and the status page in a browser."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import re
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 RECORDS = 3000
 KEPT_S = 0.6
-"""A little longer than a broker keeps a document that it has made."""
+"""A little longer than a broker caches its documents."""
 PAGE_MS = 4000
 IDLE_RSS_MAX = 100_000_000
 
@@ -86,17 +90,17 @@ def look(cluster: LocalCluster, profile: Path, broker_id: int = 0) -> Rows:
     return rows
 
 
-def wait_told(cluster: LocalCluster, ready: list[bool], last_event: str) -> None:
-    """Wait until broker 0's two cached documents tell of broker 2's going or coming."""
+def wait_seen(cluster: LocalCluster, ready: list[bool], last_event: str) -> None:
+    """Wait until both documents of broker 0, which are cached, show the event of broker 2."""
 
-    def told() -> bool:
+    def seen() -> bool:
         brokers = get_json(cluster, "/cluster.json")["brokers"]
         if [bool(b.get("document", {}).get("ready")) for b in brokers] != ready:
             return False
         events = brokers[0]["document"]["events"]
         return bool(events) and (events[-1]["broker_id"], events[-1]["kind"]) == (2, last_event)
 
-    cluster.wait_until(told, f"brokers ready: {ready}, broker 2 {last_event}")
+    cluster.wait_until(seen, f"brokers ready: {ready}, broker 2 {last_event}")
 
 
 def test_documents_metrics_and_health(shared_cluster: LocalCluster) -> None:
@@ -137,6 +141,18 @@ def test_documents_metrics_and_health(shared_cluster: LocalCluster) -> None:
         texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]
         line = f'headwater_group_lag{{group="looked-at",topic="{topic}"}} {RECORDS - 30}.0'
         assert [line in text for text in texts].count(True) == 1
+        # No broker hosts all of this topic: the coordinator asks the others for their ends.
+        spread = shared_cluster.create_topic("status-lag", 3, 1)
+        produce(shared_cluster, spread)
+        reader.commit({(spread, number): 1 for number in range(3)})
+        time.sleep(KEPT_S)
+        texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]
+        line = f'headwater_group_lag{{group="looked-at",topic="{spread}"}} {RECORDS - 3}.0'
+        assert [line in text for text in texts].count(True) == 1
+        fetched = [line for line in texts[0].splitlines() if 'api="FetchFollower"' in line]
+        assert any(line.startswith("headwater_request_seconds_count") for line in fetched)
+        idle = [line for line in texts[0].splitlines() if line.startswith("headwater_loop_idle_r")]
+        assert 0 < float(idle[0].split()[1]) <= 1
     status, text = get(shared_cluster, "/metrics")
     assert status == 200 and "\nprocess_resident_memory_bytes " in text
     assert get(shared_cluster, "/nothing")[0] == 404
@@ -160,20 +176,84 @@ def test_the_page_shows_brokers_and_bars(shared_cluster: LocalCluster, tmp_path:
     assert picture.stat().st_size > 10_000
 
 
-def test_the_page_tells_of_a_kill(start_cluster: Any, tmp_path: Path) -> None:
+MEASURE = """<script>
+setInterval(() => {
+  const cut = [...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth);
+  const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+  const rows = document.querySelectorAll("tbody tr");
+  document.body.dataset.cut = `${cut.length} of ${rows.length} ${wide}`;
+}, 100);
+</script>"""
+
+
+@contextmanager
+def measured(cluster: LocalCluster) -> Iterator[str]:
+    """The URL of broker 0's page with a script that counts the tables wider than their card.
+
+    The brokers' counters rise fast: the rates have many digits.
+    """
+    page = get(cluster, "/")[1] + MEASURE
+    document = get_json(cluster, "/cluster.json")
+
+    def busy() -> str:
+        for row in (broker["document"] for broker in document["brokers"]):
+            row["now_ms"] += 1_000
+            row["rss_bytes"] = row["rss_bytes"] % 1_000 + 987_654_000
+            for key in row["rates"]:
+                row["rates"][key] += 123_456_789
+        return json.dumps(document)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            text = busy() if self.path == "/cluster.json" else page
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("width", [500, 800, 1100])
+def test_no_table_is_cut_in_a_narrow_window(
+    shared_cluster: LocalCluster, tmp_path: Path, width: int
+) -> None:
+    """At 500 pixels half of the columns were out of sight."""
+    find_browser()
+    topic = shared_cluster.create_topic(f"a-topic-with-a-rather-long-name-{width}", partitions=3)
+    produce(shared_cluster, topic)
+    time.sleep(KEPT_S)
+    with measured(shared_cluster) as url:
+        dom = dump_dom(url, tmp_path / "profile", PAGE_MS, width)
+    found = re.search(r'data-cut="(\d+) of (\d+) (\w+)"', dom)
+    assert found is not None, dom[-2000:]
+    assert found[1] == "0" and int(found[2]) >= 6 and found[3] == "false", found[0]
+
+
+def test_the_page_shows_a_kill_and_a_restart(start_cluster: Any, tmp_path: Path) -> None:
     find_browser()
     cluster = start_cluster()
     topic = cluster.create_topic("killed", partitions=1, replication_factor=3)
     cluster.kill_broker(2)
     cluster.wait_isr(topic, 2)
-    wait_told(cluster, [True, True, False], "gone")
+    wait_seen(cluster, [True, True, False], "gone")
     page = look(cluster, tmp_path / "profile")
     assert any(text.startswith("dead") for text in page.rows["broker 2"])
     assert "broker 2 gone" in page.texts
     assert "1 broker down" in page.texts
     cluster.restart(2)
     cluster.wait_isr(topic, 3)
-    wait_told(cluster, [True, True, True], "back")
+    wait_seen(cluster, [True, True, True], "back")
     page = look(cluster, tmp_path / "profile")
     assert "alive" in page.rows["broker 2"]
     assert any(text.startswith("broker 2 back after ") for text in page.texts)

@@ -1,4 +1,4 @@
-"""kill -9 of a real tierer at every step, and races: nothing lost, nothing doubled."""
+"""SIGKILL of a tiering process at every step, and races: the table has each row once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On real processes: topic -> Spark -> Delta -> local segments gone -> stock client."""
+"""Tiering with real processes: topic, Spark, Delta, local segments deleted, librdkafka."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three brokers whose retention looks often."""
+    """Three brokers that check retention often."""
     folder = tmp_path_factory.mktemp("tiering")
     properties = {
         "log.retention.check.interval.ms": "300",
@@ -64,14 +64,14 @@ def module_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
 
 @pytest.fixture
 def cluster(module_cluster: LocalCluster) -> Iterator[LocalCluster]:
-    """The module's, whole again after each test."""
+    """The module's cluster; its brokers are restarted after each test."""
     yield module_cluster
     module_cluster.make_whole()
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """One session for what needs no process of its own."""
+    """One session for tests that need no Spark process of their own."""
     with spark_session("local[2]", delta=True) as session:
         yield session
 
@@ -105,7 +105,7 @@ def test_the_whole_path_of_every_kind_of_record(cluster: LocalCluster) -> None:
     verify(cluster, topic)
 
 
-def test_lost_files_are_an_error_not_a_secret(cluster: LocalCluster, spark: Any) -> None:
+def test_deleted_files_make_old_fetches_fail(cluster: LocalCluster, spark: Any) -> None:
     topic, other = "lost", cluster.create_topic("unharmed", 1, 3, retention_ms="-1")
     rows = tiered_and_cold(cluster, spark, topic)
     table = table_of(cluster, topic)
@@ -118,22 +118,22 @@ def test_lost_files_are_an_error_not_a_secret(cluster: LocalCluster, spark: Any)
     assert error.code() == KafkaError.UNKNOWN
     logged = f"cannot read the table of {topic}-0 at 0"
     # A broker's log is written by a thread of its own.
-    cluster.wait_until(lambda: logged in log_texts(cluster), "told in the log")
-    told = cli("consume", topic, "--from-beginning", "--exit-at-end", *at(cluster), ok=False)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert f"{topic}-0 at offset 0" in told.stderr and "Traceback" not in told.stderr
+    cluster.wait_until(lambda: logged in log_texts(cluster), "an error in the log")
+    done = cli("consume", topic, "--from-beginning", "--exit-at-end", *at(cluster), ok=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{topic}-0 at offset 0" in done.stderr and "Traceback" not in done.stderr
     produce(cluster, other, 50)
     assert len(consume(cluster, other, {0: 50})) == 50
     for path in files:
         path.with_suffix(".away").rename(path)
     assert consume(cluster, topic, {0: 600}) == rows
 
-    # The whole table gone: nothing local may go any more.
+    # Without the table no broker may delete local segments.
     away = table.with_name("away")
     table.rename(away)
     produce(cluster, topic, 700, first=600)
-    told = f"cannot read the table of {topic}, local segments stay"
-    cluster.wait_until(lambda: log_texts(cluster).count(told) == 3, "noticed by all", 25)
+    logged = f"cannot read the table of {topic}, local segments stay"
+    cluster.wait_until(lambda: log_texts(cluster).count(logged) == 3, "noticed by all", 25)
     assert first_error(cluster, topic, 10.0).code() == KafkaError.UNKNOWN
     assert all(r["size_bytes"] > 0 for r in replicas(cluster, topic))
     away.rename(table)
@@ -142,7 +142,7 @@ def test_lost_files_are_an_error_not_a_secret(cluster: LocalCluster, spark: Any)
     assert len(consume(cluster, topic, {0: 700})) == 700
 
 
-def test_nothing_goes_before_it_is_tiered_and_the_table_is_shortened_later(
+def test_retention_waits_for_tiering_and_then_shortens_the_table(
     cluster: LocalCluster, spark: Any
 ) -> None:
     topic = create(
@@ -160,7 +160,7 @@ def test_nothing_goes_before_it_is_tiered_and_the_table_is_shortened_later(
     with cluster.admin() as admin:
         admin.delete_records({(topic, 0): 100})
     assert {r["log_start_offset"] for r in replicas(cluster, topic)} == {100}
-    assert first_error(cluster, topic, 5.0).code() == KafkaError._AUTO_OFFSET_RESET
+    assert first_error(cluster, topic, 5.0).name() == "_AUTO_OFFSET_RESET"
     assert [r.offset for r in consume(cluster, topic, {0: 600}, {0: 100})] == [*range(100, 600)]
     rounds, _ = tier_here(cluster, spark, topic)
     assert [r.idle for r in rounds] == [True]
@@ -301,17 +301,28 @@ def test_a_table_that_cannot_be_written_is_one_clear_line(
         "tier", "run", topic, *at(cluster), "--master", "local[1]",
         "--tables-uri", str(obstacle / "tables"), ok=False,
     )  # fmt: skip
-    told = [line for line in done.stderr.splitlines() if "a-file" in line]
-    assert done.returncode == 1 and len(told) == 1, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "a-file" in line]
+    assert done.returncode == 1 and len(lines) == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert len(consume(cluster, topic, {0: 20})) == 20
+
+
+def test_a_topic_that_does_not_exist_is_named_and_not_created(cluster: LocalCluster) -> None:
+    there = cluster.create_topic("there", 1, 3)
+    done = cli("tier", "run", there, "not-there", *at(cluster), ok=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    expected = "UNKNOWN_TOPIC_OR_PARTITION: topic not-there does not exist: did you mean there?"
+    assert done.stderr == f"headwater: {expected}\n"
+    with cluster.admin() as admin:
+        assert "not-there" not in admin.list_topics()
+        assert admin.describe_configs("topic", there)["remote.storage.enable"].value == "false"
 
 
 @pytest.mark.long
 def test_small_files_are_compacted_and_a_foreign_commit_is_repaired_by_hand(
     cluster: LocalCluster, spark: Any
 ) -> None:
-    topic = create(cluster, "upkeep")
+    topic = create(cluster, "maintained")
     job = TopicTier(spark, topic, cluster.bootstrap, SystemClock())
     for number in range(6):
         produce(cluster, topic, 20 * (number + 1), first=20 * number)

@@ -31,10 +31,10 @@ def test_a_leader_whose_loop_hangs_ends_and_others_lead(
         pid = cluster.pid(victim)
         trouble = tmp_path / f"broker-{victim}.disk"
         trouble.write_text(json.dumps({"delay_ms": HOUR_MS}))  # its next write hangs
-        cluster.wait_until(lambda: cluster.keeper(victim).pid != pid, "its process ends", 60)
+        cluster.wait_until(lambda: cluster.supervised(victim).pid != pid, "its process ends", 60)
         load.wait_acks(50, 60)
         trouble.unlink()
         cluster.wait_isr("hung", 3)
     report = load.check()
     assert report.is_clean, report
-    assert "the loop stands still" in cluster.log_text(victim)
+    assert "the event loop hangs" in cluster.log_text(victim)

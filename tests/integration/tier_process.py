@@ -1,4 +1,4 @@
-"""A tierer as a process of its own, which kills itself at a named step; for the crash tests.
+"""A tiering process that kills itself at a named step; for the crash tests.
 
 Usage: python tier_process.py FOLDER STEP OFFSETS_MAX. Tiers the deterministic log of `filled`
 round by round until nothing is left, then prints `done`.
@@ -15,8 +15,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
 from headwater.system import SystemClock, SystemEntropy
-from headwater_tier import commit, delta, files
+from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.data_files import tier_range
+from headwater_tier.delta import LogTable
 from headwater_tier.plan import plan_ranges
 from tier_log import MemoryLog, location_at
 
@@ -36,40 +41,40 @@ def die() -> None:
 
 
 def dies_before(owner: Any, name: str, times: int = 1) -> None:
-    """Replace owner.name: its `times`-th call is the process's last."""
+    """Replace owner.name: the process dies at its `times`-th call."""
+    _replace(owner, name, times, lambda _: die())
+
+
+def dies_after(owner: Any, name: str, times: int = 1) -> None:
+    """Replace owner.name: the process dies when its `times`-th call has returned."""
+    _replace(owner, name, times, lambda call: (call(), die()))
+
+
+def _replace(owner: Any, name: str, times: int, last: Callable[[Callable[[], Any]], Any]) -> None:
     real: Callable[..., Any] = getattr(owner, name)
     left = [times]
 
     def dying(*args: Any, **more: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
-            die()
+            return last(lambda: real(*args, **more))
         return real(*args, **more)
 
     setattr(owner, name, dying)
 
 
-def dies_after(owner: Any, name: str) -> None:
-    real: Callable[..., Any] = getattr(owner, name)
-
-    def dying(*args: Any, **more: Any) -> Any:
-        real(*args, **more)
-        die()
-
-    setattr(owner, name, dying)
-
-
+# Calls of pyarrow, os and deltalake, and two methods of LogTable.
 STEPS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
-    "table created, nothing planned": lambda: dies_after(delta.LogTable, "create"),
-    "before the file": lambda: dies_before(files, "_open_writer"),
-    "half a file": lambda: dies_before(files._Facts, "add", times=2),
-    "file whole, not durable": lambda: dies_before(files, "_make_durable"),
-    "file durable": lambda: dies_after(files, "_make_durable"),
-    "file checked": lambda: dies_after(commit, "check_file"),
-    "before the commit": lambda: dies_before(delta.LogTable, "commit"),
-    "after the commit": lambda: dies_after(delta.LogTable, "commit"),
-    "commit seen": lambda: dies_before(commit, "_result"),
+    "table created, nothing planned": lambda: dies_after(LogTable, "create"),
+    "before the file": lambda: dies_before(pq, "ParquetWriter"),
+    "half a file": lambda: dies_before(pq.ParquetWriter, "write_table", times=2),
+    "file whole, not durable": lambda: dies_before(os, "fsync"),
+    "file durable": lambda: dies_after(os, "fsync", times=2),
+    "file checked": lambda: dies_after(pq, "read_metadata"),
+    "before the commit": lambda: dies_before(DeltaTable, "create_write_transaction"),
+    "after the commit": lambda: dies_after(DeltaTable, "create_write_transaction"),
+    "commit seen": lambda: dies_after(LogTable, "refresh"),
 }
 
 
@@ -78,12 +83,12 @@ def main(folder: str, step: str, offsets_max: int) -> None:
     log, location = filled(), location_at(Path(folder))
     clock, entropy = SystemClock(), SystemEntropy()
     while True:
-        ends = commit.ensure_table(location, len(ROWS))
+        ends = ensure_table(location, len(ROWS))
         ranges = plan_ranges(ends, log.bounds(), offsets_max=offsets_max)
         if not ranges:
             break
-        facts = files.tier_range(log.fetch, ranges, location, clock=clock, entropy=entropy)
-        commit.commit_facts(location, ranges, [facts] if facts else [], clock=clock)
+        facts = tier_range(log.fetch, ranges, location, clock=clock, entropy=entropy)
+        commit_facts(location, ranges, [facts] if facts else [], clock=clock)
     print("done", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Topics of the tiering tests: filled, tiered, made cold, read back by a stock client."""
+"""The tiering tests' topics: fill them, tier, delete local segments, read with librdkafka."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLIENT_WAIT_S = 60.0
 
 
 class Row(NamedTuple):
-    """A record as a client sees it."""
+    """A record as a client returns it."""
 
     partition: int
     offset: int
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def cli(*arguments: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
-    """A `headwater` command, to its end."""
+    """Run a `headwater` command to its end."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, *arguments],
         capture_output=True,
@@ -60,7 +60,7 @@ def tier(cluster: LocalCluster, *topics: str, ok: bool = True) -> subprocess.Com
 
 
 def verify(cluster: LocalCluster, topic: str) -> dict[str, Any]:
-    """`headwater verify`, which must say equal."""
+    """The report of `headwater verify`, which must be equal."""
     found: dict[str, Any] = json.loads(cli("verify", topic, *at(cluster), "--json").stdout)
     assert found["equal"], found
     return found
@@ -162,7 +162,7 @@ def ends_of(cluster: LocalCluster, topic: str, partitions: int = 1) -> dict[int,
 
 
 def replica(cluster: LocalCluster, broker_id: int, topic: str, partition: int = 0) -> Any:
-    """One hosted replica, as its broker's status tells it."""
+    """One hosted replica in its broker's status document."""
     rows = cluster.status(broker_id)["hosted"]["partitions"]
     return next(r for r in rows if (r["topic"], r["partition"]) == (topic, partition))
 
@@ -172,7 +172,7 @@ def replicas(cluster: LocalCluster, topic: str, partition: int = 0) -> list[Any]
 
 
 def make_cold(cluster: LocalCluster, topic: str, ends: dict[int, int]) -> float:
-    """Local retention of 1 ms; waits until no replica has a byte. The seconds it took."""
+    """Set local retention to 1 ms and wait until no replica has a byte; the seconds it took."""
     configure(cluster, topic, local_retention_ms="1")
 
     def is_cold() -> bool:
@@ -196,7 +196,7 @@ def table_of(cluster: LocalCluster, topic: str) -> Path:
 
 
 def tier_here(cluster: LocalCluster, spark: Any, topic: str) -> tuple[list[Round], TopicTier]:
-    """As `headwater tier run`, in this process: what its rounds did, and the closed tierer."""
+    """Tier as `headwater tier run` does, in this process: its rounds, and the closed TopicTier."""
     job, rounds = TopicTier(spark, topic, cluster.bootstrap, SystemClock()), list[Round]()
     drain(job, rounds.append)
     job.close()
@@ -204,7 +204,7 @@ def tier_here(cluster: LocalCluster, spark: Any, topic: str) -> tuple[list[Round
 
 
 def tiered_and_cold(cluster: LocalCluster, spark: Any, topic: str, count: int = 600) -> list[Row]:
-    """A topic with all its records in the table and no local byte; its rows."""
+    """Make a topic with all records in the table and no local byte; its rows."""
     create(cluster, topic, file_delete_delay_ms="100")
     produce(cluster, topic, count)
     ends = {0: count}
@@ -216,7 +216,7 @@ def tiered_and_cold(cluster: LocalCluster, spark: Any, topic: str, count: int = 
 
 
 def first_error(cluster: LocalCluster, topic: str, within_s: float) -> KafkaError:
-    """What a client that reads from offset 0 is told; no record may come first."""
+    """The error of a client that reads from offset 0; no record may come first."""
     consumer = Consumer(_consumer_settings(cluster))
     consumer.assign([TopicPartition(topic, 0, 0)])
     deadline = time.monotonic() + within_s
@@ -244,14 +244,16 @@ def producing(cluster: LocalCluster, topic: str, partitions: int) -> Iterator[li
     def run() -> None:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
 
-        def told(error: KafkaError | None, _message: Message) -> None:
+        def on_delivery(error: KafkaError | None, _message: Message) -> None:
             assert error is None, error
             acked[0] += 1
 
         first = 0
         while not stop.wait(0.02):
             for i in range(first, first + 60):
-                producer.produce(topic, b"%d" % i, partition=i % partitions, on_delivery=told)
+                producer.produce(
+                    topic, b"%d" % i, partition=i % partitions, on_delivery=on_delivery
+                )
             first += 60
             producer.poll(0)
         producer.flush(CLIENT_WAIT_S)
@@ -266,7 +268,7 @@ def producing(cluster: LocalCluster, topic: str, partitions: int) -> Iterator[li
 
 
 def start_tier_job(cluster: LocalCluster, topic: str, *more: str) -> subprocess.Popen[bytes]:
-    """A tier job as processes of their own: driver, JVM and workers in one process group."""
+    """Start a tier job whose driver, JVM and workers are one process group."""
     command = [sys.executable, "-c", CODE, "tier", "run", topic, *at(cluster)]
     command += ["--master", "local[2]", *more]
     return subprocess.Popen(

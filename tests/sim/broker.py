@@ -1,8 +1,8 @@
 """One broker of the world: a host with a clock and a disk, and the lives of its process.
 
-The process is the real one: `headwater_broker.app.lifecycle.build` and `live`, over an `Outside` of
-doubles. A life ends by `kill` (kill -9), by power loss, by a clean stop, or by an error at start;
-the supervisor starts the next.
+The process is the real one: `headwater_broker.app.lifecycle.build` and `live`, over an
+`Environment` of doubles. A life ends by `kill` (kill -9), by power loss, by a clean stop, or by an
+error at start; the supervisor starts the next.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from headwater.local.zk_session import DeadSession
 from headwater.testing.clocks import EPOCH_MS, SeededEntropy
 from headwater.testing.memory_remote_log import MemoryRemoteLog
 from headwater_broker.app.config import Address, from_properties
-from headwater_broker.app.environment import ControlPort, ControlTable, Outside
+from headwater_broker.app.environment import ControlPort, ControlTable, Environment
 from headwater_broker.app.lifecycle import build, live
-from headwater_broker.app.wiring import Node
+from headwater_broker.app.wiring import BrokerServer
 from headwater_broker.runtime.loop_lag import LagProbe
 from sim.control import ControlDouble, ControlPortDouble
 from sim.disk import Disk
@@ -99,7 +99,7 @@ class Broker:
         self.boots = 1
         self.lives = 0
         self.loop: ProcessLoop | None = None
-        self.node: Node | None = None
+        self.node: BrokerServer | None = None
         self.store: StoreDouble | None = None
         self.release = world.today
         """Of its next life."""
@@ -159,19 +159,19 @@ class Broker:
                 "control.listener": f"{self.host}:{CONTROL_PORT}",
             }
         )
-        node = await build(config, self._outside(loop), stop)
+        node = await build(config, self._environment(loop), stop)
         self.node = node
         self.world.watch(self, node)
         await live(node, lambda told: None, stopping)
 
-    def _outside(self, loop: ProcessLoop) -> Outside:
+    def _environment(self, loop: ProcessLoop) -> Environment:
         world, store = self.world, self.store
         assert store is not None
 
         def serve_control(table: ControlTable, address: Address) -> ControlPort:
             return ControlPortDouble(world.control, loop, table, address.port, store.release)
 
-        return Outside(
+        return Environment(
             clock=HostClock(self),
             entropy=SeededEntropy(world.random.getrandbits(64)),
             store=store,

@@ -23,7 +23,7 @@ Undo = Callable[[], None]
 
 
 class Disk(MemoryFiles):
-    """`headwater_broker.app.environment.LateFiles`; survives the processes that use it."""
+    """`headwater_broker.app.environment.DeferredFsync`; survives the processes that use it."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         super().__init__(SeededEntropy(random.getrandbits(64)))
@@ -89,13 +89,13 @@ class Disk(MemoryFiles):
     def _folders(self) -> set[str]:
         return {name.rpartition("/")[0] for name in self._nodes}
 
-    # -- LateFiles
+    # -- DeferredFsync
 
     async def durable(self) -> None:
         """All names so far are kept."""
         self._commit()
 
-    def run_late(self, job: Callable[[], None]) -> None:
+    def run_deferred(self, job: Callable[[], None]) -> None:
         """A job of the loop in a thread."""
         self._is_late_job = True
         try:
@@ -103,7 +103,7 @@ class Disk(MemoryFiles):
         finally:
             self._is_late_job = False
 
-    def settle(self) -> None:
+    def sync_all(self) -> None:
         """From now on nothing is late."""
         self._is_settled = True
         self._commit()

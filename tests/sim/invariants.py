@@ -239,7 +239,7 @@ class RegistrationLivesWithItsSession(Invariant):
             if path not in paths or broker.node is None or broker.store is None:
                 continue
             owner = self.world.owner_of(path)
-            is_registered = broker.node.membership.broker_epoch >= 0
+            is_registered = broker.node.registration.broker_epoch >= 0
             session = broker.store.session_id
             is_own = is_registered and self.world.registered.get(broker.id) == session
             if owner is not None:

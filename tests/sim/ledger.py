@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headwater.records.batch import HEADER_BYTES, read_header
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 Key = tuple[str, int]
 
@@ -104,7 +104,7 @@ class Cursor:
         self._base = -1
         self._position = 0
 
-    def read(self, log: PartitionLog, upper: int) -> Iterator[Batch]:
+    def read(self, log: UnifiedLog, upper: int) -> Iterator[Batch]:
         """The batches from the cursor on that end below `upper`."""
         bases = log.bases
         index = max(bisect_right(bases, self.offset) - 1, 0)
@@ -127,6 +127,6 @@ class Cursor:
                 )  # fmt: skip
 
 
-def batches(log: PartitionLog, upper: int) -> list[Batch]:
+def batches(log: UnifiedLog, upper: int) -> list[Batch]:
     """All batches that end below `upper`."""
     return list(Cursor().read(log, upper))

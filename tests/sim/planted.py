@@ -12,19 +12,19 @@ import pytest
 from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Delete, StoreError
 from headwater.wire.control import PartitionState
-from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.app.dead_brokers import DeadBrokers
 from headwater_broker.controller.decisions import elections
 from headwater_broker.controller.state import ControllerState
 from headwater_broker.controller.zk import reader
-from headwater_broker.log import log_maintenance, retention
-from headwater_broker.log.log_state import LogState
-from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.log.retention import Reach, SegmentAge
+from headwater_broker.log import retention, unified_log
+from headwater_broker.log.retention import DeletionScope, SegmentAge
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.metadata import znodes
 from headwater_broker.replica import manager
+from headwater_broker.replica.control_fence import ControlFence
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
-from headwater_broker.replica.role_transitions import Decision, Hosted, decide
+from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
 from sim.plan import Plan, administer
 from sim.upkeep import Deleting
 from sim.world import World
@@ -69,13 +69,15 @@ class Planted:
 def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
     """Old controllers and old leader epochs are obeyed like new ones."""
 
-    def obey(hosted: Hosted | None, epoch: int, version: int, **where: bool) -> Decision:
+    def obey(
+        hosted: HostedReplica | None, epoch: int, version: int, **where: bool
+    ) -> RoleTransition:
         if hosted is not None and epoch < hosted.leader_epoch:
             hosted = None
         return decide(hosted, epoch, version, **where)
 
     patch.setattr(manager, "decide", obey)
-    patch.setattr(ReplicaManager, "_fence", lambda *_: ErrorCode.NONE)
+    patch.setattr(ControlFence, "check", lambda *_: ErrorCode.NONE)
 
 
 def ack_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -101,13 +103,13 @@ def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def delete_the_registration_by_path(patch: pytest.MonkeyPatch) -> None:
     """A dead peer's node is deleted by its path, whoever has made it."""
 
-    async def bury(self: DeadPeers, broker_id: int, *_: object) -> None:
+    async def bury(self: DeadBrokers, broker_id: int, *_: object) -> None:
         try:
             await self._store.multi([Delete(znodes.broker_path(broker_id))])
         except StoreError:
             return
 
-    patch.setattr(DeadPeers, "_bury", bury)
+    patch.setattr(DeadBrokers, "_close_session_of", bury)
 
 
 def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
@@ -118,7 +120,7 @@ def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
         return host(self, replace(state, is_new=True))
 
     patch.setattr(ControllerState, "has_lost_directory", lambda *_: False)
-    patch.setattr(elections, "lost_data", lambda *_: None)
+    patch.setattr(elections, "replica_lost_data", lambda *_: None)
     patch.setattr(ReplicaManager, "_host", host_anything)
 
 
@@ -135,18 +137,18 @@ def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:
     """Retention takes one more segment than retention.bytes lets go."""
     plan = retention.plan
 
-    def one_more(segments: Sequence[SegmentAge], *rest: Any) -> tuple[int, Reach]:
+    def one_more(segments: Sequence[SegmentAge], *rest: Any) -> tuple[int, DeletionScope]:
         count, reach = plan(segments, *rest)
         return (min(count + 1, len(segments) - 1) if count else 0), reach
 
-    patch.setattr(log_maintenance, "plan", one_more)
+    patch.setattr(unified_log, "plan", one_more)
 
 
 def delete_the_segment_of_the_start(patch: pytest.MonkeyPatch) -> None:
     """After DeleteRecords the segment goes that holds the log's start, too."""
-    retain = PartitionLog.retain
+    retain = UnifiedLog.retain
 
-    def one_more(self: PartitionLog, *args: Any, **named: Any) -> int:
+    def one_more(self: UnifiedLog, *args: Any, **named: Any) -> int:
         start = self.log_start_offset
         later = [base for base in self.bases if base > start]
         if start > self.bases[0] and later:
@@ -155,17 +157,17 @@ def delete_the_segment_of_the_start(patch: pytest.MonkeyPatch) -> None:
         self.log_start_offset = max(start, self.bases[0])
         return count
 
-    patch.setattr(PartitionLog, "retain", one_more)
+    patch.setattr(UnifiedLog, "retain", one_more)
 
 
 def delete_whole_segments_only(patch: pytest.MonkeyPatch) -> None:
     """DeleteRecords moves the start to the end of a segment."""
-    delete = log_maintenance.delete_records_before
+    delete = UnifiedLog.delete_records_before
 
-    def to_its_end(log: LogState, offset: int) -> None:
-        delete(log, next((base for base in log.bases if base >= offset), offset))
+    def to_its_end(self: UnifiedLog, offset: int) -> None:
+        delete(self, next((base for base in self.bases if base >= offset), offset))
 
-    patch.setattr(log_maintenance, "delete_records_before", to_its_end)
+    patch.setattr(UnifiedLog, "delete_records_before", to_its_end)
 
 
 LOSSES = frozenset({"LeaderHasAllCommitted", "CommittedPrefixAgrees", "NoAckedRecordIsLost"})

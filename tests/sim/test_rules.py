@@ -222,7 +222,7 @@ def test_registration_lives_with_its_session(world: World) -> None:
     broker, path = world.brokers[0], znodes.broker_path(1)
     loop = world.process("b1.1", broker.host)
     broker.store = world.ensemble.connect(loop, 3.0, world.today)
-    broker.node = cast(Any, SimpleNamespace(membership=SimpleNamespace(broker_epoch=5)))
+    broker.node = cast(Any, SimpleNamespace(registration=SimpleNamespace(broker_epoch=5)))
     tree, session = world.ensemble.tree, broker.store.session_id
     for ends in (True, False):
         tree.apply([Create(path, b"{}", ephemeral=True)], session)

@@ -11,7 +11,7 @@ from headwater.records.builder import BatchBuilder
 from headwater.records.record import read_records
 from headwater.wire.apis import k21_delete_records as k21
 from headwater.wire.apis import k34_alter_replica_log_dirs as k34
-from headwater_broker.app.wiring import Node
+from headwater_broker.app.wiring import BrokerServer
 from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
 from headwater_broker.replica.partition import Partition
 from sim import invariants as rules
@@ -330,7 +330,7 @@ class Compacting(Kept):
     left_out = Kept.left_out | {rules.AckedIsCommitted}
     added = (TheLastOfEachKeyStays,)
 
-    def watch(self, broker: Broker, node: Node) -> None:
+    def watch(self, broker: Broker, node: BrokerServer) -> None:
         """Its cleaner works here, not in a process."""
         super().watch(broker, node)
 
@@ -342,7 +342,7 @@ class Compacting(Kept):
             counts["dropped"] = counts.get("dropped", 0) + result.records_dropped
             return result
 
-        node.cleaner._work = work
+        node.cleaner.run_clean = work
 
     def _clients_of(self, topic: str, index: int) -> list[Client]:
         where, pause_s = f"{topic}.{index}", self.plan.produce_pause_s

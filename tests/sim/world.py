@@ -20,7 +20,7 @@ from uuid import UUID
 from headwater.ports.metadata_store import Node as StoreNode
 from headwater.records.record import read_records
 from headwater.testing.clocks import EPOCH_MS
-from headwater_broker.app.wiring import Node
+from headwater_broker.app.wiring import BrokerServer
 from headwater_broker.metadata import znodes
 from headwater_broker.replica.partition import Partition
 from sim.admin import Admin, unfinished
@@ -122,7 +122,7 @@ class World:
         """A line of the log."""
         self.log.append(f"{self.scheduler.now:10.6f} {text}")
 
-    def watch(self, broker: Broker, node: Node) -> None:
+    def watch(self, broker: Broker, node: BrokerServer) -> None:
         """A broker's process has its parts: look at its replicas from now on."""
         assert broker.loop is not None
         self._watched[broker.loop] = (broker, node.replicas.partitions)

@@ -81,12 +81,12 @@ def _kill(world: World, count: int) -> Injected:
 
 def _drain(world: World) -> Injected:
     victim = world.choose()
-    keeper = world.cluster.keeper(victim)
-    pid = keeper.pid
-    keeper.drain()
+    broker = world.cluster.supervised(victim)
+    pid = broker.pid
+    broker.drain()
 
     def heal() -> None:
-        if pid is not None and not keeper.wait_down(pid, DRAIN_WAIT_S):
+        if pid is not None and not broker.wait_down(pid, DRAIN_WAIT_S):
             world.kill(victim)
         world.start(victim)
 

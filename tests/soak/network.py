@@ -19,7 +19,7 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 
-from headwater.local.slots import ClusterSpec, Slot
+from headwater.local.cluster_spec import ClusterSpec, Slot
 
 INSIDE_VARIABLE = "HEADWATER_SOAK_INSIDE"
 PREFIX = "10.77.0"

@@ -159,11 +159,11 @@ class World:
 
     def kill(self, broker_id: int) -> None:
         """SIGKILL; held down until `start`."""
-        keeper = self.cluster.keeper(broker_id)
-        keeper.hold()
-        pid = keeper.pid
-        keeper.send(signal.SIGKILL)
-        if pid is not None and not keeper.wait_down(pid, DOWN_WAIT_S):
+        broker = self.cluster.supervised(broker_id)
+        broker.hold()
+        pid = broker.pid
+        broker.send(signal.SIGKILL)
+        if pid is not None and not broker.wait_down(pid, DOWN_WAIT_S):
             raise RuntimeError(f"broker {broker_id} survived SIGKILL")
 
     def start(self, *broker_ids: int) -> None:
@@ -172,12 +172,12 @@ class World:
         Not here: another fault may last, and a broker without ZooKeeper does not become ready.
         """
         for broker_id in broker_ids:
-            self.cluster.keeper(broker_id).release()
+            self.cluster.supervised(broker_id).release()
 
     def wait_ready(self) -> None:
         """Until every broker is up. Raises ChildFailedError, with its last words."""
         for broker_id in self.brokers:
-            self.cluster.keeper(broker_id).wait_ready()
+            self.cluster.supervised(broker_id).wait_ready()
 
     def wipe(self, broker_id: int) -> None:
         """Empty the disk of a broker that is down."""

@@ -25,8 +25,9 @@ from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.framing import encode_request
 from headwater_broker.api import k00_produce
-from headwater_broker.api.fetch.codec import parse_fetch
-from headwater_broker.api.produce.codec import (
+from headwater_broker.api.fetch.request_codec import parse_fetch
+from headwater_broker.api.fetch.request_codec import parse_plain as parse_plain_fetch
+from headwater_broker.api.produce.request_codec import (
     parse_flexible,
     parse_plain,
     parse_single,
@@ -51,10 +52,18 @@ ANSWERED_WITHIN_S = 20.0
         (parse_plain, produce, range(3, 9)),
         (lambda view, at, end, _: parse_single(view, at, end), produce, range(7, 9)),
         (parse_flexible, produce, range(9, 14)),
-        (lambda view, at, end, _: parse_single_flexible(view, at, end), produce, range(9, 13)),
-        (parse_fetch, fetch, range(4, 18)),
+        (parse_single_flexible, produce, range(9, 14)),
+        (parse_fetch, fetch, range(4, 19)),
+        (parse_plain_fetch, fetch, range(4, 19)),
     ],
-    ids=["produce", "single produce", "flexible produce", "single flexible produce", "fetch"],
+    ids=[
+        "produce",
+        "single produce",
+        "flexible produce",
+        "single flexible produce",
+        "fetch",
+        "plain fetch",
+    ],
 )
 def test_the_parsers_in_place_refuse_or_parse(
     parse: Callable[..., object], make: Callable[[int], ProduceRequest], versions: range

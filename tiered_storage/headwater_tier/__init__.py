@@ -1,1 +1,1 @@
-"""Log to Delta, and back."""
+"""Tiered storage: topics' history in Delta tables, written, read back, maintained and verified."""

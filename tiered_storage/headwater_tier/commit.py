@@ -1,4 +1,4 @@
-"""One commit of planned ranges: check, commit, and resolve an unknown outcome."""
+"""Commits the files of planned ranges to the log table, and resolves unknown outcomes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from headwater.clock import Clock
 from headwater.errors import UsageError
+from headwater_tier.data_files import check_file
 from headwater_tier.delta import Change, CommitUnknownError, LogTable, TableAccessError
-from headwater_tier.files import check_file
 from headwater_tier.plan import (
     CommitResult,
     FileFacts,
@@ -32,15 +32,16 @@ def commit_facts(
     clock: Clock,
     attempts_max: int = ATTEMPTS_MAX,
 ) -> CommitResult:
-    """Commit the tasks' files and the ranges' ends atomically; driver side, no record passes here.
+    """Commit the tasks' files and the ranges' ends in one Delta commit. Runs on the driver.
 
-    Checks every file (size, schema, rows, ranges) first. Ranges may be all there is (no rows).
-    A refusal or error is an unknown outcome: the table is reopened; `end` ours -> DONE; still our
-    start -> the same files again; else DISCARDED. Files of a discarded attempt are left to vacuum:
-    a late, unheard success may still hold them. Raises TableStateError or TableAccessError.
+    Checks every file first: size, schema, rows, ranges. `files` is empty for ranges without rows.
+    An error of the commit leaves its outcome unknown, so the table is opened again: with `end` at
+    the range's end the commit is DONE; at `expected_end` the same files are tried again; otherwise
+    another job committed, and this attempt is DISCARDED. Its files are left to vacuum, as a late
+    success may still refer to them. Raises TableStateError, TableAccessError.
     """
     if not ranges:
-        raise UsageError("nothing was planned, so there is nothing to commit")
+        raise UsageError("a commit needs at least one planned range")
     problem = facts_problem(ranges, files, clock.now_ms(), FILE_AGE_MAX_MS)
     if problem:
         raise UsageError(f"tiering into {location.uri}: {problem}")
@@ -61,11 +62,11 @@ def commit_facts(
             continue
         table.refresh()
         return _result(table, Outcome.DONE)
-    raise TableAccessError(f"{attempts_max} attempts failed, the last one {error}")
+    raise TableAccessError(f"{attempts_max} commits failed, the last one: {error}")
 
 
 def ensure_table(location: TableLocation, partitions: int) -> dict[int, int]:
-    """Create the log table if need be; the checked `end` per partition that has one."""
+    """Create the log table unless it exists; its `end` per tiered partition, checked."""
     return dict(LogTable.create(location, partitions).snapshot.ends)
 
 
@@ -87,10 +88,10 @@ def _result(table: LogTable, outcome: Outcome, detail: str = "") -> CommitResult
 def _overtaken(
     table: LogTable, ranges: Sequence[TierRange], files: Sequence[FileFacts]
 ) -> CommitResult:
-    """Ours and then another one on top, or another one instead: live files of ours tell."""
+    """DONE if the attempt's files are live, as a later commit followed it; else DISCARDED."""
     live = {f.path for f in table.snapshot.files}
     if files and all(f.path in live for f in files):
-        return _result(table, Outcome.DONE, "a later commit followed ours")
+        return _result(table, Outcome.DONE, "another commit followed this one")
     moved = [r for r in ranges if table.snapshot.ends.get(r.partition) != r.expected_end]
     detail = (
         f"partition {moved[0].partition} was planned from end {moved[0].expected_end}, "

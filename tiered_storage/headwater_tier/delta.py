@@ -1,8 +1,9 @@
-"""The log table in Delta: the only user of deltalake, and the only committer (design: the fence).
+"""The log table in Delta, and the adapter for deltalake. Only this module commits to log tables.
 
-Every read of the fence comes from a snapshot that passed all checks; every commit happens on the
-snapshot that was checked, with retries off (deltalake records an application transaction's version
-but never compares it, so the comparison is ours, on the snapshot that is committed against).
+The fence is the set of application transactions in the Delta log: tiered end and log start per
+partition, and the row count. It is read from a snapshot that passed all checks, and every commit is
+made against that snapshot with retries off. deltalake records the version of an application
+transaction but does not compare it, so the callers compare it in the checked snapshot.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ from pyarrow import fs
 
 from headwater.errors import HeadwaterError
 from headwater_tier import schema
-from headwater_tier.keys import end_txn, rows_txn, start_txn
 from headwater_tier.plan import FileFacts, TableLocation
+from headwater_tier.table_names import end_txn, rows_txn, start_txn
 
 COMMIT_KIND = "headwater"
-"""Key of commitInfo that marks a commit as ours and says what it did."""
+"""Key of commitInfo that marks a commit of Headwater; its value is the kind of change."""
 HISTORY_LOOKBACK = 200
-"""Commits looked through to name a foreign one."""
+"""Newest commits that are searched for a foreign one."""
 _STORAGE_ERRORS = (DeltaError, OSError, ValueError)
-"""What deltalake and its storage raise."""
+"""The errors that deltalake and its storage raise."""
 
 
 class TableStateError(HeadwaterError):
-    """The table is not what Headwater left: foreign commit, feature, property. Names it."""
+    """Someone else changed the table: a foreign commit, feature or property, which is named."""
 
 
 class TableAccessError(HeadwaterError):
-    """The table cannot be read or written: missing, not writable, refused. Names the path."""
+    """The table cannot be read or written, for example as it is missing. Names the path."""
 
 
 class CommitUnknownError(HeadwaterError):
-    """A commit failed or was refused: whether it happened is known only after a refresh."""
+    """A commit failed; whether the log has it nevertheless is known only after a refresh."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """One file of the snapshot; path relative to the table; None where no statistics were kept."""
+    """One file of a snapshot. `path` is relative to the table; missing statistics are None."""
 
     path: str
     size_bytes: int
@@ -74,7 +75,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does to the table. `data_change` is false when no reader may see new rows."""
+    """The content of one commit. `data_change` is false if it only rewrites or removes rows."""
 
     kind: str
     now_ms: int
@@ -86,36 +87,36 @@ class Change:
 
 
 @contextmanager
-def _told(location: TableLocation, doing: str) -> Iterator[None]:
-    """Storage errors as one that names the table and what was tried."""
+def _access_errors(location: TableLocation, doing: str) -> Iterator[None]:
+    """Turns storage errors into TableAccessError, which names the table and the operation."""
     try:
         yield
     except TableNotFoundError as error:
         raise TableAccessError(
-            f"there is no log table at {location.uri}: nothing was tiered yet "
-            "(`headwater tier run` does it), or it was removed"
+            f"there is no log table at {location.uri}: either nothing was tiered yet (run "
+            "`headwater tier run`), or the table was removed"
         ) from error
     except _STORAGE_ERRORS as error:
         raise TableAccessError(f"{doing} {location.uri} failed: {error}") from error
 
 
 class LogTable:
-    """A handle on one topic's log table. Not thread-safe; `refresh` to see newer commits."""
+    """An open log table at one version; `refresh` moves to the newest. Not thread-safe."""
 
     def __init__(self, location: TableLocation, *, checked: bool = True) -> None:
-        """Open what is there. Raises TableAccessError when there is no table.
+        """Open the newest version. Raises TableAccessError when there is no table.
 
-        `checked=False` is for verifying and repairing: differences are then not errors here.
+        With `checked=False`, for verify and repair, foreign changes raise no TableStateError.
         """
         self.location = location
         self._checked = checked
-        with _told(location, "opening"):
+        with _access_errors(location, "opening"):
             self._table = DeltaTable(location.uri, storage_options=dict(location.storage_options))
         self._snapshot = self._read()
 
     @classmethod
     def create(cls, location: TableLocation, partitions: int) -> LogTable:
-        """Create it with our protocol and properties, or open it if it is there already."""
+        """Create the table with Headwater's protocol and properties, or open the existing one."""
         if not table_exists(location):
             properties = schema.table_properties(location.topic, location.topic_id, partitions)
             try:
@@ -130,15 +131,15 @@ class LogTable:
                     raise_if_key_not_exists=False,
                 )
             except _STORAGE_ERRORS as error:
-                if not table_exists(location):  # else another tierer was faster
+                if not table_exists(location):  # else another tier job created it just now
                     raise TableAccessError(
                         f"the log table {location.uri} cannot be created: {error}"
                     ) from error
         return cls(location)
 
     def refresh(self) -> Snapshot:
-        """The newest version, checked. Raises TableStateError, naming the foreign commit."""
-        with _told(self.location, "reading the log of"):
+        """Move to the newest version and check it. Raises TableStateError, naming the commit."""
+        with _access_errors(self.location, "reading the log of"):
             before = self._table.version()
             self._table.update_incremental()
             if self._table.version() == before:
@@ -148,14 +149,14 @@ class LogTable:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version that the last refresh checked."""
+        """The version that `refresh` moved to last."""
         return self._snapshot
 
     def commit(self, change: Change) -> None:
-        """One commit on the checked snapshot. Raises CommitUnknownError: refresh to learn more.
+        """Commit against the checked snapshot. Raises CommitUnknownError.
 
-        A commit of anyone in between makes it fail, as retries are off. The handle does not
-        advance by itself: refresh after it.
+        Fails if there was any other commit since, as retries are off. The handle stays at its
+        version: call `refresh` afterwards.
         """
         table, topic_id = self._table, self.location.topic_id
         rows = self._snapshot.rows + sum(f.rows for f in change.adds)
@@ -190,8 +191,8 @@ class LogTable:
             ) from error
 
     def vacuum(self, retention_hours: int, keep_versions: Sequence[int]) -> list[str]:
-        """Delete files no longer needed, orphans too; never those of the versions to keep."""
-        with _told(self.location, "vacuuming"):
+        """Delete unreferenced files, orphans too; keeps the files of `keep_versions`."""
+        with _access_errors(self.location, "vacuuming"):
             return self._table.vacuum(
                 retention_hours,
                 dry_run=False,
@@ -202,16 +203,16 @@ class LogTable:
             )
 
     def history(self, limit: int) -> list[dict[str, Any]]:
-        """The newest commits' info, newest first: version, operation, ours or not."""
-        with _told(self.location, "reading the history of"):
+        """The commitInfo of the newest commits, newest first."""
+        with _access_errors(self.location, "reading the history of"):
             return list(self._table.history(limit))
 
     def version_of(self, app_id: str) -> int | None:
-        """The version of an application transaction."""
+        """The version of an application transaction; None without one."""
         return self._table.transaction_version(app_id)
 
     def _read(self) -> Snapshot:
-        with _told(self.location, "reading the log of"):
+        with _access_errors(self.location, "reading the log of"):
             properties = {k: v for k, v in self._table.metadata().configuration.items() if v}
             protocol = self._table.protocol()
             adds = pa.table(self._table.get_add_actions(flatten=True))
@@ -248,7 +249,7 @@ class LogTable:
         return Snapshot(self._table.version(), count, ends, starts, rows, files)
 
     def _fences(self, name: Any, partitions: int) -> dict[int, int]:
-        """Per partition; those added since creation are found by asking on while there are any."""
+        """The fence's value per partition; partitions added later are found by asking on."""
         found = {}
         partition = 0
         while True:
@@ -264,27 +265,29 @@ class LogTable:
     ) -> str | None:
         without = [f.path for f in files if f.rows is None]
         if without:
-            return f"file {without[0]} has no row count, so it is not ours"
+            return f"file {without[0]} has no row count, so Headwater did not write it"
         counted = self.version_of(rows_txn(self.location.topic_id))
         if counted is None and files:
-            return f"it holds {rows} rows but no fence was ever written"
+            return f"it holds {rows} rows, but its log has no row count of tiering"
         if counted is not None and counted != rows:
             return f"its files hold {rows} rows, tiering counted {counted}"
         for live in files:
             for partition in (live.min_partition, live.max_partition):
                 if partition is not None and partition not in ends:
-                    return f"{live.path} holds rows of partition {partition}, which has no end"
+                    return (
+                        f"{live.path} holds rows of partition {partition}, which has no tiered end"
+                    )
         return None
 
     def _foreign_commit(self) -> str:
-        """Names the newest commit that is not ours."""
+        """A sentence about the newest commit that is not Headwater's."""
         for info in self.history(HISTORY_LOOKBACK):
             if COMMIT_KIND not in info:
                 return (
                     f"Version {info.get('version')} was committed by someone else: "
                     f"{info.get('operation')} ({info.get('engineInfo', 'unknown engine')})."
                 )
-        return "No foreign commit is left in its history."
+        return "Its history names no foreign commit any more."
 
 
 def _known_partitions(properties: Mapping[str, str], files: Sequence[LiveFile]) -> int:
@@ -296,7 +299,7 @@ def _known_partitions(properties: Mapping[str, str], files: Sequence[LiveFile]) 
 def _schema_problem(found: pa.Schema) -> str | None:
     names = tuple(found.names)
     if names != schema.LOG_TABLE_COLUMNS:
-        return f"its columns are {list(names)}, must be {list(schema.LOG_TABLE_COLUMNS)}"
+        return f"its columns are {list(names)}, not {list(schema.LOG_TABLE_COLUMNS)}"
     return None
 
 
@@ -314,18 +317,18 @@ def _live_files(adds: pa.Table) -> Iterator[LiveFile]:
         )
 
 
-def _milliseconds(moment: Any) -> int:
-    return moment if isinstance(moment, int) else int(moment.timestamp() * 1000)
+def _milliseconds(time: Any) -> int:
+    return time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
 def table_exists(location: TableLocation) -> bool:
-    """True when a log table is there."""
-    with _told(location, "looking for"):
+    """True when there is a Delta table at the location."""
+    with _access_errors(location, "looking for"):
         return DeltaTable.is_deltatable(location.uri, dict(location.storage_options))
 
 
 def local_path(uri: str) -> str | None:
-    """The folder of a table on a local path, None for an object store."""
+    """The folder of a table on the local file system; None for an object store."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return unquote(parts.path)
@@ -333,10 +336,10 @@ def local_path(uri: str) -> str | None:
 
 
 def filesystem(location: TableLocation) -> fs.FileSystem:
-    """The table's folder as a pyarrow filesystem, its root; same storage options as deltalake."""
+    """A pyarrow filesystem rooted in the table's folder, with deltalake's storage options."""
     path = local_path(location.uri)
     if path is not None:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
-    with _told(location, "reaching"):
+    with _access_errors(location, "reaching"):
         handler = DeltaStorageHandler(location.uri, dict(location.storage_options))
     return fs.PyFileSystem(handler)

@@ -1,4 +1,4 @@
-"""Where a topic's log table is: the topic's own config, an option, or the brokers' config."""
+"""Finds a topic's log table: under the topic's config, an option, or the brokers' config."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from headwater.client.admin.client import Admin
 from headwater.errors import UsageError
-from headwater_tier.keys import table_uri
 from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import table_uri
 
 TOPIC_URI_KEY = "headwater.table.uri"
 BROKER_URI_KEY = "headwater.tables.uri"
@@ -20,7 +20,7 @@ def locate(
     tables_uri: str | None = None,
     storage_options: Sequence[tuple[str, str]] = (),
 ) -> TableLocation:
-    """The table of a topic of this cluster. Raises UsageError when nothing says where it is."""
+    """The location of a topic's table. Raises UsageError when no config or option has a base."""
     described = admin.describe_topics([topic], patient=False)[topic]
     configured = admin.describe_configs("topic", topic, patient=False).get(TOPIC_URI_KEY)
     base = (configured.value if configured else None) or tables_uri
@@ -30,8 +30,8 @@ def locate(
         base = entry.value if entry else None
     if not base:
         raise UsageError(
-            f"where is the table of topic {topic}? Set its config {TOPIC_URI_KEY}, the brokers' "
-            f"config {BROKER_URI_KEY}, or give --tables-uri"
+            f"no config says where the table of topic {topic} is: set the topic's config "
+            f"{TOPIC_URI_KEY}, the brokers' config {BROKER_URI_KEY}, or give --tables-uri"
         )
     uri = table_uri(base, topic, described.topic_id)
     return TableLocation(uri, topic, described.topic_id, tuple(storage_options))

@@ -1,7 +1,8 @@
-"""What to tier, and what a commit means: values and pure functions, no I/O.
+"""Plans the offset ranges to tier, and decides whether they may be committed. Pure.
 
-The fence: one application transaction per partition whose version *is* the next offset. A commit
-may happen only on a snapshot where `end` equals the plan's `expected_end` for each partition.
+The fence is one application transaction per partition whose version *is* the next offset to tier,
+`end`. A commit may be made only against a snapshot where each partition's `end` equals the plan's
+`expected_end`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """Where a topic's log table is and how to get at it. Picklable; goes to tasks as it is."""
+    """A topic's log table and the options of its storage. Picklable; travels to tasks."""
 
     uri: str
     topic: str
@@ -25,7 +26,7 @@ class TableLocation:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """What the leader says: its log start and last stable offset (the read-committed end)."""
+    """The leader's log start offset and last stable offset."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -35,8 +36,8 @@ class PartitionBounds:
 class TierRange:
     """Offsets [start_offset, end_offset) of one partition, fixed at plan time, never recomputed.
 
-    `expected_end` is the fence: the table's `end` when planned, None when it had none. It is below
-    `start_offset` only where the log start had already passed it.
+    `expected_end` is the table's `end` at plan time, None for a partition that was not tiered yet.
+    It is below `start_offset` only if the log start had passed it.
     """
 
     partition: int
@@ -47,7 +48,7 @@ class TierRange:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Min, max and null count of one column of one file; min and max None when all null."""
+    """Min, max and null count of one column of one file; min and max are None if all is null."""
 
     minimum: int | None
     maximum: int | None
@@ -56,7 +57,7 @@ class ColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a task reports of a file it wrote; the driver checks it before it commits it.
+    """A task's report of the file it wrote, which the driver checks before the commit.
 
     `path` is relative to the table. `ranges` = (partition, first_offset, last_offset, rows).
     `stats` by column: partition, offset, timestamp (microseconds), leader_epoch.
@@ -71,17 +72,17 @@ class FileFacts:
 
 
 class Outcome(Enum):
-    """How a commit ended, after every doubt was resolved."""
+    """The known outcome of a commit."""
 
     DONE = "done"
-    """The table now holds exactly these ranges, by this attempt or an earlier, unheard one."""
+    """The table holds exactly these ranges, by this attempt or an earlier one."""
     DISCARDED = "discarded"
-    """Another tierer was faster: nothing of ours is in the table; plan again."""
+    """Another tier job committed first: the table has nothing of this attempt; plan again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """`version` and `ends` are of the snapshot that settled it."""
+    """`version` and `ends` are of the snapshot that decided the outcome."""
 
     outcome: Outcome
     version: int
@@ -90,14 +91,14 @@ class CommitResult:
 
 
 class Verdict(Enum):
-    """What a checked snapshot's ends say about planned ranges."""
+    """Whether planned ranges may be committed against a snapshot."""
 
     READY = "ready"
-    """Every fence is where it was at plan time: commit."""
+    """Every partition's end is the expected one: commit."""
     DONE = "done"
-    """Every end is the planned one: an earlier attempt got through."""
+    """Every partition's end is the range's end: an earlier attempt succeeded."""
     OVERTAKEN = "overtaken"
-    """Neither: someone else moved a fence."""
+    """Neither: another commit moved an end."""
 
 
 def plan_ranges(
@@ -106,11 +107,11 @@ def plan_ranges(
     *,
     offsets_max: int | None = None,
 ) -> tuple[TierRange, ...]:
-    """The ranges to tier next, by partition; none for a partition that has nothing new.
+    """The ranges to tier next, by partition; none for a partition without new offsets.
 
-    `ends` are the table's; `offsets_max` caps the offsets per partition of one commit. A last
-    stable offset behind the table's end (a new leader that has not heard its high watermark yet)
-    is nothing new.
+    `ends` are the table's; `offsets_max` limits the offsets per partition of one commit. A last
+    stable offset below the table's end (a new leader that does not know its high watermark yet)
+    gives no range.
     """
     ranges = []
     for partition, bound in sorted(bounds.items()):
@@ -125,22 +126,8 @@ def plan_ranges(
     return tuple(ranges)
 
 
-def split_ranges(ranges: Sequence[TierRange], parts: int) -> tuple[tuple[TierRange, ...], ...]:
-    """The same ranges dealt to at most `parts` tasks, about equally by offsets, uncut.
-
-    Largest first to the least loaded; each task's ranges stay sorted by partition.
-    """
-    tasks: list[list[TierRange]] = [[] for _ in range(max(1, min(parts, len(ranges))))]
-    loads = [0] * len(tasks)
-    for planned in sorted(ranges, key=lambda r: (r.start_offset - r.end_offset, r.partition)):
-        lightest = loads.index(min(loads))
-        tasks[lightest].append(planned)
-        loads[lightest] += planned.end_offset - planned.start_offset
-    return tuple(tuple(sorted(task, key=lambda r: r.partition)) for task in tasks if task)
-
-
 def judge(ranges: Sequence[TierRange], ends: Mapping[int, int]) -> Verdict:
-    """Where these ranges stand on a checked snapshot."""
+    """The verdict on ranges, from the ends of a checked snapshot."""
     if all(ends.get(r.partition) == r.end_offset for r in ranges):
         return Verdict.DONE
     if all(ends.get(r.partition) == r.expected_end for r in ranges):
@@ -149,14 +136,14 @@ def judge(ranges: Sequence[TierRange], ends: Mapping[int, int]) -> Verdict:
 
 
 def moved_starts(ranges: Sequence[TierRange]) -> dict[int, int]:
-    """The `start` that a commit of these must set: first ones, and those the log start passed."""
+    """The `start`s that the commit must set: of new partitions, and where the log start moved."""
     return {r.partition: r.start_offset for r in ranges if r.start_offset != r.expected_end}
 
 
 def facts_problem(
     ranges: Sequence[TierRange], files: Sequence[FileFacts], now_ms: int, age_max_ms: int
 ) -> str | None:
-    """Why these files can't be committed for these ranges, or None."""
+    """Why these files must not be committed for these ranges; None if they may."""
     planned = {r.partition: r for r in ranges}
     if len(planned) != len(ranges):
         return "a partition is planned twice"
@@ -165,7 +152,7 @@ def facts_problem(
         if now_ms - facts.written_ms > age_max_ms:
             return f"{facts.path} is older than half the vacuum retention; tier again"
         if sum(rows for *_, rows in facts.ranges) != facts.rows:
-            return f"{facts.path} reports {facts.rows} rows, but its ranges do not add up to them"
+            return f"{facts.path} reports {facts.rows} rows, but its ranges have another sum"
         for partition, first, last, _ in facts.ranges:
             wanted = planned.get(partition)
             if wanted is None or first < wanted.start_offset or last >= wanted.end_offset:

@@ -1,7 +1,7 @@
-"""Reading history back by offset: one row group per read, from footers kept in memory.
+"""Reads a log table by partition and offset: one row group per read, with footers in memory.
 
-Files of our own have row groups of one partition with offsets in order; those that a user's
-OPTIMIZE wrote may be unsorted and mixed. Both are read right, ours fast.
+Headwater's files have sorted row groups of one partition each. Files that a user's OPTIMIZE wrote
+may be unsorted and have several partitions per row group: they are read correctly, but slower.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 
 from headwater.columnar.schema import LOG_TABLE_COLUMNS, LOG_TABLE_SCHEMA
 from headwater_tier.delta import LiveFile, LogTable, Snapshot, TableAccessError, filesystem
-from headwater_tier.keys import is_own_file
 from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import is_own_file
 
 FOOTERS_MAX = 4096
-"""Files whose row-group index is kept; about 1 KB each."""
+"""Files whose row-group index is cached; about 1 KB each."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group of one file. A foreign one spans partitions: min_partition < max_partition."""
+    """One row group of one file; a foreign one may span partitions."""
 
     path: str
     index: int
@@ -37,32 +37,32 @@ class RowGroup:
     max_offset: int
     rows: int
     max_timestamp_ms: int | None = None
-    """From the statistics, rounded up; None when there are none, or some timestamp overflows."""
+    """From the statistics, rounded up; None without them, or if a timestamp overflowed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RowRange:
     """All rows of a partition with offsets in [start_offset, end_offset), sorted.
 
-    `end_offset` is the next row's offset or the table's end: what lies between is a gap.
+    `end_offset` is the next row's offset or the table's end: offsets after the last row are a gap.
     """
 
     rows: pa.RecordBatch
     start_offset: int
     end_offset: int
     paths: tuple[str, ...]
-    """The files it was read from, relative to the table; none for a gap."""
+    """The files of the rows, relative to the table; empty for a gap."""
 
 
 class OffsetNotTieredError(TableAccessError):
-    """The offset is outside what the table holds of the partition."""
+    """The offset is outside the partition's tiered range."""
 
 
 class TableReader:
-    """One topic's table, open for reads by offset. Not thread-safe."""
+    """An open log table for reads by offset. Not thread-safe."""
 
     def __init__(self, location: TableLocation) -> None:
-        """Opens the newest checked version. Raises TableAccessError or TableStateError."""
+        """Open the newest version. Raises TableAccessError, TableStateError."""
         self.location = location
         self._table = LogTable(location)
         self._files = filesystem(location)
@@ -70,17 +70,17 @@ class TableReader:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version reads are served from."""
+        """The version that serves reads."""
         return self._table.snapshot
 
     def refresh(self) -> Snapshot:
-        """Move to the newest checked version."""
+        """Move to the newest version. Raises TableAccessError, TableStateError."""
         return self._table.refresh()
 
-    def read(self, partition: int, offset: int) -> Stretch:
-        """The row group that holds `offset` (or follows its gap), whole.
+    def read(self, partition: int, offset: int) -> RowRange:
+        """The rows of the row group that has `offset`, or of the next one after a gap.
 
-        Raises OffsetNotTieredError outside [start, end); TableAccessError when a file is gone.
+        Raises OffsetNotTieredError outside [start, end), TableAccessError for a missing file.
         """
         snapshot = self.snapshot
         start, end = snapshot.starts.get(partition, 0), snapshot.ends.get(partition)
@@ -91,7 +91,7 @@ class TableReader:
             )
         groups = sorted(self._groups(partition, offset), key=lambda g: (g.min_offset, g.max_offset))
         if not groups:
-            return Stretch(_no_rows(), offset, end, ())
+            return RowRange(_no_rows(), offset, end, ())
         bound = groups[0].max_offset
         wanted = [g for g in groups if g.min_offset <= bound]
         rows = self._rows(wanted, partition)
@@ -100,33 +100,33 @@ class TableReader:
         if all(is_own_file(g.path) for g in wanted):
             first = max(start, groups[0].min_offset)
         else:
-            # foreign row groups may interleave with ones that end before `offset`
+            # Foreign row groups may interleave with row groups that end before `offset`.
             first = offset
         if rows.num_rows and (offsets[0].as_py() < first or offsets[-1].as_py() > bound):
             following += offsets.filter(pc.greater(offsets, bound))[:1].to_pylist()
             keep = pc.and_(pc.greater_equal(offsets, first), pc.less_equal(offsets, bound))
             rows = rows.filter(keep)
         paths = tuple(dict.fromkeys(g.path for g in wanted))
-        return Stretch(rows, min(offset, first), min([end, *following]), paths)
+        return RowRange(rows, min(offset, first), min([end, *following]), paths)
 
     def rows_between(
         self, partition: int, start_offset: int, end_offset: int
     ) -> Iterator[pa.RecordBatch]:
-        """Every row of the partition in the range, in offset order, stretch by stretch."""
+        """The partition's rows in the offset range, in offset order, a row group at a time."""
         offset = start_offset
         while offset < end_offset:
-            stretch = self.read(partition, offset)
-            rows = stretch.rows
+            found = self.read(partition, offset)
+            rows = found.rows
             offsets = rows.column("offset")
             keep = pc.and_(pc.greater_equal(offsets, offset), pc.less(offsets, end_offset))
             yield rows.filter(keep)
-            offset = stretch.end_offset
+            offset = found.end_offset
 
     def first_at(
         self, partition: int, timestamp_ms: int, start: int, end: int
     ) -> tuple[int, int, int] | None:
-        """(offset, timestamp in ms, leader epoch) of the first record in [start, end) with
-        at least this timestamp. Row groups that are all older are passed over unread."""
+        """(offset, timestamp in ms, leader epoch) of the first record in [start, end) whose
+        timestamp is at least `timestamp_ms`. Skips row groups by their largest timestamp."""
         start = max(start, self.snapshot.starts.get(partition, 0))
         if partition not in self.snapshot.ends:
             return None
@@ -153,7 +153,7 @@ class TableReader:
         return None
 
     def missing_files(self, paths: Sequence[str]) -> list[str]:
-        """Which of these files are no longer there."""
+        """The files among `paths` that no longer exist."""
         if not paths:
             return []
         found = self._files.get_file_info(list(paths))
@@ -208,7 +208,7 @@ class TableReader:
 
 
 def index_groups(path: str, footer: Any) -> Iterator[RowGroup]:
-    """The row groups of a file, from its footer's statistics, foreign files too."""
+    """The row groups of a file, from its footer's statistics; for foreign files too."""
     names = [footer.schema.column(i).path for i in range(footer.num_columns)]
     at_partition, at_offset = names.index("partition"), names.index("offset")
     at_time, at_raw = names.index("timestamp"), names.index("timestamp_raw")

@@ -1,6 +1,7 @@
-"""`headwater.ports.remote_log` over Delta: a proxy of niced worker processes.
+"""The port `headwater.ports.remote_log` over Delta tables, by worker processes of low priority.
 
-Imports neither pyarrow nor deltalake: those live in `python -m headwater_tier.worker` only.
+Runs in the broker and imports neither pyarrow nor deltalake: only the workers do
+(`python -m headwater_tier.worker`).
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from headwater_tier.segment_cache import PIN_S, Segment, SegmentCache
 
 CACHE_BYTES_MAX = 1 << 30
 CALL_TIMEOUT_S = 60.0
-"""A worker that does not answer for so long is replaced."""
+"""A worker that has not answered within this time is killed and replaced."""
 SOURCE_CHECK_S = 1.0
-"""How long a cached segment is served without asking whether its table's files are still there:
-nothing may hide in a local copy (design: the Delta tier, "Reading back")."""
+"""How long a cached segment is served before its worker checks that the table's files still exist:
+a cached copy must not hide that files were deleted."""
 ANSWER_BYTES_MAX = 64 << 20
 _LENGTH = struct.Struct(">I")
 
 
 class WorkerLostError(RemoteLogError):
-    """The worker process died or hung while it was asked."""
+    """The worker process exited or hung during a request."""
 
 
 class DeltaRemoteLog:
-    """`RemoteLog` whose work happens in worker processes; rebuilt segments live in `cache_dir`."""
+    """`RemoteLog` over worker processes, with a disk cache of rebuilt segments in `cache_dir`."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class DeltaRemoteLog:
         workers: int = 1,
         python: str = sys.executable,
     ) -> None:
-        """Starts nothing; the first call starts a worker. `cache_dir` is ours, and emptied."""
+        """The first call starts a worker. `cache_dir` must hold nothing else: it is emptied."""
         self._cache_dir = cache_dir
         self._cache = SegmentCache(cache_bytes_max)
         self._workers = [_Worker(python) for _ in range(workers)]
@@ -58,14 +59,14 @@ class DeltaRemoteLog:
         self._is_ready = False
 
     async def ranges(self, topic: TieredTopic) -> dict[int, TieredRange]:
-        """See the port."""
+        """See `RemoteLog`."""
         answer = await self._ask(topic, "ranges")
         return {int(p): TieredRange(start, end) for p, (start, end) in answer.items()}
 
     async def read(
         self, topic: TieredTopic, partition: int, offset: int, max_bytes: int
     ) -> RemoteSlice:
-        """See the port. The file stays for at least 5 s after this returns: open it at once."""
+        """See `RemoteLog`. The file stays for 5 s at least: the caller must open it within them."""
         segment = self._found(topic, partition, offset)
         if segment is not None:
             now = asyncio.get_running_loop().time()
@@ -82,13 +83,13 @@ class DeltaRemoteLog:
     async def find_timestamp(
         self, topic: TieredTopic, partition: int, timestamp_ms: int, start: int, end: int
     ) -> RemoteTimestamp | None:
-        """See the port."""
+        """See `RemoteLog`."""
         more = {"timestamp_ms": timestamp_ms, "start": start, "end": end}
         answer = await self._ask(topic, "find", partition=partition, **more)
         return None if answer is None else RemoteTimestamp(*answer)
 
     async def close(self) -> None:
-        """See the port."""
+        """See `RemoteLog`."""
         tasks = list(self._building.values())
         for task in tasks:
             task.cancel()
@@ -98,7 +99,7 @@ class DeltaRemoteLog:
         shutil.rmtree(self._cache_dir, ignore_errors=True)
 
     async def _built(self, topic: TieredTopic, partition: int, offset: int) -> Segment:
-        """Rebuild the segment that covers `offset`; askers of the same one share the work."""
+        """Rebuild the segment that covers `offset`; concurrent reads share one rebuild."""
         key = (topic.table_uri, partition, offset)
         task = self._building.get(key)
         if task is None:
@@ -128,14 +129,14 @@ class DeltaRemoteLog:
         return self._cache.find(topic.table_uri, partition, offset, now)
 
     async def _check_sources(self, topic: TieredTopic, segment: Segment, now: float) -> None:
-        """Forget a segment whose table files are gone: compacted (read anew), or deleted (told)."""
+        """Drop a segment if a file of it is gone: by compaction, or deleted (the read fails)."""
         segment.checked_at = now
         missing = await self._ask(topic, "check", paths=segment.sources)
         if missing and self._cache.holds(segment):
             self._delete_later([self._cache.drop(segment)])
 
     def _read_ahead(self, topic: TieredTopic, partition: int, offset: int) -> None:
-        """Start rebuilding what a sequential reader asks next, if a worker is idle."""
+        """Rebuild the segment after this one for a sequential reader, if no rebuild is running."""
         if self._building or self._found(topic, partition, offset):
             return
         key = (topic.table_uri, partition, offset)
@@ -145,7 +146,7 @@ class DeltaRemoteLog:
         def done(ended: asyncio.Task[Segment]) -> None:
             self._building.pop(key, None)
             if not ended.cancelled():
-                ended.exception()  # the end of the table, or a fault its reader will meet itself
+                ended.exception()  # the table's end, or an error that a read will meet too
 
         task.add_done_callback(done)
 
@@ -162,7 +163,7 @@ class DeltaRemoteLog:
         try:
             return await worker.ask(request)
         except WorkerLostError:
-            return await worker.ask(request)  # once more, on the fresh process that this starts
+            return await worker.ask(request)  # on the new process that this call starts
 
     def _prepared_dir(self) -> str:
         if not self._is_ready:
@@ -170,12 +171,13 @@ class DeltaRemoteLog:
             try:
                 os.makedirs(self._cache_dir, exist_ok=True)
             except OSError as error:
-                raise RemoteLogError(f"the cache folder {self._cache_dir}: {error}") from error
+                text = f"the cache folder {self._cache_dir} cannot be made: {error}"
+                raise RemoteLogError(text) from error
             self._is_ready = True
         return self._cache_dir
 
     def _delete_later(self, paths: Sequence[str]) -> None:
-        """Not at once: a reader that was just given one of them is about to open it."""
+        """Delete files after PIN_S: a reader that got one of them may not have opened it yet."""
         if paths:
             asyncio.get_running_loop().call_later(PIN_S, _delete, paths)
 
@@ -185,11 +187,11 @@ def _delete(paths: Sequence[str]) -> None:
         try:
             os.unlink(path)
         except FileNotFoundError:
-            continue  # the whole folder went first, at close
+            continue  # `close` has removed the folder
 
 
 class _Worker:
-    """One worker process: started when asked, again after it died."""
+    """One worker process, started by the first request and after each exit."""
 
     def __init__(self, python: str) -> None:
         self._python = python
@@ -201,11 +203,11 @@ class _Worker:
 
     @property
     def waiting(self) -> int:
-        """Requests it has not answered."""
+        """The number of unanswered requests."""
         return len(self._answers)
 
     async def ask(self, request: dict[str, Any]) -> Any:
-        """The answer. Raises RemoteLogError, WorkerLostError when it can't tell."""
+        """The answer to a request. Raises RemoteLogError; WorkerLostError without an answer."""
         process = await self._running()
         number = next(self._ids)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -219,15 +221,15 @@ class _Worker:
         except TimeoutError:
             process.kill()
             raise WorkerLostError(
-                f"reading {request['uri']} took over {CALL_TIMEOUT_S:.0f} s"
+                f"reading {request['uri']} took longer than {CALL_TIMEOUT_S:.0f} s"
             ) from None
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise WorkerLostError(f"the tier worker is gone: {error}") from error
+            raise WorkerLostError(f"the tier worker has exited: {error}") from error
         finally:
             self._answers.pop(number, None)
 
     async def stop(self) -> None:
-        """End it and wait for it."""
+        """Kill the process and wait for its end."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()
@@ -246,7 +248,7 @@ class _Worker:
                     "headwater_tier.worker",
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
-                    start_new_session=True,  # a terminal's Ctrl-C is the broker's to handle
+                    start_new_session=True,  # a terminal's Ctrl-C must reach only the broker
                 )
                 self._process = process
                 self._reading = asyncio.create_task(self._read_answers(process))
@@ -261,9 +263,9 @@ class _Worker:
                     raise ValueError(f"an answer of {size} bytes")
                 self._deliver(json.loads(await process.stdout.readexactly(size)))
         except (asyncio.IncompleteReadError, ConnectionResetError):
-            pass  # it ended: told to all who wait, below
+            pass  # the process has ended: all waiting requests fail below
         except (ValueError, KeyError):
-            process.kill()  # what it wrote is no answer; the next one asked is a fresh process
+            process.kill()  # invalid output; the next request starts a new process
         code = await process.wait()
         for waiting in list(self._answers.values()):
             if not waiting.done():

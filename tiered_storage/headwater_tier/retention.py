@@ -1,7 +1,7 @@
-"""Where the log start of a tiered partition belongs: retention.ms and retention.bytes.
+"""Retention of tiered partitions: the log start by retention.ms and retention.bytes.
 
-Applied to ranges (row groups) from the oldest on, never by `DELETE WHERE timestamp <`: timestamps
-are not monotonic, and offsets must stay a prefix away from the log start.
+Retention removes whole ranges (row groups) from the oldest on. `DELETE WHERE timestamp <` would
+leave holes, as timestamps do not rise with offsets.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from headwater_tier.plan import TableLocation
 from headwater_tier.reader import index_groups
 
 NO_LIMIT = -1
-YOUNG = 1 << 62
+NEVER_EXPIRES_MS = 1 << 62
+"""The time of a range whose largest timestamp is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A topic's retention; -1 is no limit."""
+    """A topic's retention limits; -1 is no limit."""
 
     retention_ms: int = NO_LIMIT
     retention_bytes: int = NO_LIMIT
 
     @property
     def unlimited(self) -> bool:
-        """True when nothing ever goes."""
+        """True when retention removes nothing."""
         return self.retention_ms == NO_LIMIT and self.retention_bytes == NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One row group of one partition. `newest_ms`: its largest timestamp, or when the file was
-    written where records carry none."""
+    """One row group of one partition. `newest_ms` is its largest timestamp, or the time when the
+    file was written if its records have none."""
 
     partition: int
     min_offset: int
@@ -47,14 +48,14 @@ class Range:
 
 
 class RangeIndex:
-    """The ranges of a table's live files; each footer is read once."""
+    """The ranges of a table's live files; reads each footer once."""
 
     def __init__(self, location: TableLocation) -> None:
         self._location = location
         self._by_file: dict[str, tuple[Range, ...]] = {}
 
     def ranges(self, snapshot: Snapshot) -> list[Range]:
-        """All of a version. Raises TableAccessError."""
+        """All ranges of a version. Raises TableAccessError."""
         known = self._by_file
         self._by_file = {
             f.path: known.get(f.path) or tuple(_ranges(self._location, f)) for f in snapshot.files
@@ -65,10 +66,10 @@ class RangeIndex:
 def due_starts(
     ranges: Sequence[Range], starts: Mapping[int, int], limits: Limits, now_ms: int
 ) -> dict[int, int]:
-    """The starts that limits ask for, of partitions where that is higher. Pure.
+    """The new log starts of partitions whose ranges exceed the limits. Pure.
 
-    A range goes when its newest record is older than retention.ms, or when what follows it alone
-    has retention.bytes. The walk stops at the first that stays.
+    A range expires when its newest record is older than retention.ms, or when the ranges after it
+    alone have retention.bytes. The first range that does not expire keeps all later ones.
     """
     due = {}
     by_partition: dict[int, list[Range]] = {}
@@ -106,7 +107,7 @@ def _ranges(location: TableLocation, live: LiveFile) -> Iterator[Range]:
         newest_ms = _newest_ms(data.column(at_timestamp).statistics, live.modified_ms)
         size_bytes = sum(data.column(i).total_compressed_size for i in range(data.num_columns))
         if group.min_partition != group.max_partition:
-            newest_ms = YOUNG  # a foreign, mixed one: it holds back its partitions
+            newest_ms = NEVER_EXPIRES_MS  # a foreign file: its partitions' starts stay below it
         yield from (
             Range(partition, group.min_offset, group.max_offset, newest_ms, size_bytes)
             for partition in _partitions(group.min_partition, group.max_partition)
@@ -118,8 +119,8 @@ def _partitions(low: int, high: int) -> range:
 
 
 def _newest_ms(statistics: Any, written_ms: int) -> int:
-    """Of a column chunk of timestamps in microseconds; one that overflowed is stored as null."""
+    """The largest timestamp of a column chunk; timestamps that overflowed are stored as null."""
     if statistics is None or not statistics.has_min_max or statistics.null_count:
-        return YOUNG
-    newest = int(statistics.max_raw) // 1000  # physical: datetime could not hold all of them
+        return NEVER_EXPIRES_MS
+    newest = int(statistics.max_raw) // 1000  # max_raw: datetime does not hold all timestamps
     return newest if newest >= 0 else written_ms

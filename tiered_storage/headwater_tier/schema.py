@@ -1,4 +1,4 @@
-"""The log table's Delta form: protocol, properties, statistics, and the checks of them. Pure."""
+"""The log table's Delta protocol, properties and statistics, and their checks. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITER_VERSION = 2
 STATS_COLUMNS = ("partition", "offset", "timestamp", "leader_epoch")
 VACUUM_RETENTION_MS = 7 * 24 * 3600 * 1000
 FILE_AGE_MAX_MS = VACUUM_RETENTION_MS // 2
-"""An uncommitted file older than this could be vacuumed under a commit: such a one is refused."""
+"""An older uncommitted file is refused: vacuum could delete it during the commit."""
 
 REQUIRED_PROPERTIES = {
     "delta.appendOnly": "true",
@@ -27,7 +27,7 @@ REQUIRED_PROPERTIES = {
     "delta.dataSkippingStatsColumns": ",".join(STATS_COLUMNS),
 }
 FORBIDDEN_PROPERTIES = (
-    "delta.setTransactionRetentionDuration",  # it erases the fence
+    "delta.setTransactionRetentionDuration",  # Delta would erase the fence
     "delta.enableDeletionVectors",
     "delta.columnMapping.mode",
 )
@@ -41,13 +41,13 @@ FORMAT = "headwater.format"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP_US_MIN = -62_135_596_800_000_000
 _TIMESTAMP_US_MAX = 253_402_300_799_999_000
-"""Years 1 to 9999, what Delta's text of a timestamp can say."""
+"""Years 1 to 9999: the range of Delta's textual timestamps."""
 
 __all__ = ["LOG_TABLE_COLUMNS", "LOG_TABLE_SCHEMA"]
 
 
 def table_properties(topic: str, topic_id: UUID, partitions: int) -> dict[str, str]:
-    """The properties a new log table is created with."""
+    """The properties of a new log table."""
     own = {
         TOPIC: topic,
         TOPIC_ID: id_text(topic_id),
@@ -58,24 +58,24 @@ def table_properties(topic: str, topic_id: UUID, partitions: int) -> dict[str, s
 
 
 def properties_problem(properties: Mapping[str, str], topic_id: UUID) -> str | None:
-    """What is wrong with a table's properties, or None."""
+    """The first problem in a table's properties, or None."""
     found = properties.get(TOPIC_ID)
     if found != id_text(topic_id):
         return f"it belongs to topic id {found}, not {id_text(topic_id)}"
     if properties.get(FORMAT) != str(FORMAT_VERSION):
-        return f"its format is {properties.get(FORMAT)!r}, this is {FORMAT_VERSION}"
+        return f"its format is {properties.get(FORMAT)!r}, must be {FORMAT_VERSION}"
     for name, wanted in REQUIRED_PROPERTIES.items():
         if properties.get(name) != wanted:
             return f"property {name} is {properties.get(name)!r}, must be {wanted!r}"
     for name in FORBIDDEN_PROPERTIES:
         value = properties.get(name)
         if value is not None and value not in ("false", "none"):
-            return f"property {name} is set to {value!r}, must not be"
+            return f"property {name} is set to {value!r}, must be unset"
     return None
 
 
 def newer_format(properties: Mapping[str, str]) -> str | None:
-    """The table's format when it is newer than ours: nothing is broken, but it is not for us."""
+    """The table's format if it is newer than FORMAT_VERSION, which is no fault of the table."""
     found = properties.get(FORMAT, "")
     return found if found.isdigit() and int(found) > FORMAT_VERSION else None
 
@@ -83,12 +83,12 @@ def newer_format(properties: Mapping[str, str]) -> str | None:
 def protocol_problem(
     reader: int, writer: int, reader_features: list[str] | None, writer_features: list[str] | None
 ) -> str | None:
-    """What is wrong with a table's protocol (an allow-list of features), or None."""
+    """The first problem in a table's protocol, by an allow-list of features, or None."""
     foreign = sorted(
         set(reader_features or ()) | (set(writer_features or ()) - WRITER_FEATURES_ALLOWED)
     )
     if foreign:
-        return f"table features {foreign} were switched on"
+        return f"table features {foreign} were enabled"
     if reader > READER_VERSION or (writer > WRITER_VERSION and not writer_features):
         return f"its protocol was raised to ({reader}, {writer})"
     return None
@@ -119,6 +119,6 @@ def stats_json(facts: FileFacts) -> str:
 
 
 def timestamp_text(microseconds: int) -> str:
-    """`2013-01-01T05:15:00.000Z`: milliseconds, as Delta writes them; ours have no finer part."""
-    moment = _EPOCH + timedelta(microseconds=microseconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    """`2013-01-01T05:15:00.000Z`: milliseconds, the precision of records' timestamps."""
+    time = _EPOCH + timedelta(microseconds=microseconds)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"

@@ -1,4 +1,4 @@
-"""Which rebuilt segments are on disk, and which one must go: pure bookkeeping, bounded by bytes."""
+"""Index of the rebuilt segments on disk, which evicts the least recently used ones. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 PIN_S = 5.0
-"""A segment handed out less than this ago stays: its reader is about to open the file."""
+"""A segment that was used within this time is not evicted: its reader may be about to open it."""
 
 
 @dataclass(slots=True)
 class Segment:
-    """A file of rebuilt batches covering offsets [bases[0], end_offset)."""
+    """A file of rebuilt batches with offsets [bases[0], end_offset)."""
 
     table: str
     partition: int
@@ -21,15 +21,15 @@ class Segment:
     bases: list[int]
     """Base offset of each batch."""
     positions: list[int]
-    """Byte position of each batch, and the size of the file at the end."""
+    """Byte position of each batch, then the size of the file."""
     sources: tuple[str, ...]
-    """The table's files it was rebuilt from."""
+    """The table's files that the segment was rebuilt from."""
     used_at: float = 0.0
     checked_at: float = 0.0
 
     @property
     def start_offset(self) -> int:
-        """The first offset it covers."""
+        """The first offset of the segment."""
         return self.bases[0]
 
     @property
@@ -38,7 +38,7 @@ class Segment:
         return self.positions[-1]
 
     def cut(self, offset: int, max_bytes: int) -> tuple[int, int, int]:
-        """(position, size, next offset) of the batches from `offset` on, at least one."""
+        """(position, size, next offset) of the batches from `offset` on, one batch at least."""
         first = bisect_right(self.bases, offset) - 1
         position = self.positions[first]
         last = bisect_right(self.positions, position + max_bytes) - 1
@@ -49,7 +49,7 @@ class Segment:
 
 @dataclass(slots=True)
 class SegmentCache:
-    """Segments by table, partition and offset; the least recently used leave first."""
+    """Segments by table, partition and offset, up to `bytes_max` bytes."""
 
     bytes_max: int
     size_bytes: int = 0
@@ -57,7 +57,7 @@ class SegmentCache:
     _by_use: OrderedDict[str, Segment] = field(default_factory=OrderedDict)
 
     def find(self, table: str, partition: int, offset: int, now: float) -> Segment | None:
-        """The segment that covers `offset`, marked as used."""
+        """The segment that covers `offset`, marked as used now; None without one."""
         segments = self._by_place.get((table, partition), [])
         at = bisect_right(segments, offset, key=lambda s: s.start_offset) - 1
         if at < 0 or offset >= segments[at].end_offset:
@@ -68,7 +68,7 @@ class SegmentCache:
         return segment
 
     def add(self, segment: Segment, now: float) -> list[str]:
-        """Keep it; the paths to delete: others it replaces or that no longer fit."""
+        """Add a segment; the paths to delete: of segments that it replaces, and evicted ones."""
         segment.used_at = segment.checked_at = now
         place = (segment.table, segment.partition)
         gone = [
@@ -90,11 +90,11 @@ class SegmentCache:
         return paths
 
     def holds(self, segment: Segment) -> bool:
-        """True until it is dropped."""
+        """True until the segment is dropped."""
         return self._by_use.get(segment.path) is segment
 
     def drop(self, segment: Segment) -> str:
-        """Forget it; its path, to delete."""
+        """Remove a segment; its path, to delete."""
         segments = self._by_place[segment.table, segment.partition]
         segments.remove(segment)
         del self._by_use[segment.path]

@@ -1,4 +1,4 @@
-"""Topic == table, provably: counts, an order-independent checksum, and the names of differences."""
+"""Compares a topic with its table: row counts, order-independent checksums, differing offsets."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headwater_tier.plan import TableLocation
 from headwater_tier.reader import index_groups
 
 NAMED_MAX = 20
-"""Offsets named per kind of difference; the counts are whole."""
+"""Offsets listed per kind of difference; the counts are complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Rows and checksum of a set of rows, in any order. Equal sets have equal digests.
+    """Count and checksum of a set of rows, in any order. Equal sets have equal digests.
 
     `checksum` is the sum modulo 2**64 of each row's 64-bit hash (`headwater.columnar.row_hash`)
     over partition, offset, timestamp in ms, key, value and headers (nulls differ from empty).
@@ -33,13 +33,16 @@ class Digest:
     checksum: int
 
     def __add__(self, other: Digest) -> Digest:
-        """The digest of both sets together."""
+        """The digest of the union of both sets."""
         return Digest(self.rows + other.rows, (self.checksum + other.checksum) % (1 << 64))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition compared over [start_offset, end_offset); lists hold the first offsets only."""
+    """The comparison of one partition's offsets [start_offset, end_offset).
+
+    The lists hold the first NAMED_MAX offsets.
+    """
 
     partition: int
     start_offset: int
@@ -52,15 +55,15 @@ class PartitionReport:
     foreign: tuple[int, ...] = ()
     """In the table but not in the topic."""
     counts: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """All of missing, doubled, altered, foreign."""
+    """The numbers of missing, doubled, altered and foreign offsets."""
 
     @property
     def equal(self) -> bool:
-        """True when nothing differs."""
+        """True without any difference."""
         return not any(self.counts) and self.topic_digest == self.table_digest
 
     def __add__(self, other: PartitionReport) -> PartitionReport:
-        """This range and the one that follows it, as one."""
+        """The report of this range and the following one together."""
         return PartitionReport(
             self.partition,
             self.start_offset,
@@ -94,7 +97,7 @@ def compare(
     topic: Iterable[pa.RecordBatch],
     table: Iterable[pa.RecordBatch],
 ) -> PartitionReport:
-    """Compare one partition's rows, each side in any order. Holds 16 bytes per row in memory."""
+    """Compare one partition's rows, both in any order. Takes 16 bytes of memory per row."""
     topic_offsets, topic_hashes = _sorted_hashes(topic)
     table_offsets, table_hashes = _sorted_hashes(table)
     once, first, times = np.unique(table_offsets, return_index=True, return_counts=True)
@@ -125,17 +128,17 @@ def _named(offsets: Any) -> tuple[int, ...]:
 
 
 class TableScan:
-    """The live rows of a table as they are, unchecked and unsorted: what a verifier must see."""
+    """The live rows of a table, unsorted, and without the checks that refuse a changed table."""
 
     def __init__(self, location: TableLocation) -> None:
-        """Opens the newest version. Raises TableAccessError."""
+        """Open the newest version. Raises TableAccessError."""
         self.location = location
         self.snapshot = LogTable(location, checked=False).snapshot
         self._files = filesystem(location)
         self._footers: dict[str, pq.FileMetaData] = {}
 
     def rows(self, partition: int, start_offset: int, end_offset: int) -> Iterator[pa.RecordBatch]:
-        """The partition's rows with offsets in the range."""
+        """The partition's rows in the offset range."""
         for live in self.snapshot.files:
             footer = self._footer(live.path)
             wanted = [
@@ -181,12 +184,12 @@ class TableScan:
 def table_rows(
     location: TableLocation, partition: int, start_offset: int, end_offset: int
 ) -> Iterator[pa.RecordBatch]:
-    """The partition's live rows of the table, unchecked and in any order: what is really there."""
+    """The partition's live rows in the offset range, unchecked and in any order."""
     return TableScan(location).rows(partition, start_offset, end_offset)
 
 
 def describe(report: PartitionReport) -> list[str]:
-    """One line per kind of difference, offsets named; none when equal."""
+    """A line per kind of difference, with offsets; empty when the partition is equal."""
     names = ("missing from the table", "more than once in the table", "altered", "not in the topic")
     lists: Sequence[tuple[int, ...]] = (
         report.missing,

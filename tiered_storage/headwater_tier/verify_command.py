@@ -1,4 +1,4 @@
-"""`headwater verify TOPIC`: is the table what the topic was? Exit 1 names every difference."""
+"""`headwater verify TOPIC`: compares a topic with its table; exit code 1 for any difference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.cli.options import (
     json_option,
     open_admin,
 )
-from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RawClient
+from headwater.client.blocking.record_client import EARLIEST, LATEST, READ_COMMITTED, RecordClient
 from headwater.columnar.decode import decode_batches
 from headwater.columnar.schema import LOG_TABLE_COLUMNS
 from headwater.errors import UsageError
@@ -28,12 +28,12 @@ from headwater_tier.plan import TableLocation
 from headwater_tier.verify import PartitionReport, TableScan, compare, describe
 
 WINDOW_OFFSETS = 1_000_000
-"""Offsets compared at a time: bounds memory, 32 bytes per row."""
+"""Offsets compared at a time: limits memory to 32 bytes per row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The whole answer: per partition, and what is wrong with the table as such."""
+    """The result: a report per partition, and problems of the table itself."""
 
     topic: str
     table_uri: str
@@ -41,18 +41,24 @@ class Verification:
     partitions: tuple[PartitionReport, ...]
     problems: tuple[str, ...]
     hot_offsets: int
-    """Offsets of the topic that are not tiered yet: there is nothing to compare them with."""
+    """Offsets of the topic that are not tiered yet, and so not compared."""
 
     @property
     def equal(self) -> bool:
-        """True when topic and table hold the same."""
+        """True when topic and table have equal rows."""
         return not self.problems and all(report.equal for report in self.partitions)
 
 
 @click.command()
 @click.argument("topic")
-@click.option("--tables-uri", metavar="URI", help="Where tables are, if no config says so.")
-@click.option("--storage-option", "options", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
+@click.option(
+    "--storage-option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the object store; repeatable.",
+)
 @bootstrap_options
 @json_option
 def verify(
@@ -63,14 +69,14 @@ def verify(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Compare TOPIC with its Delta table: counts, checksums, and every offset that differs."""
+    """Compare TOPIC with its Delta table: row counts, checksums, and offsets that differ."""
     servers = bootstrap_servers(bootstrap_server, directory)
     with open_admin(servers, directory) as admin:
         location = locate(
             admin, topic, tables_uri=tables_uri, storage_options=storage_options(options)
         )
     with (
-        RawClient(servers, client_id="headwater-verify") as client,
+        RecordClient(servers, client_id="headwater-verify") as client,
         Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress,
     ):
         found = verify_topic(client, location, progress)
@@ -93,9 +99,9 @@ def storage_options(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def verify_topic(
-    client: RawClient, location: TableLocation, progress: Progress | None = None
+    client: RecordClient, location: TableLocation, progress: Progress | None = None
 ) -> Verification:
-    """Compare all that is tiered with what the brokers serve for the same offsets."""
+    """Compare the table's rows with the records that brokers serve for the same offsets."""
     scan = TableScan(location)
     problems = []
     try:
@@ -120,14 +126,14 @@ def verify_topic(
         span = (max(scan.snapshot.starts.get(partition, 0), earliest), min(end, latest))
         reports.append(_verify_partition(client, scan, partition, span, progress))
     if hot and not reports:
-        problems.append(f"nothing of {location.topic} is tiered yet: `headwater tier` does it")
+        problems.append(f"nothing of {location.topic} is tiered yet: run `headwater tier run`")
     return Verification(
         location.topic, location.uri, scan.snapshot.version, tuple(reports), tuple(problems), hot
     )
 
 
 def _verify_partition(
-    client: RawClient,
+    client: RecordClient,
     scan: TableScan,
     partition: int,
     span: tuple[int, int],
@@ -154,10 +160,12 @@ def _verify_partition(
 
 
 def topic_rows(
-    client: RawClient, topic: str, partition: int, start_offset: int, end_offset: int
+    client: RecordClient, topic: str, partition: int, start_offset: int, end_offset: int
 ) -> Iterator[pa.RecordBatch]:
-    """What a read-committed consumer sees of the range, in the log table's columns."""
-    chunks = client.stream_raw(topic, partition, start_offset, end_offset, isolation=READ_COMMITTED)
+    """The range's records for a read-committed consumer, in the log table's columns."""
+    chunks = client.stream_batches(
+        topic, partition, start_offset, end_offset, isolation=READ_COMMITTED
+    )
     at = start_offset
     for chunk in chunks:
         decoded = decode_batches(
@@ -173,13 +181,13 @@ def topic_rows(
 
 
 def document(found: Verification) -> dict[str, Any]:
-    """The answer for JSON. Checksums are 16 hex digits, as in the text: readers whose numbers are
-    doubles (JavaScript, jq) would round them above 2**53."""
-    told = {"equal": found.equal, **asdict(found)}
-    for report in told["partitions"]:
+    """The result for JSON. Checksums are 16 hex digits, as JavaScript and jq read numbers as
+    doubles and would round them above 2**53."""
+    rows = {"equal": found.equal, **asdict(found)}
+    for report in rows["partitions"]:
         for side in ("topic_digest", "table_digest"):
             report[side]["checksum"] = _hex(report[side]["checksum"])
-    return told
+    return rows
 
 
 def _hex(checksum: int) -> str:

@@ -1,9 +1,9 @@
-"""`python -m headwater_tier.worker`: the niced process that reads tables for a broker.
+"""`python -m headwater_tier.worker`: process of low priority that reads log tables for a broker.
 
-Speaks frames of a 4-byte big-endian length and JSON on stdin and stdout; ends at EOF. Requests:
-`ranges`, `build` (rebuild one row group as a file of record batches), `find` (the first record at
-or after a time), `check` (are files still there). Every answer repeats the request's `id` and holds
-`result` or `error`.
+Requests and answers are frames of a 4-byte big-endian length and JSON, on stdin and stdout; EOF
+ends the process. Requests: `ranges` (tiered offsets), `build` (rebuild one row group as a file of
+record batches), `find` (the first record at or after a timestamp), `check` (missing files). An
+answer has the request's `id` and either `result` or `error`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from headwater.columnar.encode import arrow_to_batches
 from headwater.errors import HeadwaterError
 from headwater_tier.delta import TableAccessError, table_exists
 from headwater_tier.plan import TableLocation
-from headwater_tier.reader import OffsetNotTieredError, Stretch, TableReader
+from headwater_tier.reader import OffsetNotTieredError, RowRange, TableReader
 
 NICENESS = 10
-"""Cold readers must not starve hot ones."""
+"""Reads of old offsets must not slow the broker down."""
 TABLES_MAX = 64
 BATCH_BYTES_MAX = 256 * 1024
-"""Of a rebuilt batch: what a fetch with a small limit gets at least."""
+"""Of a rebuilt batch, which a fetch with a smaller limit gets whole."""
 LENGTH = struct.Struct(">I")
 
 logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """The requests' meaning; one table handle per location, the least used dropped."""
+    """Executes requests; keeps the TABLES_MAX most recently used tables open."""
 
     def __init__(self) -> None:
         self._readers: OrderedDict[TableLocation, TableReader] = OrderedDict()
@@ -67,7 +67,7 @@ class Worker:
         raise HeadwaterError(f"unknown request {request['do']!r}")
 
     def _ranges(self, location: TableLocation) -> dict[str, list[int]]:
-        if not table_exists(location):  # nothing is tiered yet, or it is gone: the broker knows
+        if not table_exists(location):  # nothing is tiered yet, or the table was removed
             self._readers.pop(location, None)
             return {}
         snapshot = self._refreshed(location).snapshot
@@ -76,25 +76,25 @@ class Worker:
     def _build(
         self, location: TableLocation, partition: int, offset: int, path: str
     ) -> dict[str, Any]:
-        stretch = self._read(location, partition, offset)
+        found = self._read(location, partition, offset)
         batches = arrow_to_batches(
-            stretch.rows,
-            start_offset=stretch.start_offset,
-            end_offset=stretch.end_offset,
+            found.rows,
+            start_offset=found.start_offset,
+            end_offset=found.end_offset,
             batch_bytes_max=BATCH_BYTES_MAX,
         )
         with open(path, "wb") as segment:
             segment.writelines(batch.data for batch in batches)
         return {
-            "end": stretch.end_offset,
+            "end": found.end_offset,
             "batches": [[batch.base_offset, len(batch.data)] for batch in batches],
-            "sources": stretch.paths,
+            "sources": found.paths,
         }
 
-    def _read(self, location: TableLocation, partition: int, offset: int) -> Stretch:
-        """From the snapshot at hand; from the newest one when that can't serve.
+    def _read(self, location: TableLocation, partition: int, offset: int) -> RowRange:
+        """Read from the open version, or from the newest if that fails.
 
-        A file may have been compacted away and vacuumed since, or the offset be newer.
+        A file may have been compacted and vacuumed since, or the offset was tiered later.
         """
         try:
             return self._reader(location).read(partition, offset)
@@ -117,13 +117,13 @@ class Worker:
             if known:
                 reader.refresh()
         except HeadwaterError:
-            self._readers.pop(location, None)  # a failed check must be met again, not cached
+            self._readers.pop(location, None)  # the next request must run the checks again
             raise
         return reader
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer requests until EOF, one after the other."""
+    """Answer requests one after the other until EOF."""
     worker = Worker()
     while len(prefix := source.read(LENGTH.size)) == LENGTH.size:
         request = json.loads(source.read(LENGTH.unpack(prefix)[0]))
@@ -141,7 +141,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Lower our priority, keep stdout for frames alone, warm up, serve."""
+    """Lower the priority, reserve stdout for frames, compile the encoder, serve requests."""
     os.nice(NICENESS)
     sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

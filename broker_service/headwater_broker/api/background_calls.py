@@ -1,4 +1,4 @@
-"""Work that outlives the request that asked for it, once per key."""
+"""Background work of handlers: it outlives its request, and runs once per key at a time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Background:
-    """Tasks by key: a key that is at work is not started again."""
+    """Running tasks by key. Work whose key is running is not started again."""
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
+    def is_running(self, key: Hashable) -> bool:
+        """True while the work of `key` runs."""
+        return key in self._tasks
+
     def once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start `work` unless `key` is being worked on."""
+        """Start `work` unless that of `key` is running."""
         self.together((key,), lambda _keys: work())
 
     def together(
         self, keys: Iterable[K], work: Callable[[list[K]], Coroutine[Any, Any, None]]
     ) -> None:
-        """Start one `work` for those of `keys` that are not being worked on, if any."""
+        """Start one `work` for all `keys` whose work is not running, if there are any."""
         idle = [key for key in dict.fromkeys(keys) if key not in self._tasks]
         if not idle:
             return
@@ -36,7 +40,7 @@ class Background:
         task.add_done_callback(ended)
 
     async def close(self) -> None:
-        """Cancel what runs."""
+        """Cancel all work."""
         tasks = list(dict.fromkeys(self._tasks.values()))
         for task in tasks:
             task.cancel()

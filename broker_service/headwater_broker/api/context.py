@@ -1,58 +1,43 @@
-"""What handlers may use: one frozen value, wired by `headwater_broker.app`."""
+"""The services that handlers use, and the context of one request."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ids import id_text
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater_broker.api.background_calls import Background
-from headwater_broker.api.failed_topic_creations import RefusedTopics
+from headwater_broker.api.failed_topic_creations import FailedTopicCreations
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
-from headwater_broker.api.partition_watches import Watches
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView
-from headwater_broker.metadata.controller_channel import ControllerCalls
-from headwater_broker.purgatory.purgatory import Purgatory
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from headwater_broker.quota.client_quotas import ClientQuotas
-from headwater_broker.replica.log_dir_moves import DirectoryMoves
+from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
+from headwater_broker.replica.append_service import AppendService
+from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.read_service import ReadService
+from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Purgatories:
-    """Parked requests by what they wait for."""
-
-    produce: Purgatory
-    """acks=all: the high watermark."""
-    fetch: Purgatory
-    """min_bytes: appends, the high watermark, the last stable offset."""
-    watches: Watches
-    """What both watch of each partition."""
-
-    @property
-    def is_stirred(self) -> bool:
-        """True when somebody who waits is to look again."""
-        return self.fetch.is_stirred or self.produce.is_stirred
-
-
-@dataclass(frozen=True, slots=True)
 class Services:
-    """Everything a handler may touch. All of it belongs to the broker's one loop."""
+    """The services of the data plane. All of them belong to the broker's event loop."""
 
     broker_id: int
     cluster_id: str
@@ -60,11 +45,14 @@ class Services:
     entropy: Entropy
     replicas: ReplicaManager
     logs: LogManager
-    moves: DirectoryMoves
-    view: ClusterView
-    controller: ControllerCalls
+    appends: AppendService
+    reads: ReadService
+    alter_log_dirs: AlterLogDirsManager
+    view: MetadataCache
+    controller: ControllerChannel
     groups: GroupService
-    producer_ids: Any
+    coordinators: Coordinators
+    producer_ids: ProducerIds
     authorizer: Authorizer
     purgatories: Purgatories
     sessions: FetchSessionCache
@@ -76,49 +64,40 @@ class Services:
     config_now: Callable[[], ApiConfig]
     disk_space: Callable[[str], tuple[int, int]]
     """Folder -> (all bytes, usable bytes) of its file system. Raises OSError."""
+    tiered_topic: Callable[[str, UUID], TieredTopic]
+    """(topic, topic id) -> where the topic's Delta table is."""
     tiered_end: Callable[[UUID, int], int | None]
-    """(topic id, partition) -> the end of what the table holds, when known (from Delta)."""
+    """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
     leads: Callable[[str, int, int], Awaitable[bool]]
     """(topic, partition, leader epoch): whether this broker leads, as the metadata store says."""
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
-    refused_topics: RefusedTopics = field(default_factory=RefusedTopics)
+    failed_topic_creations: FailedTopicCreations = field(default_factory=FailedTopicCreations)
+    loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
 
     @property
     def config(self) -> ApiConfig:
-        """The settings as they are now: some change while the broker runs (KIP-226)."""
+        """The present settings: some change while the broker runs (KIP-226)."""
         return self.config_now()
 
     def hosted(self, topic: str, partition: int) -> Partition:
-        """The replica hosted here. Raises what `absent` says."""
+        """The replica hosted here. Raises the KafkaError of `absent`."""
         found = self.replicas.partitions.get((topic, partition))
         if found is None:
             raise self.absent(topic, partition)
         return found
 
     def absent(self, topic: str, partition: int) -> KafkaError:
-        """Of a replica that is not here: NOT_LEADER_OR_FOLLOWER for one that others host, as a
-        client then looks for the leader anew; UNKNOWN_TOPIC_OR_PARTITION for none."""
+        """The error for a partition that is not hosted here: NOT_LEADER_OR_FOLLOWER if the cluster
+        has it, so that clients look up its leader; else UNKNOWN_TOPIC_OR_PARTITION."""
         where = f"{topic}-{partition}"
         if self.view.partition(topic, partition) is not None:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{where} is not hosted here")
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is not known here")
 
-    def tiered_topic(self, topic: str, topic_id: UUID) -> TieredTopic:
-        """Where a topic's history lives: `<base>/<topic>-<id as Kafka writes it>`."""
-        known = self.view.topics.get(topic)
-        base = known.configs.get("headwater.table.uri", "") if known else ""
-        base = base or self.config.tables_uri
-        return TieredTopic(
-            topic=topic,
-            topic_id=topic_id,
-            table_uri=f"{base.rstrip('/')}/{topic}-{id_text(topic_id)}",
-            storage_options=self.config.table_storage_options,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request of the general path: its session, client id and API version."""
+    """A general request: its session, client id, API version, and the broker's services."""
 
     broker: Services
     session: Session
@@ -127,18 +106,13 @@ class RequestContext:
     correlation_id: int
 
     @property
-    def services(self) -> Services:
-        """The same as `broker`."""
-        return self.broker
-
-    @property
     def principal(self) -> Principal:
         """The session's principal."""
         return self.session.principal
 
     @property
     def listener(self) -> str:
-        """Name of the listener that the request came in by."""
+        """Name of the listener that received the request."""
         return self.session.listener
 
     @property

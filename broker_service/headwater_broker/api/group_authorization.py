@@ -1,4 +1,4 @@
-"""What the handlers of groups share: the rights they ask for, and names of topics by id."""
+"""Shared by the handlers of groups: rights, many groups per request, topics by id."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from headwater_broker.api.context import RequestContext
 
 NAMES_BY_ID_SINCE = 10
 """OffsetCommit and OffsetFetch name topics by id from this version on (KIP-848)."""
-
-
 GROUPS_AT_ONCE = 1_000
-"""Of one request: those that wait, wait together; more at a time would cost memory."""
+"""Groups of one request that are asked about concurrently; more would cost memory."""
 
 T = TypeVar("T")
 Row = TypeVar("Row")
 
 
 async def each_group(groups: Sequence[T], ask: Callable[[T], Awaitable[Row]]) -> list[Row]:
-    """What `ask` says of each, in their order. A group may wait, for its shard that loads or for
-    replication: one after the other, a request of many would outlast every client."""
+    """The result of `ask` for each group, in order. Groups are asked about concurrently, as one may
+    wait for its partition to load or to replicate: in sequence, a request of many groups would
+    outlast every client's timeout."""
     rows: list[Row] = []
     for at in range(0, len(groups), GROUPS_AT_ONCE):
         rows += await asyncio.gather(*map(ask, groups[at : at + GROUPS_AT_ONCE]))
@@ -40,7 +39,7 @@ def require_group(ctx: RequestContext, operation: Operation, group_id: str) -> N
 
 
 def topic_name(ctx: RequestContext, name: str, topic_id: UUID) -> str:
-    """The topic as named by this request's version. Raises KafkaError(UNKNOWN_TOPIC_ID)."""
+    """The topic's name, found by its id in versions with ids. Raises UNKNOWN_TOPIC_ID."""
     if ctx.api_version < NAMES_BY_ID_SINCE:
         return name
     known = ctx.broker.view.topic_by_id.get(topic_id)

@@ -7,15 +7,16 @@ acks=all waits in the purgatory until the high watermark has passed (`Partition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
 from headwater.topic_names import INTERNAL_TOPICS
 from headwater.wire.apis.k00_produce import ProduceRequest, ProduceResponse
-from headwater_broker.api.context import Services
-from headwater_broker.api.leadership_confirmation import confirm, is_doubtful
-from headwater_broker.api.produce.codec import (
-    TOPIC_IDS_SINCE,
+from headwater_broker.api.leadership_confirmation import confirm
+from headwater_broker.api.produce.rejected_batches import RefusedBatches, is_new_here
+from headwater_broker.api.produce.request_codec import (
     ProduceFrame,
     SingleFrame,
     TopicEntries,
@@ -24,13 +25,17 @@ from headwater_broker.api.produce.codec import (
     parse_single,
     parse_single_flexible,
 )
-from headwater_broker.api.produce.rejected_batches import RefusedBatches, is_new_here
-from headwater_broker.api.produce.responses import Row, encode_rows, encode_single
+from headwater_broker.api.produce.response_codec import (
+    Row,
+    encode_rows,
+    encode_single,
+    with_throttle_time,
+)
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
-from headwater_broker.api.request_meters import LATENCY_SAMPLE
-from headwater_broker.purgatory.purgatory import Gauge, Waiter
+from headwater_broker.quota.request_quota import RequestQuota
+from headwater_broker.replica.delayed_operations import DelayedProduce, any_pending
 from headwater_broker.replica.partition import Partition
 
 ACKS_ALL = -1
@@ -44,53 +49,57 @@ _WRITE = Operation.WRITE
 _TOPIC = ResourceType.TOPIC
 
 
-@handles_raw(ProduceRequest, ProduceResponse, versions=(3, 13), advertised_low=0)
+@handles_raw(
+    ProduceRequest,
+    ProduceResponse,
+    versions=(3, 13),
+    advertised_low=0,
+    with_throttle_time=with_throttle_time,
+)
 def produce(
-    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int
-) -> Answer:
-    """Append every partition's batch, then answer, or park until the in-sync replicas have it."""
-    services = peer.services
-    meter = services.meters.produce
-    meter.requests += 1
-    started = 0.0 if meter.requests % LATENCY_SAMPLE else services.clock.monotonic()
+    peer: Peer, view: memoryview, at: int, end: int, version: int, correlation_id: int,
+    quota: RequestQuota | None = None,
+) -> Answer:  # fmt: skip
+    """Append every partition's batch, then answer, or park until the in-sync replicas have it.
+
+    `quota` withholds nothing here: what came is appended, and the client is throttled afterwards.
+    """
     if version >= FLEXIBLE:
-        single = parse_single_flexible(view, at, end) if version < TOPIC_IDS_SINCE else None
+        single = parse_single_flexible(view, at, end, version)
     else:
         single = parse_single(view, at, end) if version >= ZSTD_SINCE else None
     if single is not None:
-        answer = _produce_single(peer, view, version, correlation_id, single)
-    else:
-        parse = parse_flexible if version >= FLEXIBLE else parse_plain
-        view = view[:end]
-        frame = parse(view, at, end, version)
-        answer = _produce_all(peer, view, version, correlation_id, frame)
-    if started:
-        meter.observe((services.clock.monotonic() - started) * 1000)
-    return answer
+        return _produce_single(peer, view, version, correlation_id, single)
+    parse = parse_flexible if version >= FLEXIBLE else parse_plain
+    view = view[:end]
+    frame = parse(view, at, end, version)
+    return _produce_all(peer, view, version, correlation_id, frame)
 
 
 def _produce_single(
     peer: Peer, view: memoryview, version: int, correlation_id: int, single: SingleFrame
 ) -> Answer:
     """As `_produce_all`, which it leaves to whatever is not plain, at two thirds of the price."""
-    field, name, index, start, end, acks, timeout_ms = single
+    transactional_id, field, key, index, start, end, acks, timeout_ms = single
     services = peer.services
+    name = key if isinstance(key, str) else services.replicas.topic_ids.get(key, "")
     partition = services.replicas.partitions.get((name, index))
     if (
         partition is None
+        or transactional_id is not None
         or not ACKS_ALL <= acks <= ACKS_LEADER
         or peer.refused is not None
         or name in INTERNAL_TOPICS
         or not peer.session.allows(_WRITE, _TOPIC, name)
     ):
-        topics: list[TopicEntries] = [(field, name, [(index, start, end)])]
-        frame = (None, acks, timeout_ms, topics)
+        topics: list[TopicEntries] = [(field, key, [(index, start, end)])]
+        frame = (transactional_id, acks, timeout_ms, topics)
         return _produce_all(peer, view, version, correlation_id, frame)
     now_ms = services.clock.now_ms()
     try:
         result = partition.append(view[start:end], acks, now_ms)
     except KafkaError as error:
-        row = Row(field, name, name, index)
+        row = Row(field, key, name, index)
         _refused(peer, row, partition, error, view[start:end], now_ms)
         return _answer(peer, version, correlation_id, acks, timeout_ms, [row])
     base, last, time_ms, log_start, _ = result
@@ -99,7 +108,7 @@ def _produce_single(
     meter.records_in += last - base + 1
     if acks == ACKS_LEADER or (acks and partition.high_watermark > last):
         return encode_single(version, correlation_id, field, index, base, time_ms, log_start)
-    row = Row(field, name, name, index)
+    row = Row(field, key, name, index)
     row.take(partition, result)
     return _answer(peer, version, correlation_id, acks, timeout_ms, [row])
 
@@ -128,6 +137,8 @@ def _produce_all(
                 row.fail(*(refusal or _why_not(peer, row, partition, start)))
                 if start >= 0:
                     _remember(peer, row, view[start:stop], now_ms)
+                if partition is not None:
+                    services.meters.rejected(name, max(stop - start, 0))
                 rows.append(row)
                 continue
             try:
@@ -160,6 +171,7 @@ def _refused(
     """The partition did not take the batch."""
     row.leader_epoch = partition.leader_epoch
     row.fail(error.code, error.detail)
+    peer.services.meters.rejected(row.name, len(batch))
     _look_back(peer, row, partition, batch, now_ms)
 
 
@@ -193,9 +205,9 @@ def _why_not(
 
 def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, now_ms: int) -> None:
     """What a batch lacks before it may be with a former leader, which still has to answer."""
-    role, now_s = partition.role, peer.services.clock.monotonic()
+    role, now_s = partition.leader_state, peer.services.clock.monotonic()
     if (
-        is_doubtful(row)
+        row.is_out_of_order
         and role is not None
         and is_new_here(role, batch, partition.log.producers, now_s)
     ):
@@ -205,7 +217,7 @@ def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, no
 
 
 def _remember(peer: Peer, row: Row, batch: memoryview, now_ms: int) -> None:
-    """What was refused and will be sent again: others may follow it (`api.in_sequence`)."""
+    """What was refused and will be sent again: others may follow it (`rejected_batches`)."""
     if row.code is not None and row.code.retriable:
         refused = peer.refused or RefusedBatches()
         refused.note(row.key, row.index, batch, row.code, now_ms)
@@ -240,7 +252,7 @@ def _answer(
                 f"{failed.code.name} {failed.message}"
             )
         return None
-    if any(is_doubtful(row) for row in rows):
+    if any(row.is_out_of_order for row in rows):
         reply = peer.park()
         peer.spawn(_confirmed(peer, reply, version, correlation_id, acks, timeout_ms, rows))
         return reply
@@ -258,25 +270,15 @@ def _settle(
 ) -> Answer:
     """The answer, or the reply that gets it later: `reply`, where one is parked already."""
     services = peer.services
-    if acks == ACKS_ALL and _must_wait(rows):
-        parked = ParkedProduce(peer, reply or peer.park(), version, correlation_id, rows)
-        parked.start(services, timeout_ms)
-        return parked.reply
+    if acks == ACKS_ALL and any_pending(rows):
+        waiting = ProduceReply(peer, reply or peer.park(), version, correlation_id, rows)
+        waiting.start(timeout_ms)
+        return waiting.reply
     answer = encode_rows(services, peer.session.listener, version, correlation_id, rows)
     if reply is None:
         return answer
     reply.resolve([answer])
     return reply
-
-
-def _must_wait(rows: list[Row]) -> bool:
-    """Settle what is settled of an acks=all request; whether anything is left."""
-    waiting = False
-    for row in rows:
-        if row.partition is not None:
-            row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
-            waiting |= row.code is None
-    return waiting
 
 
 async def _confirmed(
@@ -291,73 +293,38 @@ async def _confirmed(
     """Answer as `_answer` does, once it is known whether this broker still leads."""
     gone: list[bool] = []
     reply.on_gone = lambda: gone.append(True)
-    await confirm(peer.services, rows)
+    await confirm(peer.services, [row.unconfirmed() for row in rows if row.is_out_of_order])
     if not gone:
         _settle(peer, reply, version, correlation_id, acks, timeout_ms, rows)
 
 
-class ParkedProduce(Waiter):
-    """An acks=all produce that waits for the high watermarks of its partitions."""
+class ProduceReply(DelayedProduce[Row]):
+    """The reply of an acks=all produce that waits for the high watermarks of its partitions."""
 
-    __slots__ = ("_correlation_id", "_peer", "_rows", "_version", "reply")
+    __slots__ = ("_correlation_id", "_peer", "_version", "reply")
 
     def __init__(
         self, peer: Peer, reply: ParkedReply, version: int, correlation_id: int, rows: list[Row]
     ) -> None:
-        super().__init__()
+        super().__init__(peer.services.purgatories, rows)
+        reply.on_gone = self.cancel  # the records stay; nobody waits for their replication
         self.reply = reply
         self._peer = peer
         self._version = version
         self._correlation_id = correlation_id
-        self._rows = rows
 
-    def start(self, services: Services, timeout_ms: int) -> None:
-        """Wait for each partition that has no outcome."""
-        purgatories = services.purgatories
-        purgatories.produce.park(self, max(timeout_ms, 0))
-        self.reply.on_gone = self._give_up
-        for row in self._rows:
-            if row.code is None and row.partition is not None:
-                row.gauge = purgatories.watches.produce_gauge(row.partition)
-                row.gauge.add(row.last_offset + 1, self)
-
-    def check(self, gauge: Gauge) -> None:
-        """A high watermark passed, or leadership moved."""
-        services = self._peer.services
-        waiting = False
-        for row in self._rows:
-            if row.code is None and row.partition is not None:
-                row.code = row.partition.outcome(row.last_offset, row.leader_epoch)
-                if row.code is None:
-                    waiting = True
-                    if row.gauge is gauge:
-                        row.gauge = services.purgatories.watches.produce_gauge(row.partition)
-                        row.gauge.add(row.last_offset + 1, self)
-        if not waiting and services.purgatories.produce.complete(self):
-            self._resolve()
-
-    def expire(self) -> None:
-        """Which partitions did not make it is told one by one."""
-        self._resolve()
-
-    def fail(self, error: Exception) -> None:
-        """The producer learns it from its connection, and asks again."""
-        self._rows = []
+    def on_failure(self, error: Exception) -> None:
+        """Close the connection: the producer sends again what has no reply."""
         self._peer.close(f"internal error: {error!r}")
 
-    def _give_up(self) -> None:
-        """The connection is lost: the records stay, nobody waits for their replication."""
-        if self._peer.services.purgatories.produce.complete(self):
-            self._rows = []
-
-    def _resolve(self) -> None:
-        for row in self._rows:
+    def completed(self, rows: Sequence[Row]) -> None:
+        """Send the reply; a row without a code has timed out."""
+        peer = self._peer
+        for row in rows:
             if row.code is None:
                 row.fail(ErrorCode.REQUEST_TIMED_OUT, "not replicated to all in-sync replicas")
             elif row.code and not row.message:
                 row.fail(row.code, "after the append")
-        peer = self._peer
-        rows = self._rows
         row = rows[0]
         if len(rows) == 1 and not row.code:
             data = encode_single(
@@ -373,5 +340,4 @@ class ParkedProduce(Waiter):
             data = encode_rows(
                 peer.services, peer.session.listener, self._version, self._correlation_id, rows
             )
-        self._rows = []
         self.reply.resolve([data])

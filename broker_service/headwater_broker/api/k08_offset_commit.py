@@ -1,7 +1,7 @@
-"""OffsetCommit: durable in `__consumer_offsets` when it is answered.
+"""OffsetCommit: commits offsets of a group; they are durable when the response is sent.
 
-Unknown topics and missing rights are told per partition; the others commit. Version 10 names topics
-by id (KIP-848).
+Unknown topics and missing rights are errors of their partitions; the other partitions commit.
+Version 10 names topics by id (KIP-848).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import require_group, topic_name
 from headwater_broker.api.registry import handles
 from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.shard import Committing
+from headwater_broker.coordinator.group.shard import OffsetCommit
 
 UNKNOWN_GROUP_SINCE = 9
-"""Older versions are told of a stale generation where the group is not known (KIP-848)."""
+"""Before this version an unknown group is answered as ILLEGAL_GENERATION (KIP-848)."""
 
 
 @handles(OffsetCommitRequest, OffsetCommitResponse)
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """One code per partition."""
+    """One error code per partition."""
     names: list[str] = []
     refused: list[ErrorCode] = []
     rows: list[Commit] = []
@@ -52,7 +52,7 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     try:
         require_group(ctx, Operation.READ, request.group_id)
         if rows:
-            codes = await ctx.broker.groups.commit(_asked(request, tuple(rows)))
+            codes = await ctx.broker.groups.commit(_commit_request(request, tuple(rows)))
     except KafkaError as error:
         failed = error.code
         if failed is ErrorCode.GROUP_ID_NOT_FOUND and ctx.api_version < UNKNOWN_GROUP_SINCE:
@@ -88,8 +88,8 @@ def _check(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> tuple[str, E
     return name, ErrorCode.NONE
 
 
-def _asked(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> Committing:
-    return Committing(
+def _commit_request(request: OffsetCommitRequest, rows: tuple[Commit, ...]) -> OffsetCommit:
+    return OffsetCommit(
         group_id=request.group_id,
         generation=request.generation_id_or_member_epoch,
         member_id=request.member_id,

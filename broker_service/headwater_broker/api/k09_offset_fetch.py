@@ -1,8 +1,8 @@
-"""OffsetFetch: committed offsets, of one group (to v7) or of several (KIP-709).
+"""OffsetFetch: committed offsets of one group (to version 7) or of several (KIP-709).
 
-A partition without a commit has offset -1 and no error. Version 10 names topics by id (KIP-848);
-member epochs (v9) belong to that KIP's groups, which are not served yet: classic members send none.
-`require_stable` (KIP-447) is met always: without transactions no offset is pending.
+A partition without a commit has offset -1 and no error. Version 10 names topics by id. Member
+epochs (version 9) belong to the groups of KIP-848, which are not served: classic members send none.
+`require_stable` (KIP-447) always holds: without transactions no offset is pending.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ TOP_LEVEL_ERROR_SINCE = 2
 
 @handles(OffsetFetchRequest, OffsetFetchResponse)
 async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Each group by itself; the shapes differ by version only."""
+    """One error code or the offsets per group. Only the shape differs between versions."""
     if ctx.api_version >= GROUPS_SINCE:
         found = await each_group(request.groups, lambda group: _group(ctx, group))
         return OffsetFetchResponse(groups=tuple(found))
     topics = request.topics
-    asked = OffsetFetchRequestGroup(
+    requested = OffsetFetchRequestGroup(
         group_id=request.group_id,
         topics=None
         if topics is None
@@ -52,10 +52,10 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
             for t in topics
         ),
     )
-    group = await _group(ctx, asked)
+    group = await _group(ctx, requested)
     rows = group.topics
     if group.error_code and ctx.api_version < TOP_LEVEL_ERROR_SINCE:
-        rows = tuple(_failed(t, ErrorCode(group.error_code)) for t in asked.topics or ())
+        rows = tuple(_failed(t, ErrorCode(group.error_code)) for t in requested.topics or ())
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=tuple(
@@ -77,16 +77,18 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     )
 
 
-async def _group(ctx: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _group(
+    ctx: RequestContext, requested: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
     try:
-        require_group(ctx, Operation.DESCRIBE, asked.group_id)
-        if asked.topics is None:
-            rows = await _all(ctx, asked.group_id)
+        require_group(ctx, Operation.DESCRIBE, requested.group_id)
+        if requested.topics is None:
+            rows = await _all(ctx, requested.group_id)
         else:
-            rows = await _some(ctx, asked.group_id, asked.topics)
+            rows = await _some(ctx, requested.group_id, requested.topics)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(rows))
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=error.code)
+    return OffsetFetchResponseGroup(group_id=requested.group_id, topics=tuple(rows))
 
 
 async def _all(ctx: RequestContext, group_id: str) -> list[OffsetFetchResponseTopics]:
@@ -99,7 +101,7 @@ async def _all(ctx: RequestContext, group_id: str) -> list[OffsetFetchResponseTo
     for topic, partitions in by_topic.items():
         known = ctx.broker.view.topics.get(topic)
         if known is None and ctx.api_version >= NAMES_BY_ID_SINCE:
-            continue  # it has no id any more
+            continue  # deleted: it has no id
         made = OffsetFetchResponseTopics(name=topic, partitions=tuple(partitions))
         if known is not None:
             made = OffsetFetchResponseTopics(

@@ -1,16 +1,15 @@
-"""FindCoordinator: which broker leads the partition that a group belongs to.
+"""FindCoordinator: the broker that leads a key's partition of its internal topic.
 
-The internal topic is created when the first group is looked for. Version 4 asks for several keys at
-once (KIP-699). Transactional ids and share groups have no coordinator here yet: they are refused
-for good, so that clients do not look for ever. Of all refusals of a transactional id librdkafka
-takes only that of a right as final, here and from InitProducerId.
+The internal topic is created when the first coordinator of its kind is looked up. Version 4 has
+several keys per request (KIP-699). Transactional ids and share groups have no coordinator yet;
+their refusal is final, so that clients do not retry for ever. Of all errors for a transactional id
+librdkafka takes only an authorization error as final, here and from InitProducerId.
 """
 
 from __future__ import annotations
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
-from headwater.topic_names import OFFSETS_TOPIC
 from headwater.wire.apis.k10_find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -18,27 +17,30 @@ from headwater.wire.apis.k10_find_coordinator import (
 )
 from headwater_broker.api.admin.forwarding import await_view, have_leaders
 from headwater_broker.api.context import RequestContext
-from headwater_broker.api.k03_metadata import create_on_demand
+from headwater_broker.api.k03_metadata import creatable, create_on_demand
 from headwater_broker.api.listener_endpoints import Endpoint, endpoints
 from headwater_broker.api.registry import handles
+from headwater_broker.coordinator.common.service import Coordinator as CoordinatorPort
+from headwater_broker.coordinator.common.service import CoordinatorType
 
-GROUP_KEY = 0
-TRANSACTION_KEY = 1
+KEY_TYPES = frozenset(CoordinatorType)
 NO_TRANSACTIONS = "Headwater has no transactions: leave transactional.id out"
 BATCH_SINCE = 4
-CREATE_WAIT_MS = 3_000
-"""How long the very first look-up waits for the internal topic; then the client asks again."""
+RESOURCES = {
+    CoordinatorType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
+}
+"""Key type -> resource whose DESCRIBE is needed, the error without it, the name in messages."""
 
 
 @handles(FindCoordinatorRequest, FindCoordinatorResponse)
 async def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """One answer per key."""
+    """One coordinator or error per key."""
     is_batch = ctx.api_version >= BATCH_SINCE
     keys = request.coordinator_keys if is_batch else (request.key,)
-    if request.key_type == GROUP_KEY and any(_may_describe(ctx, key) for key in keys):
-        await _make_topic(ctx)
+    if any(_may_describe(ctx, request.key_type, key) for key in keys):
+        await _create_topic(ctx, request.key_type)
     rows = tuple(_find(ctx, request.key_type, key) for key in keys)
     if is_batch:
         return FindCoordinatorResponse(coordinators=rows)
@@ -52,27 +54,40 @@ async def find_coordinator(
     )
 
 
-def _may_describe(ctx: RequestContext, key: str) -> bool:
-    return ctx.allowed(Operation.DESCRIBE, ResourceType.GROUP, key)
+def _service(ctx: RequestContext, key_type: int) -> CoordinatorPort | None:
+    return ctx.broker.coordinators.get(CoordinatorType(key_type)) if key_type in KEY_TYPES else None
 
 
-async def _make_topic(ctx: RequestContext) -> None:
-    """Once for all keys of a request: while nobody can make it, each would wait in its turn. Tried
-    again when more brokers live: there may have been too few for its replicas."""
-    services = ctx.broker
-    if OFFSETS_TOPIC in services.view.topics or not services.view.is_complete:
+def _may_describe(ctx: RequestContext, key_type: int, key: str) -> bool:
+    if _service(ctx, key_type) is None:
+        return False
+    return ctx.allowed(Operation.DESCRIBE, RESOURCES[CoordinatorType(key_type)][0], key)
+
+
+async def _create_topic(ctx: RequestContext, key_type: int) -> None:
+    """Create the internal topic, and wait until its leaders are known.
+
+    Called once for all keys of a request: while it cannot be created, each key would wait in turn.
+    The creation is repeated when more brokers are live: there may have been too few for its
+    replicas.
+    """
+    services, coordinator = ctx.broker, _service(ctx, key_type)
+    if coordinator is None or not services.view.is_complete:
         return
-    wanted = [(OFFSETS_TOPIC, services.config.offsets_partitions)]
-    tried_with = 0
+    topic = coordinator.topic
+    if topic in services.view.topics:
+        return
+    wanted = [(topic, creatable(services, topic).num_partitions)]
+    tried_with_brokers = 0
 
-    def is_made() -> bool:
-        nonlocal tried_with
-        if (live := len(services.view.brokers)) > tried_with:
-            tried_with = live
-            create_on_demand(services, (OFFSETS_TOPIC,), str(ctx.principal.name))
+    def is_created() -> bool:
+        nonlocal tried_with_brokers
+        if (live := len(services.view.brokers)) > tried_with_brokers:
+            tried_with_brokers = live
+            create_on_demand(services, (topic,), str(ctx.principal.name))
         return have_leaders(services, wanted)
 
-    await await_view(services, is_made, CREATE_WAIT_MS)
+    await await_view(services, is_created, services.config.internal_topic_wait_ms)
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
@@ -91,22 +106,23 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
 
 
 def _endpoint(ctx: RequestContext, key_type: int, key: str) -> Endpoint:
-    services = ctx.broker
-    if key_type == TRANSACTION_KEY:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
-    if key_type != GROUP_KEY:
+    services, coordinator = ctx.broker, _service(ctx, key_type)
+    if coordinator is None:
+        if key_type == CoordinatorType.TRANSACTION:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"no coordinators of key type {key_type}, only of groups"
         )
-    if not _may_describe(ctx, key):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"no DESCRIBE on group {key}")
-    partition = services.groups.partition_of(key)
-    state = services.view.partition(OFFSETS_TOPIC, partition)
+    resource, code, noun = RESOURCES[CoordinatorType(key_type)]
+    if not ctx.allowed(Operation.DESCRIBE, resource, key):
+        raise KafkaError(code, f"no DESCRIBE on {noun} {key}")
+    partition = coordinator.partition_of(key)
+    state = services.view.partition(coordinator.topic, partition)
     leader_id = -1 if state is None else state.leader_id
     found = endpoints(services, ctx.listener, (leader_id,))
     if not found:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            f"{OFFSETS_TOPIC}-{partition} has no live leader now",
+            f"{coordinator.topic}-{partition} has no live leader now",
         )
     return found[0]

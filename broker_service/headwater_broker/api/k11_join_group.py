@@ -1,7 +1,7 @@
-"""JoinGroup: classic members; answered when the rebalance completes.
+"""JoinGroup: a member joins its group; answered when the rebalance completes.
 
-From version 4 on a new dynamic member is first told its id and joins again with it (KIP-394);
-version 0 has no rebalance time-out of its own.
+From version 4 on a new dynamic member first gets its id and joins again with it (KIP-394). In
+version 0 the session timeout is also the rebalance timeout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.wire.apis.k11_join_group import JoinGroupRequest, JoinGroupRespon
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.group_authorization import require_group
 from headwater_broker.api.registry import handles
-from headwater_broker.coordinator.group.classic_protocol import Joining, refused_join
+from headwater_broker.coordinator.group.classic_protocol import MemberJoin, failed_join
 
 KNOWN_ID_SINCE = 4
 NULL_PROTOCOL_SINCE = 7
@@ -23,12 +23,12 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 @handles(JoinGroupRequest, JoinGroupResponse)
 async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
-    """Wait for the others."""
+    """Await the rebalance."""
     timeout_ms = request.rebalance_timeout_ms
     try:
         require_group(ctx, Operation.READ, request.group_id)
         reply = await ctx.broker.groups.join(
-            Joining(
+            MemberJoin(
                 group_id=request.group_id,
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
@@ -44,7 +44,7 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
             )
         )
     except KafkaError as error:
-        reply = refused_join(error.code, request.member_id)
+        reply = failed_join(error.code, request.member_id)
     if reply.protocol_name is None and ctx.api_version < NULL_PROTOCOL_SINCE:
         reply = replace(reply, protocol_name="")
     return reply

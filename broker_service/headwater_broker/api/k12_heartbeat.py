@@ -1,4 +1,4 @@
-"""Heartbeat: a member lives; it learns here that a rebalance has begun."""
+"""Heartbeat: keeps a member in its group, and tells it that a rebalance has begun."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater_broker.api.registry import handles
 
 @handles(HeartbeatRequest, HeartbeatResponse)
 async def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """One code."""
+    """One error code."""
     try:
         require_group(ctx, Operation.READ, request.group_id)
         code = await ctx.broker.groups.heartbeat(

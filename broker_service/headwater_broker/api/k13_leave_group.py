@@ -1,4 +1,4 @@
-"""LeaveGroup: members go at once, so that nobody waits for their session to end.
+"""LeaveGroup: members leave at once, so that the group need not await their session timeout.
 
 Version 3 takes several members, also by group.instance.id (KIP-345).
 """
@@ -21,7 +21,7 @@ BATCH_SINCE = 3
 
 @handles(LeaveGroupRequest, LeaveGroupResponse)
 async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """A code per member; before version 3 the one member's code is the request's."""
+    """One error code per member; before version 3 there is one member, and one code."""
     is_batch = ctx.api_version >= BATCH_SINCE
     members = request.members if is_batch else (MemberIdentity(member_id=request.member_id),)
     try:

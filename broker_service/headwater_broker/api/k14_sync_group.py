@@ -1,4 +1,7 @@
-"""SyncGroup: the leader brings the assignment, every member gets its part once it is durable."""
+"""SyncGroup: the group leader sends the assignment, and each member gets its part of it.
+
+Members are answered once the assignment is durable.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from headwater_broker.api.registry import handles
 
 @handles(SyncGroupRequest, SyncGroupResponse)
 async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
-    """Wait for the leader."""
+    """Await the group leader's assignment."""
     try:
         require_group(ctx, Operation.READ, request.group_id)
         reply: SyncGroupResponse = await ctx.broker.groups.sync(request)

@@ -1,4 +1,5 @@
-"""DescribeGroups: state, protocol, members. Before version 6 an unknown group is Dead, no error."""
+"""DescribeGroups: state, protocol and members. Before version 6 an unknown group is Dead, not an
+error."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ NOT_FOUND_SINCE = 6
 async def describe_groups(
     ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Each group by itself."""
+    """One description or error per group."""
     rows = await each_group(request.groups, lambda group_id: _describe(ctx, group_id))
     if request.include_authorized_operations:
         rows = [_with_operations(ctx, row) for row in rows]

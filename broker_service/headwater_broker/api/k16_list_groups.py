@@ -1,4 +1,4 @@
-"""ListGroups: the groups whose coordinator this broker is, by state (KIP-518) and type."""
+"""ListGroups: the groups that this broker coordinates, by state (KIP-518) and type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater_broker.api.registry import handles
 
 @handles(ListGroupsRequest, ListGroupsResponse)
 async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Who may not describe the cluster sees the groups that it may describe."""
+    """All groups with DESCRIBE on the cluster; otherwise those with DESCRIBE on the group."""
     states = frozenset(name.lower() for name in request.states_filter)
     types = frozenset(name.lower() for name in request.types_filter)
     try:

@@ -1,4 +1,4 @@
-"""ApiVersions: what the registry holds, so that it cannot lie (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions: the API keys and versions in the registry (KIP-35, KIP-511, KIP-584)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def served_versions() -> tuple[ApiVersion, ...]:
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """The answer to an ApiVersions version we do not know: version-0 body, own range only."""
+    """The response to an unknown version of ApiVersions: a version-0 body with its own range."""
     own = tuple(v for v in served_versions() if v.api_key == ApiVersionsRequest.api_key)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
 @handles(ApiVersionsRequest, ApiVersionsResponse)
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The ranges, without features: none is finalised yet (epoch -1 says unknown)."""
+    """All ranges, without features: none is finalized (epoch -1 means unknown)."""
     names = (request.client_software_name, request.client_software_version)
     if ctx.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)

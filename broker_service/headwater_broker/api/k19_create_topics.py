@@ -1,6 +1,6 @@
-"""CreateTopics: forwarded to the controller; answered when the leaders are visible here.
+"""CreateTopics: forwarded to the controller; answered when this broker knows the leaders.
 
-Version 5 and later return the configs (KIP-525); version 7 the topic id (KIP-516).
+From version 5 on the response has the configs (KIP-525), from version 7 on the topic id (KIP-516).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater_broker.api.admin.forwarding import (
     may_on_cluster,
     may_on_topic,
     ms_left,
-    unseen_leaders,
+    topics_without_leaders,
 )
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
@@ -27,18 +27,17 @@ from headwater_broker.api.registry import handles
 
 @handles(CreateTopicsRequest, CreateTopicsResponse)
 async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Topics without a right are refused here; the others are the controller's business. One row
-    per name, also of what is named more than once (and so refused)."""
-    anywhere = may_on_cluster(ctx, Operation.CREATE)
+    """One row per name, also for a name that occurs more than once, which is refused."""
+    may_create_all = may_on_cluster(ctx, Operation.CREATE)
     allowed = tuple(
-        t for t in request.topics if anywhere or may_on_topic(ctx, Operation.CREATE, t.name)
+        t for t in request.topics if may_create_all or may_on_topic(ctx, Operation.CREATE, t.name)
     )
     began = ctx.broker.clock.monotonic()
     found: dict[str, CreatableTopicResult] = {}
     if allowed:
-        asked = replace(request, topics=allowed)
+        part = replace(request, topics=allowed)
         try:
-            reply = await forward_in_time(ctx, asked, CreateTopicsResponse, request.timeout_ms)
+            reply = await forward_in_time(ctx, part, CreateTopicsResponse, request.timeout_ms)
             found = {t.name: t for t in reply.topics}
         except KafkaError as e:
             found = {t.name: _failed(t.name, e.code, e.detail) for t in allowed}
@@ -46,15 +45,29 @@ async def create_topics(ctx: RequestContext, request: CreateTopicsRequest) -> Cr
         made = [r for r in found.values() if r.error_code == ErrorCode.NONE]
         wanted = {r.name: max(r.num_partitions, 1) for r in made}
         left_ms = ms_left(ctx.broker, began, request.timeout_ms)
-        for name in await unseen_leaders(ctx.broker, wanted, left_ms):
-            text = "the topic is made; its leaders were not elected in time"
+        for name in await topics_without_leaders(ctx.broker, wanted, left_ms):
+            text = "the topic was created, but its leaders were not elected in time"
             found[name] = _failed(name, ErrorCode.REQUEST_TIMED_OUT, text)
+    for name, row in found.items():
+        if not row.error_code and not may_on_topic(ctx, Operation.DESCRIBE_CONFIGS, name):
+            found[name] = _without_configs(row)
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return CreateTopicsResponse(
         topics=tuple(
             found.get(name) or _failed(name, denied, "no CREATE on this topic")
             for name in dict.fromkeys(t.name for t in request.topics)
         )
+    )
+
+
+def _without_configs(row: CreatableTopicResult) -> CreatableTopicResult:
+    """What needs DESCRIBE_CONFIGS is left out; the topic is created all the same (KIP-525)."""
+    return CreatableTopicResult(
+        name=row.name,
+        topic_id=row.topic_id,
+        error_message=row.error_message,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        configs=(),
     )
 
 

@@ -1,6 +1,7 @@
-"""DeleteTopics: by name, or from version 6 by id (KIP-516); answered when this broker forgot them.
+"""DeleteTopics: by name, or from version 6 on by id (KIP-516); answered when this broker's metadata
+no longer has them.
 
-The name is free at once. Replicas on brokers that are down are deleted when these come back.
+The name can be used again at once. Replicas on brokers that are down are deleted when these return.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from headwater.wire.apis.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from headwater_broker.api.admin.forwarding import await_view, forward_in_time, may_on_topic, ms_left
+from headwater_broker.api.admin.forwarding import (
+    await_view,
+    forward_in_time,
+    may_on_cluster,
+    may_on_topic,
+    ms_left,
+)
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -26,22 +33,23 @@ DISABLED_CODE_SINCE = 3
 
 @handles(DeleteTopicsRequest, DeleteTopicsResponse)
 async def delete_topics(ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Rows in the order asked; one for a topic that is named more than once (and so refused)."""
+    """Rows in the order of the request; one for a topic that occurs more than once, which is
+    refused."""
     rows = request.topics or tuple(DeleteTopicState(name=n) for n in request.topic_names)
     refused = {row: _refusal(ctx, row) for row in rows}
     allowed = tuple(row for row in rows if refused[row] is None)
     found: dict[DeleteTopicState, DeletableTopicResult] = {}
     if allowed:
         view, began = ctx.broker.view, ctx.broker.clock.monotonic()
-        # Replies before version 6 name no ids; the name alone may be a new topic's by then.
+        # Responses before version 6 have no ids, and a new topic may have the name by then.
         known = {name: topic.topic_id for name, topic in view.topics.items()}
         found = await _forwarded(ctx, request, allowed)
         done = [r for r in found.values() if r.error_code == ErrorCode.NONE]
         gone = {r.topic_id if r.topic_id != ZERO else known.get(r.name or "") for r in done}
         left_ms = ms_left(ctx.broker, began, request.timeout_ms)
         await await_view(ctx.broker, lambda: not (gone & view.topic_by_id.keys()), left_ms)
-    told = dict.fromkeys(refused[r] or found[r] for r in rows)
-    return DeleteTopicsResponse(responses=tuple(told))
+    responses = dict.fromkeys(refused[r] or found[r] for r in rows)
+    return DeleteTopicsResponse(responses=tuple(responses))
 
 
 def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult | None:
@@ -54,24 +62,27 @@ def _refusal(ctx: RequestContext, row: DeleteTopicState) -> DeletableTopicResult
         if view is None:
             return None
         name = view.name
+    if may_on_cluster(ctx, Operation.DELETE):
+        return None
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
+        return _failed(row, denied, None)  # Kafka: the name is secret, the id is not
     if may_on_topic(ctx, Operation.DELETE, name):
         return None
-    if row.name is None and not may_on_topic(ctx, Operation.DESCRIBE, name):
-        return _failed(row, ErrorCode.UNKNOWN_TOPIC_ID, None)
-    return _failed(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no DELETE on {name}")
+    return _failed(row, denied, f"no DELETE on {name}")
 
 
 async def _forwarded(
     ctx: RequestContext, request: DeleteTopicsRequest, allowed: tuple[DeleteTopicState, ...]
 ) -> dict[DeleteTopicState, DeletableTopicResult]:
     by_name = bool(request.topic_names) and not request.topics
-    asked = (
+    part = (
         replace(request, topic_names=tuple(r.name or "" for r in allowed))
         if by_name
         else replace(request, topics=allowed)
     )
     try:
-        reply = await forward_in_time(ctx, asked, DeleteTopicsResponse, request.timeout_ms)
+        reply = await forward_in_time(ctx, part, DeleteTopicsResponse, request.timeout_ms)
     except KafkaError as e:
         return {row: _failed(row, e.code, e.detail) for row in allowed}
     rows = [_known_code(ctx, r) for r in reply.responses]
@@ -79,7 +90,7 @@ async def _forwarded(
 
 
 def _known_code(ctx: RequestContext, row: DeletableTopicResult) -> DeletableTopicResult:
-    """Clients of the oldest versions do not know the code of a disabled deletion."""
+    """The oldest versions do not have TOPIC_DELETION_DISABLED."""
     disabled = row.error_code == ErrorCode.TOPIC_DELETION_DISABLED
     if disabled and ctx.api_version < DISABLED_CODE_SINCE:
         return replace(row, error_code=ErrorCode.INVALID_REQUEST)

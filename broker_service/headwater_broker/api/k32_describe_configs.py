@@ -1,11 +1,11 @@
-"""DescribeConfigs: every key of a topic or of this broker, its value and where that comes from.
+"""DescribeConfigs: the configs of a topic, of this broker or of its loggers, with value and source.
 
-Answered from this broker's view and settings. Sources and synonyms as of KIP-226.
+Answered from this broker's metadata and settings. Sources and synonyms are KIP-226's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headwater.config.keys import BROKER_KEYS, ConfigKey, Kind
 from headwater.config.layers import Given, Source
@@ -20,7 +20,12 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from headwater_broker.api.admin.config_authorization import TOPIC_RESOURCE, refusal
+from headwater_broker.api.admin.broker_loggers import describe_loggers, not_this_broker
+from headwater_broker.api.admin.config_authorization import (
+    BROKER_LOGGER_RESOURCE,
+    TOPIC_RESOURCE,
+    refusal,
+)
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
 
@@ -38,8 +43,8 @@ CONFIG_TYPES = {
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """One result per resource; sensitive values are never told. No list of keys, or an empty one,
-    means all of them, as in Kafka.
+    """One result per resource, without sensitive values. A null or empty list of keys means all of
+    them, as in Kafka.
     """
     rows = tuple(_describe(ctx, request, resource) for resource in request.resources)
     return DescribeConfigsResponse(results=rows)
@@ -52,7 +57,12 @@ def _describe(
     refused = refusal(ctx, kind, name, Operation.DESCRIBE_CONFIGS)
     if refused is not None:
         return _failed(resource, *refused)
-    if kind == TOPIC_RESOURCE:
+    rows: Iterable[DescribeConfigsResourceResult]
+    if kind == BROKER_LOGGER_RESOURCE:
+        if elsewhere := not_this_broker(ctx, name):
+            return _failed(resource, *elsewhere)
+        rows = describe_loggers(ctx, resource)
+    elif kind == TOPIC_RESOURCE:
         view = ctx.broker.view.topics.get(name)
         if view is None and not is_legal_name(name):
             text = f"{name!r} cannot be the name of a topic"
@@ -63,7 +73,7 @@ def _describe(
     elif not name or (name.isascii() and name.isdigit() and int(name) == ctx.broker.broker_id):
         rows = _broker_rows(ctx, request, is_default=not name)
     else:
-        text = f"this is broker {ctx.broker.broker_id}: ask broker {name!r} for its configs"
+        text = f"this is broker {ctx.broker.broker_id}: send the request to broker {name!r}"
         return _failed(resource, ErrorCode.INVALID_REQUEST, text)
     wanted = resource.configuration_keys
     return DescribeConfigsResult(
@@ -85,7 +95,7 @@ def _topic_rows(
 def _broker_rows(
     ctx: RequestContext, request: DescribeConfigsRequest, *, is_default: bool
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """The empty name asks for what was set for all brokers, and nothing else."""
+    """The empty broker name means the configs that were set for all brokers."""
     settings = ctx.broker.config.settings
     for name, key in sorted(BROKER_KEYS.items()):
         given = settings.of_broker(key)

@@ -14,6 +14,6 @@ from headwater_broker.api.registry import handles
 
 @handles(AlterConfigsRequest, AlterConfigsResponse)
 async def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Rows in the order asked."""
+    """Rows in the order of the request."""
     rows = await alter(ctx, request, AlterConfigsResponse, AlterConfigsResourceResponse)
     return AlterConfigsResponse(responses=rows)

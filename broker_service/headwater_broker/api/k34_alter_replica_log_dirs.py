@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: this broker's replicas move between its data folders (KIP-113)."""
+"""AlterReplicaLogDirs: moves replicas of this broker to other data folders (KIP-113)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from headwater_broker.api.registry import handles
 async def alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Answered when each copy has begun; DescribeLogDirs tells how far it is."""
+    """Answered when each copy has begun; DescribeLogDirs has its progress."""
     is_allowed = may_on_cluster(ctx, Operation.ALTER)
     found: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    for asked in request.dirs:
-        for topic in asked.topics:
+    for folder in request.dirs:
+        for topic in folder.topics:
             rows = found.setdefault(topic.name, [])
             for partition in topic.partitions:
                 code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 if is_allowed:
-                    code = await _alter(ctx, topic.name, partition, asked.path)
+                    code = await _alter(ctx, topic.name, partition, folder.path)
                 rows.append(
                     AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
                 )
@@ -41,10 +41,10 @@ async def alter_replica_log_dirs(
 
 
 async def _alter(ctx: RequestContext, topic: str, partition: int, path: str) -> ErrorCode:
-    """Kafka tells of a partition that the cluster does not know in other words than of one that
-    this broker does not have (yet)."""
+    """As in Kafka, UNKNOWN_TOPIC_OR_PARTITION for a partition that the cluster does not have, and
+    REPLICA_NOT_AVAILABLE for one that this broker does not have (yet)."""
     try:
-        await ctx.broker.moves.alter(topic, partition, path)
+        await ctx.broker.alter_log_dirs.alter(topic, partition, path)
     except KafkaError as error:
         is_known = ctx.broker.view.partition(topic, partition) is not None
         if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and not is_known:

@@ -17,7 +17,7 @@ from headwater.wire.apis.k35_describe_log_dirs import (
 from headwater_broker.api.admin.forwarding import may_on_cluster
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.registry import handles
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 UNKNOWN_BYTES = -1
 
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Null topics mean all; a folder is named even when none of them is in it."""
+    """Null topics mean all. A folder without any of them is also listed."""
     if not may_on_cluster(ctx, Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = request.topics
-    wanted = None if asked is None else {(t.topic, p) for t in asked for p in t.partitions}
+    topics = request.topics
+    wanted = None if topics is None else {(t.topic, p) for t in topics for p in t.partitions}
     rows = []
     for path, is_online, logs in ctx.broker.logs.by_folder():
         if not is_online:
@@ -44,11 +44,11 @@ def describe_log_dirs(
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=tuple(rows))
 
 
-def _folder(services: Services, path: str, logs: Iterable[PartitionLog]) -> DescribeLogDirsResult:
+def _folder(services: Services, path: str, logs: Iterable[UnifiedLog]) -> DescribeLogDirsResult:
     try:
         total, usable = services.disk_space(path)
     except OSError as error:
-        logger.warning("the space of data folder %s is not known: %s", path, error)
+        logger.warning("cannot read the disk space of data folder %s: %s", path, error)
         total = usable = UNKNOWN_BYTES
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for log in logs:
@@ -65,9 +65,9 @@ def _folder(services: Services, path: str, logs: Iterable[PartitionLog]) -> Desc
     )
 
 
-def _partition(services: Services, log: PartitionLog) -> DescribeLogDirsPartition:
-    """The lag is what a follower knows to be committed and does not have yet; of a copy under way
-    to another folder, what it does not have of its log."""
+def _partition(services: Services, log: UnifiedLog) -> DescribeLogDirsPartition:
+    """A follower's lag is measured from the high watermark that it knows; that of a copy in
+    progress to another folder, from the log end offset of its source."""
     current = services.logs.get(log.topic, log.partition)
     is_future = current is not None and current is not log
     if current is not None and is_future:

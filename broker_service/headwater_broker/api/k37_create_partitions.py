@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for existing topics (KIP-195); records stay where they are."""
+"""CreatePartitions: adds partitions to topics (KIP-195); records stay in their partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater_broker.api.admin.forwarding import (
     forward_in_time,
     may_on_topic,
     ms_left,
-    unseen_leaders,
+    topics_without_leaders,
 )
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
@@ -26,24 +26,24 @@ from headwater_broker.api.registry import handles
 async def create_partitions(
     ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Answered when the new leaders are visible here."""
+    """Answered when this broker knows the new leaders."""
     found = {t.name: r for t in request.topics if (r := _refusal(ctx, t.name)) is not None}
     allowed = tuple(t for t in request.topics if t.name not in found)
     began = ctx.broker.clock.monotonic()
     if allowed:
-        asked = replace(request, topics=allowed)
+        part = replace(request, topics=allowed)
         try:
-            reply = await forward_in_time(ctx, asked, CreatePartitionsResponse, request.timeout_ms)
+            reply = await forward_in_time(ctx, part, CreatePartitionsResponse, request.timeout_ms)
             found.update((r.name, r) for r in reply.results)
         except KafkaError as e:
             found.update((t.name, _failed(t.name, e.code, e.detail)) for t in allowed)
     if not request.validate_only:
         grown = {t.name: t.count for t in allowed if found[t.name].error_code == ErrorCode.NONE}
         left_ms = ms_left(ctx.broker, began, request.timeout_ms)
-        for name in await unseen_leaders(ctx.broker, grown, left_ms):
-            text = "the partitions are made; their leaders were not elected in time"
+        for name in await topics_without_leaders(ctx.broker, grown, left_ms):
+            text = "the partitions were created, but their leaders were not elected in time"
             found[name] = _failed(name, ErrorCode.REQUEST_TIMED_OUT, text)
-    # A name that stands there more than once is refused, and told so once.
+    # A name that occurs more than once is refused with one row.
     names = dict.fromkeys(t.name for t in request.topics)
     return CreatePartitionsResponse(results=tuple(found[name] for name in names))
 
@@ -52,7 +52,7 @@ def _refusal(ctx: RequestContext, topic: str) -> CreatePartitionsTopicResult | N
     if not may_on_topic(ctx, Operation.ALTER, topic):
         return _failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no ALTER on {topic}")
     if topic in INTERNAL_TOPICS:
-        # Keys are found by hash over the number of partitions: growing would lose them.
+        # Keys are mapped by their hash and the number of partitions: they would be lost.
         text = f"the number of partitions of {topic} cannot be changed"
         return _failed(topic, ErrorCode.INVALID_REQUEST, text)
     return None

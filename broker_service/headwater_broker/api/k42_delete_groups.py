@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, with their offsets (KIP-229)."""
+"""DeleteGroups: deletes groups without members, and their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from headwater_broker.api.registry import handles
 
 @handles(DeleteGroupsRequest, DeleteGroupsResponse)
 async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Each group by itself, and once: the second look at one would not find it any more."""
+    """One error code per group. A group that occurs twice is deleted once: the second attempt would
+    not find it."""
     names = tuple(dict.fromkeys(request.groups_names))
     codes = await each_group(names, lambda group_id: _delete(ctx, group_id))
     rows = (

@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred (type 0) and unclean (type 1) elections on request (KIP-460)."""
+"""ElectLeaders: preferred (type 0) and unclean (type 1) leader elections on request (KIP-460)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwater_broker.api.registry import handles
 
 @handles(ElectLeadersRequest, ElectLeadersResponse)
 async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Answered when the brokers know their new leaders."""
+    """Answered when the brokers know the new leaders."""
     try:
         require_on_cluster(ctx, Operation.ALTER)
         return await forward_in_time(ctx, request, ElectLeadersResponse, request.timeout_ms)
@@ -28,7 +28,7 @@ async def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> El
 def _failed(
     ctx: RequestContext, request: ElectLeadersRequest, error: KafkaError
 ) -> ElectLeadersResponse:
-    """Version 0 has no error code of its own: as in Kafka every partition asked for has it."""
+    """As in Kafka each requested partition has the error too: version 0 has no top-level code."""
     return ElectLeadersResponse(
         error_code=error.code if ctx.api_version >= 1 else ErrorCode.NONE,
         replica_election_results=tuple(

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: sets, deletes, appends, subtracts single overrides (KIP-339)."""
+"""IncrementalAlterConfigs: sets, deletes, appends to, subtracts from single configs (KIP-339)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ from headwater_broker.api.registry import handles
 async def incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Rows in the order asked."""
+    """Rows in the order of the request."""
     rows = await alter(ctx, request, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse)
     return IncrementalAlterConfigsResponse(responses=rows)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: move replicas, or cancel a move (KIP-455)."""
+"""AlterPartitionReassignments: reassigns replicas, or cancels a reassignment (KIP-455)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headwater_broker.api.registry import handles
 async def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Answered when the moves have begun; ListPartitionReassignments tells how they go."""
+    """Answered when the reassignments have begun; ListPartitionReassignments has their progress."""
     try:
         require_on_cluster(ctx, Operation.ALTER)
         return await forward_in_time(
@@ -32,7 +32,7 @@ async def alter_partition_reassignments(
 def _failed(
     request: AlterPartitionReassignmentsRequest, error: KafkaError
 ) -> AlterPartitionReassignmentsResponse:
-    """As in Kafka every partition asked for has it, too."""
+    """As in Kafka each requested partition has the error too."""
     return AlterPartitionReassignmentsResponse(
         error_code=error.code,
         error_message=error.detail,

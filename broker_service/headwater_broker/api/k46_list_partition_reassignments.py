@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: moves under way (KIP-455), as the controller sees them."""
+"""ListPartitionReassignments: reassignments in progress, from the controller (KIP-455)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""OffsetDelete: forget committed offsets of topics that no member of the group reads (KIP-496).
+"""OffsetDelete: deletes committed offsets of topics that no member subscribes to (KIP-496).
 
-Offsets of topics that do not exist are no one's to name: they went, or go, with the topic.
+Topics that do not exist are refused: their offsets are deleted with the topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater_broker.api.registry import handles
 
 @handles(OffsetDeleteRequest, OffsetDeleteResponse)
 async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """One code per partition, or one for all."""
+    """One error code per partition, or one for the group."""
     denied = {
         t.name
         for t in request.topics

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: the quotas of matching entities, from this broker's view (KIP-546)."""
+"""DescribeClientQuotas: the quotas of the entities that match a filter (KIP-546)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXACT, IS_DEFAULT, ANY = range(3)
 def describe_client_quotas(
     ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Entities that have every type asked for; `strict`: and no other."""
+    """Entities with every type of the filter; with `strict`, and no other type."""
     try:
         require_on_cluster(ctx, Operation.DESCRIBE_CONFIGS)
         _check(request.components)
@@ -45,16 +45,16 @@ def describe_client_quotas(
 
 
 def _check(components: tuple[ComponentData, ...]) -> None:
-    """Raises KafkaError for a filter that nothing could match."""
+    """Raises KafkaError for a filter that no entity can match."""
     types = [c.entity_type for c in components]
     for kind in types:
         if kind not in (USER, CLIENT_ID, IP):
             text = f"quota entity type {kind!r} is not one of {USER}, {CLIENT_ID}, {IP}"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
     if len(set(types)) != len(types):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "an entity type stands more than once")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an entity type occurs more than once")
     if IP in types and len(types) > 1:
-        text = "an ip has quotas by itself: ask for ips without users and client-ids"
+        text = "ip quotas do not combine with users and client-ids: leave those out"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     for c in components:
         if c.match_type not in (EXACT, IS_DEFAULT, ANY) or (c.match_type == EXACT) == (

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: set and remove quotas of users, clients and addresses (KIP-546)."""
+"""AlterClientQuotas: sets and removes quotas of users, client ids and addresses (KIP-546)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Key = frozenset[tuple[str, str | None]]
 async def alter_client_quotas(
     ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Rows in the order asked, one per entity; the controller decides on each by itself."""
+    """One row per entity, in the order of the request."""
     if not may_on_cluster(ctx, Operation.ALTER_CONFIGS):
         text = "no ALTER_CONFIGS on the cluster"
         return _refused(request.entries, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
@@ -40,7 +40,7 @@ async def alter_client_quotas(
         except KafkaError as e:
             reply = _refused(once, e.code, e.detail)
         found = {_key(entry): row for entry, row in zip(once, reply.entries, strict=True)}
-    text = "the entity stands in the request more than once"
+    text = "the entity occurs more than once in the request"
     return AlterClientQuotasResponse(
         entries=tuple(
             found.get(_key(entry)) or _failed(entry.entity, ErrorCode.INVALID_REQUEST, text)

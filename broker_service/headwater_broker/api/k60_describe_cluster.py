@@ -1,18 +1,19 @@
-"""DescribeCluster: brokers and controller, from this broker's view (KIP-700).
+"""DescribeCluster: brokers and controller, from this broker's metadata (KIP-700).
 
-Version 1 asks for an endpoint type (KIP-919): brokers only, as controllers have no listener of
-their own here.
+Version 1 has an endpoint type (KIP-919). Only brokers have endpoints: controllers have no listener
+of their own.
 """
 
 from __future__ import annotations
 
 from headwater.errors import ErrorCode
-from headwater.ports.authorizer import ResourceType
+from headwater.ports.authorizer import Operation, ResourceType
 from headwater.wire.apis.k60_describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from headwater_broker.api.admin.forwarding import may_on_cluster
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k03_metadata import (
     CLUSTER,
@@ -31,12 +32,12 @@ CONTROLLER_ENDPOINTS = 2
 def describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Live brokers only: a broker without a registration is unknown, not fenced."""
+    """Live brokers only. There are no fenced ones: a broker without a registration is unknown."""
     services = ctx.broker
     if request.endpoint_type != BROKER_ENDPOINTS:
         if request.endpoint_type == CONTROLLER_ENDPOINTS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            text = "controllers have no endpoints of their own: ask for brokers"
+            text = "controllers have no endpoints of their own: request those of brokers"
         else:
             code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             text = f"no endpoint type {request.endpoint_type}"
@@ -48,7 +49,9 @@ def describe_cluster(
         )
     allowed = NO_OPERATIONS
     if request.include_cluster_authorized_operations:
-        allowed = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
+        allowed = 0
+        if may_on_cluster(ctx, Operation.DESCRIBE):
+            allowed = operations(ctx, ResourceType.CLUSTER, CLUSTER, CLUSTER_OPERATIONS)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,

@@ -1,6 +1,6 @@
-"""DescribeProducers: who writes idempotently to a partition, and since when (KIP-664).
+"""DescribeProducers: the active producer ids of a partition and their state (KIP-664).
 
-Any replica answers, so that `kafka-transactions.sh` can compare them.
+Followers answer too, so that `kafka-transactions.sh` can compare replicas.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headwater.wire.apis.k61_describe_producers import (
 from headwater_broker.api.admin.forwarding import may_on_topic
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.producer_state import ProducerEntry
+from headwater_broker.log.unified_log import UnifiedLog
 
 NO_TRANSACTION = -1
 
@@ -29,21 +29,21 @@ NO_TRANSACTION = -1
 def describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """One row per partition asked."""
+    """One row per requested partition."""
     return DescribeProducersResponse(topics=tuple(_topic(ctx, row) for row in request.topics))
 
 
-def _topic(ctx: RequestContext, asked: TopicRequest) -> TopicResponse:
-    may_read = may_on_topic(ctx, Operation.READ, asked.name)
+def _topic(ctx: RequestContext, requested: TopicRequest) -> TopicResponse:
+    may_read = may_on_topic(ctx, Operation.READ, requested.name)
     return TopicResponse(
-        name=asked.name,
+        name=requested.name,
         partitions=tuple(
-            _partition(ctx, asked.name, index)
+            _partition(ctx, requested.name, index)
             if may_read
             else PartitionResponse(
                 partition_index=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
-            for index in asked.partition_indexes
+            for index in requested.partition_indexes
         ),
     )
 
@@ -63,10 +63,10 @@ def _partition(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
     )
 
 
-def _log(ctx: RequestContext, topic: str, index: int) -> PartitionLog:
+def _log(ctx: RequestContext, topic: str, index: int) -> UnifiedLog:
     services = ctx.broker
     if not is_legal_name(topic):
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is no topic's name")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is not a legal topic name")
     hosted = services.hosted(topic, index)
     if hosted.offline_reason:
         lost = hosted.storage_error

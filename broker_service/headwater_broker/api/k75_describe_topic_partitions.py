@@ -1,11 +1,13 @@
 """DescribeTopicPartitions: topics page by page, with a cursor (KIP-966).
 
-Beside the ISR it tells the eligible leader replicas. `last_known_elr` is empty (Java's client takes
-null for a defect): Kafka fills it, with the last leader, where the ISR and the ELR are empty. Here
-the last of the ISR stays in it when nobody is eligible (`elections.lost_data`).
+A row lists the ISR, the eligible leader replicas (ELR) and, when both are empty, the last known
+ELR. The controller keeps the last ISR of an offline partition, where Kafka moves it to the ELR;
+rows show it as Kafka does (`_eligible`, `k03_metadata.client_isr`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import Operation, ResourceType
@@ -38,12 +40,12 @@ Topic = DescribeTopicPartitionsResponseTopic
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """By name; no topics mean all. Where the limit is reached, `next_cursor` says how to go on."""
+    """Topics by name; no topics mean all. At the limit `next_cursor` is where to continue."""
     cursor = request.cursor
     names = {t.name for t in request.topics} or set(ctx.broker.view.topics)
     if cursor is not None:
         if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
-            # Such a request is wrong as a whole, but only rows can say so.
+            # The whole request is invalid, but only rows have error codes.
             wrong = names if request.topics else {cursor.topic_name}
             rows = [_failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(wrong)]
             return DescribeTopicPartitionsResponse(topics=tuple(rows))
@@ -55,7 +57,7 @@ def describe_topic_partitions(
     for name in sorted(names):
         if not may_on_topic(ctx, Operation.DESCRIBE, name):
             if request.topics:
-                refused.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                refused.append(Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name))
             continue
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
         if following is None and room == 0:
@@ -87,7 +89,7 @@ def _topic(ctx: RequestContext, name: str, first: int, room: int) -> Topic:
 
 
 def _rest(ctx: RequestContext, row: Topic) -> Cursor | None:
-    """Where a topic goes on of which not everything was told."""
+    """The rest of a topic that did not fit; None if all of it did."""
     view = ctx.broker.view.topics.get(row.name or "")
     if view is None or not row.partitions:
         return None
@@ -100,6 +102,7 @@ def _partition(
     ctx: RequestContext, state: PartitionState
 ) -> DescribeTopicPartitionsResponsePartition:
     row = partition_row(ctx.broker, ctx.listener, state, METADATA_VERSION)
+    elr, last_known_elr = _eligible(state, ctx.broker.view.brokers)
     return DescribeTopicPartitionsResponsePartition(
         error_code=row.error_code,
         partition_index=row.partition_index,
@@ -107,10 +110,26 @@ def _partition(
         leader_epoch=row.leader_epoch,
         replica_nodes=row.replica_nodes,
         isr_nodes=row.isr_nodes,
-        eligible_leader_replicas=state.eligible_leader_replicas,
-        last_known_elr=(),
+        eligible_leader_replicas=elr,
+        last_known_elr=last_known_elr,
         offline_replicas=row.offline_replicas,
     )
+
+
+def _eligible(
+    state: PartitionState, live: Container[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ELR and the last known ELR.
+
+    Without a leader, members of the last ISR that are down are eligible: each returns with all that
+    is committed. A member that is up and may not lead has lost its disk: it is not eligible, and
+    the last known ELR names it only when no replica is eligible.
+    """
+    if state.leader_id >= 0:
+        return state.eligible_leader_replicas, ()
+    down = tuple(b for b in state.isr if b not in live)
+    elr = (*down, *state.eligible_leader_replicas)
+    return elr, () if elr else state.isr
 
 
 def _failed(name: str, code: ErrorCode) -> Topic:

@@ -1,39 +1,60 @@
-"""An out-of-order sequence is a final answer: the broker first makes sure that it still leads.
+"""Errors that only the leader may answer: the metadata store confirms that this broker leads.
 
-A broker that stood still (a stopped process, a frozen machine) may have been replaced without
-knowing it yet: what a producer wrote to the successor looks to it like a gap. Clients take
-OUT_OF_ORDER_SEQUENCE_NUMBER for lost records: they fail, or begin a new epoch and so write twice
-what only this broker does not have. So the metadata store is asked, and a broker that no longer
-leads, or cannot tell, answers NOT_LEADER_OR_FOLLOWER: the client looks for the leader and repeats.
+A broker that stood still (a stopped process, a frozen machine, a network that was cut) may have
+been replaced without knowing it yet. Its log lacks what was written to its successor, so two of its
+errors may be wrong, and clients take both as final:
+
+- OUT_OF_ORDER_SEQUENCE_NUMBER: to a deposed leader the records that a producer wrote to the
+  successor look like a gap. The producer takes them for lost: it fails, or begins a new epoch and
+  so writes twice what only this broker lacks.
+- OFFSET_OUT_OF_RANGE beyond the end: a consumer that goes on with what another member of its group
+  committed takes the records for lost. It begins at the start or the end, and so reads all again or
+  skips records. In Kafka only leader epochs prevent this (KIP-320), which not all clients send.
+
+A broker that does not lead, or cannot confirm it, answers NOT_LEADER_OR_FOLLOWER instead: the
+client looks for the leader and repeats its request there.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 from headwater.errors import ErrorCode
 from headwater_broker.api.context import Services
-from headwater_broker.api.produce.responses import Row
 
 _log = logging.getLogger(__name__)
 
 
-def is_doubtful(row: Row) -> bool:
-    """Whether this refusal is only true of the leader."""
-    return row.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+class Failable(Protocol):
+    """One partition of a response."""
+
+    def fail(self, code: ErrorCode, message: str) -> None:
+        """Answer this error instead."""
+        ...
 
 
-async def confirm(services: Services, rows: Sequence[Row]) -> None:
-    """Doubtful rows stay as they are where this broker leads, else they become retriable."""
-    for row in rows:
-        if not is_doubtful(row):
-            continue
-        if await services.leads(row.name, row.index, row.leader_epoch):
-            _log.warning("%s", row.message)  # the client lost something, or is about to repeat it
-        else:
-            row.fail(
+class UnconfirmedError(NamedTuple):
+    """An error of one partition that is true only if this broker leads it with `leader_epoch`."""
+
+    answer: Failable
+    topic: str
+    partition: int
+    leader_epoch: int
+    cause: str
+    warning: str = ""
+    """Logged when the error stands."""
+
+
+async def confirm(services: Services, errors: Iterable[UnconfirmedError]) -> None:
+    """Leave the errors as they are where this broker leads; make the others retriable."""
+    for answer, topic, partition, epoch, cause, warning in errors:
+        if not await services.leads(topic, partition, epoch):
+            answer.fail(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{row.name}-{row.index}: a gap in the producer's sequence, and this broker "
-                f"cannot confirm that it leads with epoch {row.leader_epoch}",
+                f"{topic}-{partition}: {cause}, and this broker cannot confirm that it leads with "
+                f"epoch {epoch}",
             )
+        elif warning:
+            _log.warning("%s", warning)

@@ -1,4 +1,4 @@
-"""Where brokers listen, as clients of one listener are told."""
+"""Advertised addresses of brokers, by listener."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Endpoint(NamedTuple):
 
 
 def endpoints(services: Services, listener: str, broker_ids: Iterable[int]) -> list[Endpoint]:
-    """The live ones among `broker_ids` that have this listener, by id."""
+    """Endpoints of those of `broker_ids` that are live and have this listener, by id."""
     found = []
     for broker_id in sorted(broker_ids):
         broker = services.view.brokers.get(broker_id)

@@ -1,4 +1,4 @@
-"""Cold data as a port: the loop never waits for a disk, so it asks first.
+"""The page cache as a port: the loop must not wait for a disk, so it asks before it reads.
 
 Real: `headwater_broker.network.page_cache.PageCache`; double: `AlwaysHot`.
 """
@@ -12,26 +12,26 @@ from headwater_broker.api.replies import FilePart
 
 
 class Warmer(Protocol):
-    """Knows whether bytes of a file are in the page cache, and brings them there."""
+    """Tells whether bytes of a file are in the page cache, and reads them into it."""
 
     def is_cold(self, fd: int, position: int, size: int) -> bool:
         """True when reading may wait for the disk. Costs about a microsecond."""
         ...
 
     async def warm(self, parts: Sequence[FilePart]) -> None:
-        """Bring the start of each part into the page cache, in another thread.
+        """Read the start of each part into the page cache, in another thread.
 
-        The descriptors must stay open meanwhile (owned parts).
+        The parts must own their descriptors, which stay open until then.
         """
         ...
 
 
 class AlwaysHot:
-    """For memory files and tests: nothing is ever cold."""
+    """The page cache of memory files and tests: nothing is cold."""
 
     def is_cold(self, fd: int, position: int, size: int) -> bool:
         """Always False."""
         return False
 
     async def warm(self, parts: Sequence[FilePart]) -> None:
-        """Nothing to do."""
+        """Does nothing."""

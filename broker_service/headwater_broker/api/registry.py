@@ -1,7 +1,7 @@
-"""Which API keys this broker serves: each handler registers itself beside its code.
+"""The API keys that this broker serves: each handler registers itself beside its code.
 
-One file per key, `kNN_name.py`; `load_handlers` imports every such file, so the directory listing
-is the feature list, and ApiVersions (k18) is built from these rows and cannot lie. A general
+There is one file per key, `kNN_name.py`. `load_handlers` imports every such file, so the directory
+listing is the list of features, and ApiVersions (k18) is built from the registered rows. A general
 handler takes the decoded request and returns the response, or an awaitable of it:
 
     @handles(MetadataRequest, MetadataResponse)
@@ -14,33 +14,36 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headwater.errors import HeadwaterError
 from headwater.wire.schema import Message, decoder, encoder
 from headwater_broker.api.context import RequestContext
+from headwater_broker.api.replies import Part
 
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 Handler = Callable[[RequestContext, Req], Res | Awaitable[Res]]
 RawHandler = Callable[..., Any]
+AmendResponse = Callable[[Sequence[Part], int, int], list[Part]]
+"""(a framed response, version, throttle_time_ms) -> the response with that time."""
 
 PACKAGE = "headwater_broker.api"
 
 
 class RegistrationError(HeadwaterError):
-    """Two handlers claim one key, or a range is not within the schema's."""
+    """Two handlers have the same key, or a handler's versions are not in the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRow:
     """One API key as served: versions `low` to `high`, both inclusive.
 
-    `advertised_low` may be below `low`: such versions are told to clients but refused
-    (KAFKA-18659: older librdkafka would otherwise never compress). `flexible` is the first version
-    with tagged fields in headers (KIP-482).
+    `advertised_low` may be below `low`: such versions are advertised but refused (KAFKA-18659:
+    older librdkafka would otherwise never compress). `flexible` is the first version with tagged
+    fields in headers (KIP-482).
     """
 
     key: int
@@ -52,6 +55,8 @@ class ApiRow:
     response: type[Message]
     handler: Handler[Any, Any] | None
     raw: RawHandler | None
+    with_throttle_time: AmendResponse | None = None
+    """Of a raw handler: sets throttle_time_ms in its responses."""
 
     def response_header_flexible(self, version: int) -> bool:
         """True when the response header carries tagged fields: never for ApiVersions (KIP-511)."""
@@ -81,7 +86,7 @@ def handles(
     *,
     versions: tuple[int, int] | None = None,
 ) -> Callable[[Handler[Req, Res]], Handler[Req, Res]]:
-    """Register the handler of `request`'s API key; `versions` defaults to all of the schema's."""
+    """Register the handler of `request`'s API key; `versions` defaults to those of the schema."""
     low, high = versions or request.versions
 
     def register(handler: Handler[Req, Res]) -> Handler[Req, Res]:
@@ -98,19 +103,24 @@ def handles_raw(
     response: type[Message],
     *,
     versions: tuple[int, int],
+    with_throttle_time: AmendResponse,
     advertised_low: int | None = None,
 ) -> Callable[[RawHandler], RawHandler]:
     """Register a handler that parses the frame itself (Produce, Fetch).
 
-    It is called as (connection, view, start and end of the body, version, correlation id). Behind
-    the end the view goes on with whatever came next: nothing of that may be read.
+    It is called as (connection, view, start and end of the body, version, correlation id), and with
+    the client's quotas as `quota` while some client has any. Behind the end the view goes on with
+    whatever came next: nothing of that may be read.
     """
     low, high = versions
     advertised = low if advertised_low is None else advertised_low
 
     def register(raw: RawHandler) -> RawHandler:
         key = request.api_key
-        row = ApiRow(key, low, high, request.flexible, advertised, request, response, None, raw)
+        row = ApiRow(
+            key, low, high, request.flexible, advertised, request, response, None, raw,
+            with_throttle_time,
+        )  # fmt: skip
         _add(row)
         return raw
 
@@ -120,7 +130,7 @@ def handles_raw(
 def load_handlers() -> dict[int, ApiRow]:
     """Import every `kNN_*` module beside this one; the rows by API key, in key order.
 
-    Codecs are compiled here, so that no request pays for it.
+    Codecs are compiled here, not by the first request.
     """
     package = importlib.import_module(PACKAGE)
     for module in pkgutil.iter_modules(package.__path__):
@@ -137,5 +147,5 @@ def load_handlers() -> dict[int, ApiRow]:
 
 
 def rows() -> dict[int, ApiRow]:
-    """What is registered so far, in key order."""
+    """The rows registered so far, in key order."""
     return {key: _ROWS[key] for key in sorted(_ROWS)}

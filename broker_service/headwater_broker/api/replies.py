@@ -1,13 +1,15 @@
-"""Replies between handlers and the server: bytes, slices of files, and places kept in order."""
+"""Responses between handlers and connections: bytes, slices of files, places in the order."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 
+from headwater_broker.api.request_meters import RequestTiming
+
 
 class CloseConnectionError(Exception):
-    """Close this connection, telling why in one log line; nothing else is touched."""
+    """Close this connection with one log line that has the reason."""
 
 
 class FilePart:
@@ -20,7 +22,7 @@ class FilePart:
         self.position = position
         self.size = size
         self.owned = owned
-        """True: the server closes `fd` once it is sent or the connection is gone."""
+        """True: the connection closes `fd` when the part is sent, or when it is lost itself."""
 
     def own(self) -> FilePart:
         """Duplicate the descriptor: the file may be closed, and its number reused, before this
@@ -42,44 +44,48 @@ Part = bytes | FilePart
 
 
 class ParkedReply:
-    """A reply that is not ready: its place among the connection's replies is kept.
+    """A place in the order of a connection's responses, for one that is not ready.
 
-    `parts` is None until `resolve`; an empty list is no reply at all (Produce with acks=0).
+    `parts` is None until `resolve`. An empty list is no response (Produce with acks=0).
     """
 
-    __slots__ = ("_notify", "on_gone", "parts")
+    __slots__ = ("_notify", "on_gone", "parts", "timing")
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self._notify = notify
         self.parts: Sequence[Part] | None = None
         self.on_gone: Callable[[], None] | None = None
-        """Called when the connection is lost and nobody waits for the reply any more."""
+        """Called when the connection is lost before the response is ready."""
+        self.timing: RequestTiming | None = None
+        """Of a request that is timed."""
 
     def resolve(self, parts: Sequence[Part]) -> None:
-        """Give the framed reply; the server sends it when every earlier one is out."""
+        """Set the framed response; it is sent when all earlier ones are."""
         self.parts = parts
         self.on_gone = None
+        if self.timing is not None:
+            self.timing.ready()
         self._notify()
 
     def amend(self, change: Callable[[Sequence[Part]], Sequence[Part]]) -> None:
-        """Send what `change` makes of the reply, when it is there."""
+        """Send the result of `change` instead of the response."""
         if self.parts is not None:
             self.parts = change(self.parts)
             return
-        told = self._notify
+        notify_connection = self._notify
 
         def notify() -> None:
             self.parts = change(self.parts or ())
-            told()
+            notify_connection()
 
         self._notify = notify
 
     def abandon(self) -> None:
-        """The connection is lost: whoever would have answered is told, once."""
-        told, self.on_gone = self.on_gone, None
-        if told is not None:
-            told()
+        """The connection is lost: call `on_gone`, once."""
+        on_gone, self.on_gone = self.on_gone, None
+        if on_gone is not None:
+            on_gone()
 
 
 Answer = bytes | list[Part] | ParkedReply | None
-"""A raw handler's result: the framed reply, its parts, a kept place, or no reply."""
+"""A raw handler's result: the framed response, its parts, a place for it, or no response."""

@@ -1,4 +1,4 @@
-"""What bounds a request, beside its neighbours, with Kafka's names and defaults."""
+"""Limits and settings that handlers use, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class ApiConfig:
     offsets_partitions: int = 50  # offsets.topic.num.partitions
     offsets_replication_factor: int = 3  # offsets.topic.replication.factor
     offsets_segment_bytes: int = 100 << 20  # offsets.topic.segment.bytes
+    internal_topic_wait_ms: int = 3_000
+    """How long FindCoordinator waits for the internal topic that it had created; then the client
+    asks again."""
     request_timeout_ms: int = 30_000  # request.timeout.ms
     selects_by_rack: bool = False  # replica.selector.class
-    tables_uri: str = ""  # headwater.tables.uri
-    table_storage_options: tuple[tuple[str, str], ...] = ()
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     """The broker's settings as given, for DescribeConfigs."""

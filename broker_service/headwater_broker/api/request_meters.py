@@ -1,68 +1,172 @@
-"""Counters of the hot path: plain numbers, read by the metrics registry when it is scraped."""
+"""Counters of the data plane and times of its requests, read by the metrics when they are scraped.
+
+Every request is counted. Of Produce and Fetch, the hot path, only those of some turns of the loop
+are timed, and stand for those since: so a histogram's count is the number of requests all the same.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator
 
-LATENCY_BOUNDS_MS = (
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    25.0,
-    50.0,
-    100.0,
-    250.0,
-    500.0,
-    1000.0,
-    5000.0,
-)
-"""Upper bounds of the latency buckets."""
-LATENCY_SAMPLE = 16
-"""One request in this many is timed on the hot path."""
+from headwater_broker.runtime.histogram import Histogram
+
+STAGES = ("queue", "local", "remote", "throttle", "send")
+PRODUCE, FETCH = 0, 1
+
+
+class RequestTiming:
+    """When one request passed from stage to stage (Kafka's RequestChannel.Request).
+
+    queue: from the turn of the loop that read it to its handler. local: in the handler. remote:
+    parked, for other replicas, for data, for the controller. send: from the reply to the kernel.
+    throttle: how long the client is muted for a quota; it is not part of the total.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_began",
+        "_handled",
+        "_is_sent",
+        "_meter",
+        "_now",
+        "_ready",
+        "_weight",
+        "throttle_s",
+    )
+
+    def __init__(
+        self, meter: ApiMeter, weight: int, arrived: float, now: Callable[[], float]
+    ) -> None:
+        self._meter = meter
+        self._weight = weight
+        self._now = now
+        self._arrived = arrived
+        self._began = now()
+        self._handled: float | None = None
+        self._ready: float | None = None
+        self._is_sent = False
+        self.throttle_s = 0.0
+
+    def handled(self) -> float:
+        """The handler returned; for how many seconds it ran."""
+        self._handled = self._now()
+        return self._handled - self._began
+
+    def ready(self) -> None:
+        """The reply is complete: it was parked until now."""
+        self._ready = self._now()
+
+    def sent(self) -> None:
+        """The kernel has the reply, or nobody waits for it any more. Repeats do nothing."""
+        if self._is_sent:
+            return
+        self._is_sent = True
+        now = self._now()
+        handled = now if self._handled is None else self._handled
+        ready = handled if self._ready is None else self._ready
+        self._meter.record(
+            self._weight,
+            now - self._arrived,
+            (
+                self._began - self._arrived,
+                handled - self._began,
+                ready - handled,
+                self.throttle_s,
+                now - ready,
+            ),
+        )
+
+
+class ApiMeter:
+    """Requests of one API: how many, their times, their errors."""
+
+    __slots__ = (
+        "_accounted",
+        "_last",
+        "_of_turn",
+        "_turn",
+        "_weight_max",
+        "errors",
+        "requests",
+        "stages",
+        "total",
+    )
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.errors: dict[int, int] = {}
+        """Replies with an error, by its code; of Produce and Fetch by partition."""
+        self.total = Histogram()
+        self.stages = tuple(Histogram() for _ in STAGES)
+        self._accounted = 0
+        """For so many requests some timed one stands."""
+        self._turn = -1
+        self._of_turn = 0
+        """Requests timed in the last turn in which some were."""
+        self._weight_max = 1
+        self._last: tuple[float, tuple[float, ...]] | None = None
+
+    def begin(self, turn: int, arrived: float, now: Callable[[], float]) -> RequestTiming:
+        """Time the request that was counted just now, in this turn of the loop; it came at
+        `arrived`.
+
+        The requests that were not timed since are spread over those of this turn, as far as the
+        turn before tells how many these will be.
+        """
+        left = self.requests - self._accounted
+        if turn != self._turn:
+            self._weight_max = max(-(-left // max(self._of_turn, 1)), 1)
+            self._turn, self._of_turn = turn, 0
+        self._of_turn += 1
+        weight = min(left, self._weight_max)
+        self._accounted += weight
+        return RequestTiming(self, weight, arrived, now)
+
+    def record(self, weight: int, total: float, stages: tuple[float, ...]) -> None:
+        """A timed request is over; `stages` in the order of STAGES."""
+        self._last = total, stages
+        self.total.observe(total, weight)
+        for histogram, seconds in zip(self.stages, stages, strict=True):
+            histogram.observe(seconds, weight)
+
+    def settle(self) -> None:
+        """Before a scrape: the requests since the last timed one took as long as that."""
+        rest = self.requests - self._accounted
+        if rest > 0 and self._last is not None:
+            self._accounted = self.requests
+            self.record(rest, *self._last)
+
+    def failed(self, code: int) -> None:
+        """Count an error that a reply carries."""
+        self.errors[code] = self.errors.get(code, 0) + 1
 
 
 class TopicMeter:
     """One topic's traffic on this broker."""
 
-    __slots__ = ("bytes_in", "bytes_out", "records_in")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetches",
+        "failed_produces",
+        "records_in",
+    )
 
     def __init__(self) -> None:
         self.bytes_in = 0
         self.bytes_out = 0
         self.records_in = 0
+        self.bytes_rejected = 0
+        self.failed_produces = 0
+        """Batches that were not appended, whatever the reason."""
+        self.failed_fetches = 0
+        """Partitions of Fetch requests that were answered with an error."""
 
     def add(self, other: TopicMeter) -> None:
         """Take over what another has counted."""
-        self.bytes_in += other.bytes_in
-        self.bytes_out += other.bytes_out
-        self.records_in += other.records_in
-
-
-class ApiMeter:
-    """One API key's requests: count, errors, and a histogram of sampled latencies."""
-
-    __slots__ = ("buckets", "errors", "requests", "sampled", "sum_ms")
-    bounds: ClassVar[tuple[float, ...]] = LATENCY_BOUNDS_MS
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self.errors = 0
-        self.sampled = 0
-        self.sum_ms = 0.0
-        self.buckets = [0] * (len(LATENCY_BOUNDS_MS) + 1)
-
-    def observe(self, elapsed_ms: float) -> None:
-        """Count one sampled latency."""
-        self.sampled += 1
-        self.sum_ms += elapsed_ms
-        for index, bound in enumerate(LATENCY_BOUNDS_MS):
-            if elapsed_ms <= bound:
-                self.buckets[index] += 1
-                return
-        self.buckets[-1] += 1
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Meters:
@@ -74,8 +178,9 @@ class Meters:
         "connections_closed_malformed",
         "connections_total",
         "deleted",
-        "fetch",
-        "produce",
+        "fetch_follower",
+        "of_clients",
+        "of_followers",
         "remote_errors",
         "topics",
     )
@@ -83,14 +188,18 @@ class Meters:
     def __init__(self) -> None:
         self.topics: dict[str, TopicMeter] = {}
         self.deleted = TopicMeter()
-        """What topics that are deleted had counted: the broker's totals never step back."""
+        """What deleted topics had counted: the broker's totals never step back."""
         self.apis: dict[int, ApiMeter] = {}
+        self.fetch_follower = ApiMeter()
+        """Fetches of followers; those of consumers are `api(FETCH)`."""
+        produce, fetch = self.api(PRODUCE), self.api(FETCH)
+        self.of_clients = {PRODUCE: produce, FETCH: fetch}
+        """The meters of the hot path, for a client's connection and for a follower's."""
+        self.of_followers = {PRODUCE: produce, FETCH: self.fetch_follower}
         self.connections = 0
         self.connections_total = 0
         self.connections_closed_malformed = 0
         self.remote_errors = 0
-        self.produce = self.api(0)
-        self.fetch = self.api(1)
 
     def topic(self, name: str) -> TopicMeter:
         """The meter of `name`, made at first use."""
@@ -118,3 +227,22 @@ class Meters:
         if meter is None:
             meter = self.apis[key] = ApiMeter()
         return meter
+
+    def all_apis(self) -> Iterator[tuple[int, bool, ApiMeter]]:
+        """(API key, is it a follower's, meter) of every kind of request there was or may be."""
+        for key, meter in sorted(self.apis.items()):
+            yield key, False, meter
+        yield FETCH, True, self.fetch_follower
+
+    def rejected(self, topic: str, batch_bytes: int) -> None:
+        """The partition of a topic that is hosted here did not append a producer's batch."""
+        meter = self.topic(topic)
+        meter.failed_produces += 1
+        meter.bytes_rejected += batch_bytes
+
+    def fetch_failed(self, topic: str | None, code: int, *, is_follower: bool) -> None:
+        """A partition is answered with an error; `topic` is None when it is not hosted here: what
+        clients make up has no meter."""
+        (self.of_followers if is_follower else self.of_clients)[FETCH].failed(code)
+        if topic is not None:
+            self.topic(topic).failed_fetches += 1

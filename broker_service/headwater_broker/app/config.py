@@ -1,4 +1,4 @@
-"""A broker's settings: a properties file with Kafka's names, and `--set key=value` over it."""
+"""A broker's settings: a properties file with Kafka's keys, overridden by `--set key=value`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What the composition root wires from. `values` holds every key, typed."""
+    """The settings that the broker is wired from. `values` holds every key, typed."""
 
     broker_id: int
     cluster_id: str | None
@@ -44,7 +44,7 @@ class NodeConfig:
 
 
 def load(path: str | None, overrides: Iterable[str]) -> NodeConfig:
-    """Read the file (if any), then `key=value` overrides. Raises UsageError."""
+    """Read the file, if there is one, then the `key=value` overrides. Raises UsageError."""
     properties: dict[str, str] = {}
     if path is not None:
         try:
@@ -75,7 +75,7 @@ def parse_properties(text: str, where: str) -> dict[str, str]:
 
 
 def from_properties(properties: Mapping[str, str]) -> NodeConfig:
-    """Check every key and value. Raises UsageError that names the key and the remedy."""
+    """Check every key and value. Raises UsageError with the key and the remedy."""
     known = dict(properties)
     cluster_id = known.pop(CLUSTER_ID, None)
     options = tuple(
@@ -135,7 +135,7 @@ def _addresses(key: str, texts: tuple[str, ...]) -> tuple[Address, ...]:
     if not found:
         raise UsageError(f"config {key}: at least one NAME://host:port is needed")
     if len({a.name for a in found}) != len(found):
-        raise UsageError(f"config {key}: each listener name may stand once")
+        raise UsageError(f"config {key}: a listener name occurs twice")
     return tuple(found)
 
 

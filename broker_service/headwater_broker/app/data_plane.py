@@ -1,161 +1,206 @@
-"""Wires the data plane: services, purgatories, listeners. Reads like a diagram; decides nothing."""
+"""Builds the data plane: replicas, delayed operations, coordinators, the services of handlers.
+
+Used by the composition root (`app.wiring`), and by tests that run a data plane without a store.
+Every part is handed its collaborators when it is made; `subscribe` functions at the end list which
+part hears of which change.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
-from headwater.clock import Clock
 from headwater.config.connection_limits import connection_overrides
+from headwater.config.keys import Values
 from headwater.config.layers import BrokerSettings
 from headwater.config.rows_broker import RACK_AWARE_SELECTOR
-from headwater.entropy import Entropy
 from headwater.ports.authorizer import Authorizer
-from headwater.ports.remote_log import RemoteLog
+from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater.system_files import disk_space
 from headwater_broker.api.background_calls import Background
-from headwater_broker.api.context import Purgatories, Services
+from headwater_broker.api.context import Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
-from headwater_broker.api.partition_watches import Watches
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.coordinators import build_groups
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
+from headwater_broker.coordinator.group.config import GroupConfig
+from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
-from headwater_broker.network.listener import Listener
-from headwater_broker.purgatory.purgatory import Purgatory
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.network.connection import Connection
+from headwater_broker.network.listener import Listener, MakeConnection
 from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica.log_dir_moves import DirectoryMoves, OffLoop
+from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
+from headwater_broker.replica.append_service import AppendService
+from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
-from headwater_broker.replica.ports import at_once
+from headwater_broker.replica.ports import ReplicationPorts
+from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.replication_limits import ReplicationLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the data plane is made of."""
+class DataPlaneParts:
+    """What the data plane is built from; clock, entropy and off_loop come with `replication`."""
 
     loop: asyncio.AbstractEventLoop
-    clock: Clock
-    entropy: Entropy
-    replicas: ReplicaManager
+    dynamic: DynamicConfigs
+    view: MetadataCache
     logs: LogManager
-    view: ClusterView
-    controller: ControllerCalls
+    limits: ReplicationLimits
+    replication: ReplicationPorts
+    controller: ControllerChannel
     authorizer: Authorizer
     warmer: Warmer
     leads: Callable[[str, int, int], Awaitable[bool]]
-    producer_ids: Any = None
+    producer_ids: ProducerIds
+    tiered_topic: Callable[[str, UUID], TieredTopic]
     remote_log: RemoteLog | None = None
-    tiered_end: Callable[[UUID, int], int | None] = lambda topic_id, partition: None
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
-    off_loop: OffLoop = at_once
 
 
-def build_services(dynamic: DynamicConfigs, cluster_id: str, parts: Parts) -> Services:
-    """One value for all handlers; the purgatories' wake-ups are wired to the replicas."""
-    produce, fetch = Purgatory(parts.loop), Purgatory(parts.loop)
-    watches = Watches(produce, fetch)
-    purgatories = Purgatories(produce, fetch, watches)
-    parts.replicas.set_wakers(on_hw=None, on_append=None, on_leadership=watches.leadership_moved)
+@dataclass(frozen=True, slots=True)
+class DataPlane:
+    """A broker's data plane, without its listeners."""
+
+    purgatories: Purgatories
+    appends: AppendService
+    replicas: ReplicaManager
+    services: Services
+
+
+def build_data_plane(parts: DataPlaneParts) -> DataPlane:
+    """Build it, each part after the parts that it uses."""
+    dynamic, view, ports = parts.dynamic, parts.view, parts.replication
     config = dynamic.config
-    api = CurrentApiConfig(dynamic)
+    purgatories = Purgatories(parts.loop, lambda: view.brokers)
+    appends = AppendService(purgatories, ports.clock)
+    replicas = ReplicaManager(
+        config.broker_id,
+        parts.logs,
+        parts.limits,
+        ports,
+        on_leadership=appends.leadership_changed,
+    )
+    groups = GroupService(
+        CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy),
+        GroupConfig.from_values(config.values),
+    )
+    meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
+    api_config = CurrentApiConfig(dynamic)
+    services = Services(
+        broker_id=config.broker_id,
+        cluster_id=view.cluster_id,
+        clock=ports.clock,
+        entropy=ports.entropy,
+        replicas=replicas,
+        logs=parts.logs,
+        appends=appends,
+        reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
+        alter_log_dirs=AlterLogDirsManager(
+            parts.logs,
+            replicas,
+            ports.clock,
+            off_loop=ports.off_loop,
+            assign=parts.controller.assign_directory,
+        ),
+        view=view,
+        controller=parts.controller,
+        groups=groups,
+        coordinators={CoordinatorType.GROUP: groups.coordinator},
+        producer_ids=parts.producer_ids,
+        authorizer=parts.authorizer,
+        purgatories=purgatories,
+        sessions=FetchSessionCache(
+            api_config.value.fetch_session_slots, ports.clock, ports.entropy
+        ),
+        meters=meters,
+        warmer=parts.warmer,
+        background=Background(),
+        quotas=quotas,
+        remote_log=parts.remote_log,
+        config_now=api_config.now,
+        disk_space=parts.disk_space,
+        tiered_topic=parts.tiered_topic,
+        tiered_end=ports.tiered_end,
+        leads=parts.leads,
+        cleaner=parts.cleaner,
+    )
+    _subscribe_to_configs(dynamic, parts.logs, replicas)
+    _subscribe_to_metadata(view, services)
+    return DataPlane(purgatories, appends, replicas, services)
 
-    def limit_replication(config: NodeConfig) -> None:
-        parts.replicas.quotas.set_rates(
+
+def _subscribe_to_configs(
+    dynamic: DynamicConfigs, logs: LogManager, replicas: ReplicaManager
+) -> None:
+    """Broker configs that changed reach replication quotas and logs."""
+
+    def set_replication_quotas(config: NodeConfig) -> None:
+        replicas.quotas.set_rates(
             config.values.integer("leader.replication.throttled.rate"),
             config.values.integer("follower.replication.throttled.rate"),
             config.values.integer("replica.alter.log.dirs.io.max.bytes.per.second"),
         )
 
-    limit_replication(config)
-    dynamic.on_change.append(limit_replication)
+    def set_log_defaults(config: NodeConfig) -> None:
+        logs.set_broker_properties(config.properties)
+        replicas.update_log_configs()
 
-    def reconfigure_logs(config: NodeConfig) -> None:
-        parts.logs.set_broker_properties(config.properties)
-        parts.replicas.update_log_configs()
-
-    dynamic.on_change.append(reconfigure_logs)
-    return Services(
-        broker_id=config.broker_id,
-        cluster_id=cluster_id,
-        clock=parts.clock,
-        entropy=parts.entropy,
-        replicas=parts.replicas,
-        logs=parts.logs,
-        moves=DirectoryMoves(
-            parts.logs,
-            parts.replicas,
-            parts.clock,
-            off_loop=parts.off_loop,
-            assign=lambda *told: parts.controller.assign_directory(*told),
-        ),
-        view=parts.view,
-        controller=parts.controller,
-        groups=build_groups(
-            config.values, parts.replicas, purgatories, parts.view, parts.clock, parts.entropy
-        ),
-        producer_ids=parts.producer_ids,
-        authorizer=parts.authorizer,
-        purgatories=purgatories,
-        sessions=FetchSessionCache(api.value.fetch_session_slots, parts.clock, parts.entropy),
-        meters=build_meters(parts.view),
-        warmer=parts.warmer,
-        background=Background(),
-        quotas=build_quotas(config, parts),
-        remote_log=parts.remote_log,
-        config_now=lambda: api.value,
-        disk_space=parts.disk_space,
-        tiered_end=parts.tiered_end,
-        leads=parts.leads,
-        cleaner=parts.cleaner,
-    )
+    set_replication_quotas(dynamic.config)
+    dynamic.on_change += [set_replication_quotas, set_log_defaults]
 
 
-def build_meters(view: ClusterView) -> Meters:
-    """Counters, of topics too, which go with their topics."""
-    meters = Meters()
+def _subscribe_to_metadata(view: MetadataCache, services: Services) -> None:
+    """Changed metadata and leadership reach logs, delayed operations, coordinators and quotas."""
+    replicas = services.replicas
 
-    def take(change: ViewChange) -> None:
+    def metadata_changed(change: MetadataDelta) -> None:
+        for topic in change.configs:  # LeaderAndIsr carries the configs of new topics only
+            known = view.topics.get(topic)
+            if known is not None and known.topic_id.bytes in replicas.topic_ids:
+                replicas.update_topic_configs(known.topic_id, known.configs)
         for topic in change.deleted:
-            meters.forget(topic)
-
-    view.on_change.append(take)
-    return meters
-
-
-def build_quotas(config: NodeConfig, parts: Parts) -> ClientQuotas:
-    """Client quotas as the controller tells them."""
-    v = config.values
-    windows = Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
-    quotas = ClientQuotas(parts.clock, windows)
-
-    def take(change: ViewChange) -> None:
+            services.meters.forget(topic)
         if change.client_quotas:
-            quotas.update(parts.view.client_quotas)
+            services.quotas.update(view.client_quotas)
 
-    parts.view.on_change.append(take)
-    return quotas
+    view.on_change.append(metadata_changed)
+    for coordinator in services.coordinators.values():
+        replicas.leadership_listeners.append(coordinator.leadership_changed)
+        view.on_change.append(coordinator.metadata_changed)
+    view.on_brokers.append(services.purgatories.watches.live_brokers_changed)
 
 
-def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Listener:
-    """One listener by name; it is not bound yet."""
+def _windows(v: Values) -> Windows:
+    return Windows(v.integer("quota.window.num"), v.integer("quota.window.size.seconds"))
+
+
+def build_listener(
+    dynamic: DynamicConfigs,
+    services: Services,
+    name: str,
+    make_connection: MakeConnection = Connection,
+) -> Listener:
+    """One listener by name; it is not bound yet. `make_connection` is its transport."""
     values = dynamic.config.values
     listener = Listener(
         services,
         load_handlers(),
         asyncio.get_running_loop(),
         name=name,
+        make_connection=make_connection,
         request_bytes_max=values.integer("socket.request.max.bytes"),
         in_flight_max=values.integer("queued.max.requests"),
         send_buffer_bytes=values.integer("socket.send.buffer.bytes"),
@@ -173,19 +218,23 @@ def build_listener(dynamic: DynamicConfigs, services: Services, name: str) -> Li
 
 
 class CurrentApiConfig:
-    """The settings that handlers read, as they are now."""
+    """The settings that handlers read, as they are now (KIP-226)."""
 
     def __init__(self, dynamic: DynamicConfigs) -> None:
         self._dynamic = dynamic
         self.value = api_config(dynamic.config, dynamic.settings)
         dynamic.on_change.append(self._changed)
 
+    def now(self) -> ApiConfig:
+        """The present settings."""
+        return self.value
+
     def _changed(self, config: NodeConfig) -> None:
         self.value = api_config(config, self._dynamic.settings)
 
 
 def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
-    """The settings that handlers read."""
+    """The settings that handlers read, out of a broker's settings."""
     v = config.values
     return ApiConfig(
         auto_create_topics=v.boolean("auto.create.topics.enable"),
@@ -199,7 +248,5 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         offsets_segment_bytes=v.integer("offsets.topic.segment.bytes"),
         request_timeout_ms=v.integer("request.timeout.ms"),
         selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
-        tables_uri=config.tables_uri,
-        table_storage_options=config.table_options,
         settings=settings,
     )

@@ -1,4 +1,4 @@
-"""This broker's settings as they are now: its file, and over it what changed since (KIP-226)."""
+"""The broker's dynamic settings: those of its file, overridden by stored configs (KIP-226)."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from dataclasses import replace
 from headwater.config.keys import broker_values
 from headwater.config.layers import CLUSTER_WIDE, BrokerSettings, usable
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.metadata.cache import ClusterView, ViewChange
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 
 logger = logging.getLogger(__name__)
 
 
 class DynamicConfigs:
-    """Follows the view. `on_change` hears of every change; until then the file counts.
+    """The present settings, and `on_change` callbacks for every change of them.
 
-    Made before whatever else listens to the view, so that these see the new settings.
+    Created before the other listeners of the metadata, so that those see the new settings.
     """
 
-    def __init__(self, config: NodeConfig, view: ClusterView) -> None:
+    def __init__(self, config: NodeConfig, view: MetadataCache) -> None:
         self.config = config
         self.settings = BrokerSettings(config.properties)
         self.on_change: list[Callable[[NodeConfig], None]] = []
         self._view = view
-        view.on_change.append(self._look)
+        view.on_change.append(self._metadata_changed)
 
-    def _look(self, change: ViewChange) -> None:
+    def _metadata_changed(self, change: MetadataDelta) -> None:
         if not change.broker_configs:
             return
         own = self._stored(str(self.config.broker_id))
-        told = BrokerSettings(self.settings.file, self._stored(CLUSTER_WIDE), own)
-        if told == self.settings:
+        stored = BrokerSettings(self.settings.file, self._stored(CLUSTER_WIDE), own)
+        if stored == self.settings:
             return
-        self.settings = told
-        merged = told.merged()
+        self.settings = stored
+        merged = stored.merged()
         self.config = replace(self.config, properties=merged, values=broker_values(merged))
-        logger.info("configs changed: cluster-wide %s, own %s", told.cluster_wide, told.own)
-        for tell in self.on_change:
-            tell(self.config)
+        logger.info(
+            "configs changed: cluster-wide %s, of this broker %s", stored.cluster_wide, stored.own
+        )
+        for callback in self.on_change:
+            callback(self.config)
 
     def _stored(self, name: str) -> dict[str, str]:
         good, problems = usable(self._view.broker_configs.get(name, {}))
         for problem in problems:
-            logger.error("a stored config of broker %r is ignored: %s", name or "(all)", problem)
+            logger.error("stored config of broker %r is ignored: %s", name or "(all)", problem)
         return good

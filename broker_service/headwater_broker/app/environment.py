@@ -1,7 +1,7 @@
-"""What a broker has of its machine and of the network: one value, real or the simulator's.
+"""The broker's environment: clock, files, store, threads, network; real or the simulator's.
 
-`Node` and `Life` meet the outside only through an `Outside` and through the running loop (timers,
-connections, executors), so that `tests/sim` runs them whole on virtual time.
+`Node` and `Life` meet the outside only through an `Environment` and through the running loop
+(timers, connections, executors), so that `tests/sim` runs them whole on virtual time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.local.zk_session import DeadSession, close_session
 from headwater.ports.control import ControlCalls, ControlHandler
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.ports.files import Files
 from headwater.ports.metadata_store import MetadataStore
 from headwater.ports.remote_log import RemoteLog
@@ -26,42 +27,42 @@ from headwater.system import SystemClock, SystemEntropy
 from headwater.wire.schema import Message
 from headwater_broker.app.config import Address, NodeConfig
 from headwater_broker.controller.control_client import GrpcControlCalls
-from headwater_broker.controller.loopback_channel import OwnCalls
+from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 from headwater_broker.metadata.store_zk import ZooKeeperStore
 from headwater_broker.network.control_grpc import ControlServer
-from headwater_broker.runtime.deferred_fsync import LateSyncFiles
+from headwater_broker.runtime.deferred_fsync import DeferredFsyncFiles
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.runtime.process import Care, ProcessCare
+from headwater_broker.runtime.process import InterpreterTuning, ProcessTuning
 from headwater_tier.remote_log import DeltaRemoteLog
 
 DISK_THREADS = 4
 THREAD_START_S = 0.01
-"""How long each thread of the pool is kept busy at first, so that the next one is made, too."""
+"""How long each thread of the pool is kept busy at first, so that the pool starts the next one."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CACHE_FOLDER = "remote-log-cache"
 
 
 class Store(MetadataStore, Protocol):
-    """The metadata store with its end."""
+    """The metadata store, with its `close`."""
 
     async def close(self) -> None:
-        """End the session: its ephemeral nodes go at once."""
+        """End the session: its ephemeral nodes are deleted at once."""
         ...
 
 
-class LateFiles(Files, Protocol):
+class DeferredFsync(Files, Protocol):
     """Files whose small changes may become durable a moment after they return."""
 
-    def run_late(self, job: Callable[[], None]) -> None:
-        """Run a job of the loop in this thread: what it writes is durable soon, too."""
+    def run_deferred(self, job: Callable[[], None]) -> None:
+        """Run a job of the loop in this thread; its writes become durable soon, too."""
         ...
 
     async def durable(self) -> None:
-        """Return when all is durable that was changed on the loop so far."""
+        """Return when all changes made on the loop so far are durable."""
         ...
 
-    def settle(self) -> None:
-        """From now on nothing is late. Waits for what is."""
+    def sync_all(self) -> None:
+        """Wait until everything is durable; from now on every change is so at once."""
         ...
 
 
@@ -75,7 +76,7 @@ class ControlPort(Protocol):
         ...
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
-        """Refuse new calls at once; those in flight have `grace_s`."""
+        """Refuse new calls at once; calls in flight have `grace_s`."""
         ...
 
 
@@ -83,48 +84,50 @@ ControlTable = Mapping[type[Message], ControlHandler]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
-    """Everything that a broker meets, but the loop it runs on."""
+class Environment:
+    """Everything outside the broker, except the event loop."""
 
     clock: Clock
     entropy: Entropy
     store: Store
-    files: LateFiles
+    files: DeferredFsync
     pool: Executor
     """Threads that may wait for a disk."""
     log_disk: Executor
-    """One such thread: the logs' own jobs run in order (`headwater_broker.log.log_context`)."""
+    """One such thread: jobs of logs run in order (`headwater_broker.log.log_context`)."""
     control_calls: ControlCalls
     serve_control: Callable[[ControlTable, Address], ControlPort]
     remote_log: RemoteLog
     close_session: Callable[[DeadSession], bool]
-    """Ends the metadata session of a dead broker; may block, so it runs in a thread."""
+    """Ends the metadata session of a dead broker. It may block, so it runs in a thread."""
     boot_id: str
-    """Another one after a power loss; empty where the kernel does not tell."""
+    """Changes when the machine boots; empty where the kernel has none."""
     lag: LagProbe
-    process: ProcessCare
+    process: ProcessTuning
+    credentials: Credentials = NO_CREDENTIALS
+    """Shown by this broker's followers to the leaders that they fetch from."""
 
 
-async def real_outside(config: NodeConfig) -> Outside:
-    """This machine's, with a session on the metadata store. Raises UsageError."""
+async def system_environment(config: NodeConfig) -> Environment:
+    """The environment of this machine, with a session on the metadata store. Raises UsageError."""
     values, loop = config.values, asyncio.get_running_loop()
     store = ZooKeeperStore(config.zookeeper, values.integer("zookeeper.session.timeout.ms"))
     await store.start(values.integer("zookeeper.connection.timeout.ms"))
     pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
-    for _ in range(DISK_THREADS):  # started here, so that the loop need not wait for one later
+    for _ in range(DISK_THREADS):  # start them now, so that the loop need not wait for one later
         pool.submit(sleep, THREAD_START_S)
 
-    calls = OwnCalls(config.control_advertised, GrpcControlCalls())
+    calls = LoopbackControlCalls(config.control_advertised, GrpcControlCalls())
 
     def serve_control(table: ControlTable, address: Address) -> ControlPort:
         port = ControlServer(table, loop, host=address.host, port=address.port)
         return calls.serve(table, port)
 
-    return Outside(
+    return Environment(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         store=store,
-        files=LateSyncFiles(pool),
+        files=DeferredFsyncFiles(pool),
         pool=pool,
         log_disk=ThreadPoolExecutor(1, thread_name_prefix="log-disk"),
         control_calls=calls,
@@ -133,5 +136,5 @@ async def real_outside(config: NodeConfig) -> Outside:
         close_session=partial(close_session, config.zookeeper),
         boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
         lag=LagProbe(loop),
-        process=Care(),
+        process=InterpreterTuning(),
     )

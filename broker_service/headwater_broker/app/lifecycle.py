@@ -1,4 +1,4 @@
-"""A broker's life: start in order, say so when ready, run, drain, stop in the reverse order."""
+"""A broker's life: start in order, announce it when ready, run, drain, stop in reverse order."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from typing import Any
 from headwater.errors import HeadwaterError, KafkaError
 from headwater.ports.metadata_store import SessionState, StoreError
 from headwater_broker.app.config import NodeConfig
-from headwater_broker.app.environment import Outside, real_outside
-from headwater_broker.app.scheduler import Ticks
-from headwater_broker.app.wiring import Node
-from headwater_broker.metadata.registration import ensure_cluster
+from headwater_broker.app.environment import Environment, system_environment
+from headwater_broker.app.scheduler import Scheduler
+from headwater_broker.app.wiring import BrokerServer
+from headwater_broker.log.folder_inspection import inspect
+from headwater_broker.metadata.registration import check_store_knows_broker, ensure_cluster_id
 from headwater_broker.runtime import process
 
 ISR_TICK_MAX_S = 1.0
-"""The tick also lets the high watermark go on past a follower that fell silent."""
+"""The tick also lets the high watermark pass a follower that stopped fetching."""
 READY_TIMEOUT_S = 30.0
 VIEW_POLL_S = 0.005
 DRAIN_TIMEOUT_MS = 10_000
 DRAIN_PAUSE_S = 0.2
 DRAIN_MAX_S = 20.0
-"""No try begins after this: without a controller there is nobody to hand leaderships over."""
+"""No attempt starts after this: without a controller nothing hands leaderships over."""
 TIERED_REFRESH_S = 10.0
 FILES_EVERY_S = 1.0
-"""How late, at most, a disk error met off the loop is acted upon."""
+"""Longest time before a disk error met off the loop is acted upon."""
 PRODUCER_IDS_EVERY_S = 1.0
 RATES_EVERY_S = 1.0
 COLLECT_EVERY_S = 10.0
-DISK_FAILURES_EVERY_S = 1.0
-"""How soon the controller is told again of a failed folder, when it could not be."""
+LOG_DIR_FAILURES_EVERY_S = 1.0
+"""Pause before the controller is informed again of a failed log directory."""
 WATCHDOG_MIN_S = 10.0
-"""The loop may stand still as long as a session lasts, but at least so long."""
+"""The loop may block as long as the metadata session lasts, but at least this long."""
 
 logger = logging.getLogger(__name__)
 
 
 async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) -> None:
-    """Run a broker until it is told to stop. Raises UsageError when it cannot start."""
+    """Run a broker until it is asked to stop. Raises UsageError when it cannot start."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[str] = loop.create_future()
 
@@ -51,107 +52,126 @@ async def run(config: NodeConfig, announce: Callable[[dict[str, Any]], None]) ->
             stopping.set_result(reason)
 
     process.watch_stop(loop, stop)
-    node = await build(config, await real_outside(config), stop)
-    await live(node, announce, stopping)
+    server = await build(config, await system_environment(config), stop)
+    await live(server, announce, stopping)
 
 
-async def build(config: NodeConfig, outside: Outside, stop: Callable[[str], None]) -> Node:
-    """All parts, none started. Raises UsageError, the store's session closed."""
+async def build(
+    config: NodeConfig, environment: Environment, stop: Callable[[str], None]
+) -> BrokerServer:
+    """Build all parts, start none. Raises UsageError, with the store's session closed."""
     try:
-        cluster_id = await ensure_cluster(outside.store, outside.entropy, config.cluster_id)
-        return Node(config, cluster_id, outside, stop)
+        folders = inspect(environment.files, config.log_dirs)
+        await check_store_knows_broker(
+            environment.store, config.zookeeper, config.broker_id, folders
+        )
+        known = config.cluster_id or next((f.cluster_id for f in folders if f.cluster_id), None)
+        cluster_id = await ensure_cluster_id(environment.store, environment.entropy, known)
+        return BrokerServer(config, cluster_id, environment, stop)
     except BaseException:
-        await outside.store.close()
+        await environment.store.close()
         raise
 
 
 async def live(
-    node: Node, announce: Callable[[dict[str, Any]], None], stopping: asyncio.Future[str]
+    server: BrokerServer, announce: Callable[[dict[str, Any]], None], stopping: asyncio.Future[str]
 ) -> None:
     """Start, run until `stopping` is done, drain, stop. Raises UsageError."""
-    life = Life(node, announce)
+    lifecycle = Lifecycle(server, announce, Scheduler(asyncio.get_running_loop()))
     try:
-        await life.start(stopping)
+        await lifecycle.start(stopping)
         reason = await stopping
         logger.info("stopping: %s", reason)
-        await life.drain()
-        life.check_folders()
+        await lifecycle.drain()
+        lifecycle.check_log_dirs()
     finally:
-        await life.stop()
+        await lifecycle.stop()
 
 
-class Life:
-    """Starts and stops the parts of a node."""
+class Lifecycle:
+    """Starts and stops the parts of a broker."""
 
-    def __init__(self, node: Node, announce: Callable[[dict[str, Any]], None]) -> None:
-        self._node = node
+    def __init__(
+        self,
+        server: BrokerServer,
+        announce: Callable[[dict[str, Any]], None],
+        scheduler: Scheduler,
+    ) -> None:
+        """`announce` passes the broker's ports and session to its supervisor."""
+        self._server = server
         self._announce = announce
-        self._ticks = Ticks(asyncio.get_running_loop())
+        self._scheduler = scheduler
         self._is_loaded = False
         self._refreshing: asyncio.Task[None] | None = None
 
     async def start(self, stopping: asyncio.Future[str]) -> None:
-        """Ports, logs, control plane, registration, first word of the controller; then clients."""
-        node = self._node
-        for listener, address in zip(node.listeners, node.config.listeners, strict=True):
+        """Bind ports, load logs, register; when the controller has sent the metadata, serve."""
+        server = self._server
+        for listener, address in zip(server.listeners, server.config.listeners, strict=True):
             await listener.bind(address.host, address.port)
+            server.ports.listeners[listener.name] = listener.port
         await self._bind_status()
-        node.logs.load_all()
-        self._is_loaded = True
-        self.check_folders()
-        node.outside.process.loaded()
-        node.control.start()
-        if node.status_server is not None:
-            await node.status_server.serve()
-        await node.membership.start()
-        await node.controller.start()
+        self.load_logs()
+        server.environment.process.loaded()
+        server.ports.control = server.control.start()
+        if server.status_server is not None:
+            await server.status_server.serve()
+        await server.registration.start()
+        await server.controller.start()
         await self._first_view(stopping)
-        for listener in node.listeners:
+        for listener in server.listeners:
             await listener.serve()
-        self._start_ticks()
-        node.is_ready = True
-        node.store.on_session(self._session_changed)
-        session_s = node.config.values.integer("zookeeper.session.timeout.ms") / 1000
-        still_max_s = max(session_s, WATCHDOG_MIN_S)
-        node.outside.process.started(asyncio.get_running_loop(), still_max_s)
-        node.lag.start()
-        self._tell()
+        self.schedule()
+        server.readiness.is_ready = True
+        server.environment.store.on_session(self._session_changed)
+        session_s = server.config.values.integer("zookeeper.session.timeout.ms") / 1000
+        blocked_max_s = max(session_s, WATCHDOG_MIN_S)
+        server.environment.process.started(asyncio.get_running_loop(), blocked_max_s)
+        server.environment.lag.start()
+        self._announce_ready()
 
-    def check_folders(self) -> None:
-        """Raises HeadwaterError when no data folder is left: whoever runs brokers shall know."""
-        logs = self._node.logs
+    def load_logs(self) -> None:
+        """Open every log. Raises HeadwaterError when no log directory is left."""
+        self._server.logs.load_all()
+        self._is_loaded = True
+        self.check_log_dirs()
+
+    def check_log_dirs(self) -> None:
+        """Raises HeadwaterError when no log directory is left, so that the supervisor sees it."""
+        logs = self._server.logs
         if not logs.directory_ids:
             raise HeadwaterError(
-                f"all data folders have failed ({', '.join(logs.offline_directories)}): "
-                "see the errors above, mend the disk or name others in log.dirs"
+                f"all log directories have failed ({', '.join(logs.offline_directories)}): "
+                "see the errors above, repair the disk or name others in log.dirs"
             )
 
     async def _bind_status(self) -> None:
-        node = self._node
-        if node.status_server is not None and node.config.status is not None:
-            address = node.config.status
-            node.status.status_port = await node.status_server.bind(address.host, address.port)
+        server = self._server
+        if server.status_server is not None and server.config.status is not None:
+            address = server.config.status
+            port = await server.status_server.bind(address.host, address.port)
+            server.status.status_port = port
 
     async def _first_view(self, stopping: asyncio.Future[str]) -> None:
-        """Wait until the controller has told us of the cluster: before that we know nothing."""
-        deadline = self._node.clock.monotonic() + READY_TIMEOUT_S
-        while not self._node.view.is_complete and not stopping.done():
-            if self._node.clock.monotonic() > deadline:
+        """Wait for the first metadata of the controller: before that, nothing is known here."""
+        deadline = self._server.environment.clock.monotonic() + READY_TIMEOUT_S
+        while not self._server.view.is_complete and not stopping.done():
+            if self._server.environment.clock.monotonic() > deadline:
                 raise HeadwaterError(
-                    f"no controller has spoken within {READY_TIMEOUT_S:.0f} s: "
+                    f"no controller has sent metadata within {READY_TIMEOUT_S:.0f} s: "
                     "is another broker's control port reachable from here?"
                 )
             await asyncio.sleep(VIEW_POLL_S)
 
-    def _tell(self) -> None:
-        node = self._node
-        credentials = node.store.session()
+    def _announce_ready(self) -> None:
+        server = self._server
+        credentials = server.environment.store.session()
         self._announce(
             {
                 "ready": True,
-                "broker_id": node.config.broker_id,
-                "port": node.listeners[0].port,
-                "control_port": node.control.port,
+                "broker_id": server.config.broker_id,
+                "port": server.listeners[0].port,
+                "control_port": server.ports.control,
                 "session_id": credentials.session_id,
                 "session_password": credentials.password.hex(),
             }
@@ -161,46 +181,47 @@ class Life:
         if state is not SessionState.CONNECTED:
             return
         try:
-            self._tell()  # a new session has a new id: the supervisor must know it
+            self._announce_ready()  # a new session has a new id: the supervisor must know it
         except StoreError as error:
             logger.warning("the session is gone again: %s", error)
 
-    def _start_ticks(self) -> None:
-        node, v, every = self._node, self._node.config.values, self._ticks.every
+    def schedule(self) -> None:
+        """Begin the periodic work."""
+        server, v, every = self._server, self._server.config.values, self._scheduler.every
         every(
             "isr",
             min(v.integer("replica.lag.time.max.ms") / 2000, ISR_TICK_MAX_S),
-            node.replicas.isr_tick,
+            server.replicas.isr_tick,
         )
-        every("files", FILES_EVERY_S, node.logs.look_after_files)
-        node.services.moves.tick()
-        self._start_log_ticks()
-        every("garbage", COLLECT_EVERY_S, node.outside.process.tick)
-        node.status.look()
-        node.services.view.on_brokers.append(node.status.look)
-        every("rates", RATES_EVERY_S, node.status.sample)
-        every("disk failures", DISK_FAILURES_EVERY_S, node.tell_disk_failures)
-        every("tiered ends", TIERED_REFRESH_S, self._refresh_tiered)
+        every("files", FILES_EVERY_S, server.logs.maintain_files)
+        server.services.alter_log_dirs.tick()
+        self._schedule_log_work()
+        every("garbage", COLLECT_EVERY_S, server.environment.process.tick)
+        server.status.observe_brokers()
+        server.services.view.on_brokers.append(server.status.observe_brokers)
+        every("rates", RATES_EVERY_S, server.status.sample)
+        every("log dir failures", LOG_DIR_FAILURES_EVERY_S, server.log_dir_failures.report)
+        every("tiered offsets", TIERED_REFRESH_S, self._refresh_tiered)
         self._stock_producer_ids()
         every("producer ids", PRODUCER_IDS_EVERY_S, self._stock_producer_ids)
 
     def _stock_producer_ids(self) -> None:
-        ids = self._node.services.producer_ids
+        ids = self._server.services.producer_ids
         if ids.is_low:
-            self._node.services.background.once("producer ids", ids.stock)
+            self._server.services.background.once("producer ids", ids.stock)
 
-    def _start_log_ticks(self) -> None:
-        node, v, logs = self._node, self._node.config.values, self._node.logs
+    def _schedule_log_work(self) -> None:
+        server, v, logs = self._server, self._server.config.values, self._server.logs
         first_s = v.integer("log.initial.task.delay.ms") / 1000
 
         def every(name: str, key: str, work: Callable[[], object]) -> None:
-            self._ticks.every(name, v.integer(key) / 1000, work, first_s=first_s)
+            self._scheduler.every(name, v.integer(key) / 1000, work, first_s=first_s)
 
         every("flush", "log.flush.scheduler.interval.ms", logs.flush_due)
         every(
             "retention",
             "log.retention.check.interval.ms",
-            lambda: logs.retain_all(node.tiered.end_of),
+            lambda: logs.retain_all(server.tiered_ranges.end_for_retention),
         )
         every("producers", "producer.id.expiration.check.interval.ms", logs.expire_producers)
         every(
@@ -219,27 +240,32 @@ class Life:
             logs.checkpoint_log_starts,
         )
         if v.boolean("log.cleaner.enable"):
-            every("compaction", "log.cleaner.backoff.ms", node.cleaner.tick)
+            every("compaction", "log.cleaner.backoff.ms", server.cleaner.tick)
+            server.dynamic.on_change.append(self._cleaner_backoff_changed)
+
+    def _cleaner_backoff_changed(self, config: NodeConfig) -> None:
+        seconds = config.values.integer("log.cleaner.backoff.ms") / 1000
+        self._scheduler.change_interval("compaction", seconds)
 
     def _refresh_tiered(self) -> None:
         if self._refreshing is None or self._refreshing.done():
-            work = self._node.tiered.refresh()
+            work = self._server.tiered.refresh()
             self._refreshing = asyncio.get_running_loop().create_task(work)
 
     async def drain(self) -> None:
         """Controlled shutdown: hand leaderships over while clients are still served."""
-        node, v = self._node, self._node.config.values
-        if not v.boolean("controlled.shutdown.enable") or len(node.view.brokers) < 2:
+        server, v = self._server, self._server.config.values
+        if not v.boolean("controlled.shutdown.enable") or len(server.view.brokers) < 2:
             return
-        node.replicas.leave()
-        give_up_s = node.clock.monotonic() + DRAIN_MAX_S
+        server.replicas.begin_controlled_shutdown()
+        give_up_s = server.environment.clock.monotonic() + DRAIN_MAX_S
         for attempt in range(v.integer("controlled.shutdown.max.retries") + 1):
-            if node.clock.monotonic() > give_up_s:
+            if server.environment.clock.monotonic() > give_up_s:
                 return
             try:
-                remaining = await node.controller_calls.controlled_shutdown(DRAIN_TIMEOUT_MS)
+                remaining = await server.controller_channel.controlled_shutdown(DRAIN_TIMEOUT_MS)
             except KafkaError as error:
-                logger.warning("controlled shutdown, try %d: %s", attempt + 1, error)
+                logger.warning("controlled shutdown, attempt %d: %s", attempt + 1, error)
             else:
                 if remaining == 0:
                     return
@@ -247,67 +273,67 @@ class Life:
             await asyncio.sleep(DRAIN_PAUSE_S)
 
     async def stop(self) -> None:
-        """Everything down, logs flushed and marked clean, session closed."""
-        node = self._node
-        node.is_ready = False
-        broker_epoch = node.broker_epoch()
-        self._ticks.stop()
-        node.outside.process.stopping()
-        node.lag.stop()
+        """Stop everything, flush the logs and mark them clean, close the session."""
+        server = self._server
+        server.readiness.is_ready = False
+        broker_epoch = server.broker_epoch()
+        self._scheduler.stop()
+        server.environment.process.stopping()
+        server.environment.lag.stop()
         if self._refreshing is not None:
             self._refreshing.cancel()
-        failed = [what for what, step in self._last_steps() if not await self._went(what, step)]
-        if self._is_loaded:  # a start that failed before must not mark an unclean folder clean
-            close = partial(node.logs.close, broker_epoch)
-            in_thread = partial(node.loop.run_in_executor, None, close)
-            failed += [] if await self._went("logs", in_thread) else ["logs"]
-        failed += [] if await self._went("store", node.store.close) else ["store"]
-        node.outside.log_disk.shutdown(wait=True)
-        node.outside.pool.shutdown(wait=True)
+        failed = [name for name, close in self._closing() if not await self._closed(name, close)]
+        if self._is_loaded:  # a start that failed before must not mark an unclean directory clean
+            close_logs = partial(asyncio.to_thread, server.logs.close, broker_epoch)
+            failed += [] if await self._closed("logs", close_logs) else ["logs"]
+        failed += [] if await self._closed("store", server.environment.store.close) else ["store"]
+        server.environment.log_disk.shutdown(wait=True)
+        server.environment.pool.shutdown(wait=True)
         logger.info("stopped %s", f"without {', '.join(failed)}" if failed else "cleanly")
 
-    def _last_steps(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
-        """What is stopped before the logs are closed, in order."""
-        node = self._node
+    def _closing(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]]]]:
+        """What is closed before the logs, in order."""
+        server, environment = self._server, self._server.environment
 
-        async def close_controller_calls() -> None:
-            node.controller_calls.close()
+        async def close_controller_channel() -> None:
+            server.controller_channel.close()
 
         async def settle_files() -> None:
-            node.files.settle()
+            environment.files.sync_all()
 
-        for listener in node.listeners:
+        for listener in server.listeners:
             yield f"listener {listener.name}", listener.close
-        if node.status_server is not None:
-            yield "status", node.status_server.close
-        yield "groups", node.services.groups.close
-        yield "background", node.services.background.close
-        yield "tiered", node.tiered.close
-        yield "remote log", node.remote_log.close
-        yield "moves", node.services.moves.close
-        yield "cleaner", node.cleaner.close
-        yield "cleaners", node.cleaners.close
-        yield "replicas", node.replicas.close
-        yield "dead peers", node.dead_peers.close
-        yield "controller", node.controller.stop
-        yield "control port", node.control.stop_async
-        yield "controller calls", close_controller_calls
-        yield "control calls", node.control_calls.close
-        yield "membership", node.membership.stop
+        if server.status_server is not None:
+            yield "status", server.status_server.close
+        yield "groups", server.services.groups.close
+        yield "appends", server.services.appends.close
+        yield "background", server.services.background.close
+        yield "tiered", server.tiered.close
+        yield "remote log", environment.remote_log.close
+        yield "alter log dirs", server.services.alter_log_dirs.close
+        yield "cleaner", server.cleaner.close
+        yield "cleaner processes", server.cleaner_processes.close
+        yield "replicas", server.replicas.close
+        yield "dead brokers", server.dead_brokers.close
+        yield "controller", server.controller.stop
+        yield "control port", server.control.stop_async
+        yield "controller channel", close_controller_channel
+        yield "control calls", environment.control_calls.close
+        yield "registration", server.registration.stop
         yield "files", settle_files
 
     @staticmethod
-    async def _went(what: str, step: Callable[[], Awaitable[object]]) -> bool:
-        """Do one step of the stop. One that fails is told, and keeps no log from being closed."""
+    async def _closed(name: str, close: Callable[[], Awaitable[object]]) -> bool:
+        """Close one part. A failure is logged, and keeps no log from being closed."""
         try:
-            await step()
+            await close()
         except Exception:
-            logger.exception("stopping: %s failed", what)
+            logger.exception("stopping: %s failed", name)
             return False
         return True
 
 
-def announce_on_stdout(told: dict[str, Any]) -> None:
+def announce_on_stdout(announcement: dict[str, Any]) -> None:
     """One JSON line for the supervisor."""
-    sys.stdout.write(json.dumps(told, separators=(",", ":")) + "\n")
+    sys.stdout.write(json.dumps(announcement, separators=(",", ":")) + "\n")
     sys.stdout.flush()

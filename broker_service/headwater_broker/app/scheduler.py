@@ -1,4 +1,4 @@
-"""The broker's periodic work, as plain loop timers; one that fails is told and goes on."""
+"""Periodic work of the broker on timers of the loop; work that fails is logged and runs again."""
 
 from __future__ import annotations
 
@@ -9,20 +9,30 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 
-class Ticks:
-    """Calls functions at intervals. They must be short; what waits for a disk goes to the pool."""
+class Scheduler:
+    """Calls short functions at intervals (Kafka's `KafkaScheduler`); disk waits go to the pool."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._work: dict[str, tuple[float, Callable[[], object]]] = {}
         self._stopped = False
 
     def every(
         self, name: str, seconds: float, work: Callable[[], object], *, first_s: float | None = None
     ) -> None:
-        """Call `work` every `seconds`, first after `first_s` or one interval, what is shorter."""
+        """Call `work` every `seconds`, first after `first_s` or one interval, whichever is less."""
         delay = seconds if first_s is None else min(first_s, seconds)
-        self._timers[name] = self._loop.call_later(delay, self._run, name, seconds, work)
+        self._work[name] = (seconds, work)
+        self._timers[name] = self._loop.call_later(delay, self._run, name)
+
+    def change_interval(self, name: str, seconds: float) -> None:
+        """Run the work named `name` every `seconds` from now on; nothing when it does already."""
+        known = self._work.get(name)
+        if known is None or known[0] == seconds or self._stopped:
+            return
+        self._timers[name].cancel()
+        self.every(name, seconds, known[1])
 
     def stop(self) -> None:
         """No more calls."""
@@ -31,10 +41,11 @@ class Ticks:
             timer.cancel()
         self._timers.clear()
 
-    def _run(self, name: str, seconds: float, work: Callable[[], object]) -> None:
+    def _run(self, name: str) -> None:
+        timer, (seconds, work) = self._timers[name], self._work[name]
         try:
             work()
         except Exception:
             logger.exception("periodic work %r failed", name)
-        if not self._stopped:
+        if not self._stopped and self._timers[name] is timer:
             self.every(name, seconds, work)

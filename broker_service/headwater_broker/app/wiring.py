@@ -1,4 +1,4 @@
-"""The composition root: what a broker is made of, and how its parts are joined."""
+"""The composition root: builds every part of a broker, in one order, out of the parts before it."""
 
 from __future__ import annotations
 
@@ -9,241 +9,197 @@ from concurrent.futures import Future
 
 from headwater.client.connection import open_connection
 from headwater.config.keys import Values
-from headwater.entropy import Entropy
 from headwater.ports.authorizer import AllowAll
 from headwater.ports.control import ControlHandler
-from headwater.ports.network import PeerConnection
-from headwater.wire.control import BrokerEndpoint
+from headwater.ports.network import Connect, PeerConnection
 from headwater.wire.schema import Message
-from headwater_broker.api.context import Services
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.control_handlers import ControlHandlers, ControlParts
-from headwater_broker.app.data_plane import Parts, build_listener, build_services
-from headwater_broker.app.dead_brokers import DeadPeers
+from headwater_broker.app.data_plane import DataPlaneParts, build_data_plane, build_listener
+from headwater_broker.app.dead_brokers import DeadBrokers
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.app.environment import ControlPort, Outside
-from headwater_broker.app.tiered_offsets import TieredEnds
+from headwater_broker.app.environment import Environment
+from headwater_broker.app.log_dir_failures import LogDirFailures
+from headwater_broker.app.own_registration import BoundPorts, OwnRegistration
+from headwater_broker.app.tiered_offsets import TieredOffsets, TieredRanges
+from headwater_broker.app.tiered_topics import TieredTopics
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.cleaner_process import CleanerProcesses
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.metadata.cache import ClusterView, ViewChange
-from headwater_broker.metadata.controller_channel import ControllerCalls
-from headwater_broker.metadata.leader_lookup import Leadership
-from headwater_broker.metadata.registration import Membership
-from headwater_broker.metadata.znodes import BrokerRegistration
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.leader_lookup import LeaderLookup
+from headwater_broker.metadata.registration import RegistrationManager
 from headwater_broker.network.http_server import HttpStatusServer
 from headwater_broker.network.page_cache import PageCache
 from headwater_broker.quota.rate import Windows
-from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
-from headwater_broker.telemetry.metrics import MetricsText
+from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
+from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
 from headwater_broker.telemetry.status_document import StatusDocument
-from headwater_broker.telemetry.status_page import PageParts, StatusPages
+from headwater_broker.telemetry.status_page import StatusPageContext, StatusPages
 
 logger = logging.getLogger(__name__)
 
 
-class Node:
-    """All parts of one broker, wired and not started. `app.lifecycle` starts them."""
+class Readiness:
+    """True while the broker serves clients; `app.lifecycle` sets it."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+
+    def __call__(self) -> bool:
+        return self.is_ready
+
+
+class BrokerServer:
+    """All parts of one broker, built and not started (Kafka's `BrokerServer`)."""
 
     def __init__(
         self,
         config: NodeConfig,
         cluster_id: str,
-        outside: Outside,
+        environment: Environment,
         stop: Callable[[str], None],
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        """`stop(reason)` asks for the end of the process."""
+        v, clock, store = config.values, environment.clock, environment.store
+        connect = _connect_to_brokers(config, environment)
         self.config = config
-        self.outside = outside
-        self._stop = stop
-        self.store = store = outside.store
-        self.clock = clock = outside.clock
-        entropy = outside.entropy
-        self.is_ready = False
-        self.files = outside.files
-        self.lag = outside.lag
-        self.control_calls = outside.control_calls
-        self.view = ClusterView(cluster_id, self.broker_epoch)
-        self.dynamic = DynamicConfigs(config, self.view)
-        self.logs = self._logs(cluster_id, entropy)
-        self.cleaners = CleanerProcesses()
-        self.cleaner = LogCleaner(self.logs, self.cleaners, clock, self._cleaner_settings)
-        self.membership = Membership(
+        self.environment = environment
+        self.readiness = Readiness()
+        # Logs on disk, and this broker's place in the cluster.
+        self.logs = _build_logs(config, cluster_id, environment)
+        self.ports = BoundPorts()
+        self.own = OwnRegistration(config, cluster_id, environment, self.logs, self.ports)
+        self.registration = RegistrationManager(
             store,
             clock,
-            lambda: self._registration(cluster_id),
-            session_timeout_ms=config.values.integer("zookeeper.session.timeout.ms"),
+            self.own.describe,
+            session_timeout_ms=v.integer("zookeeper.session.timeout.ms"),
         )
-        self.controller = self._controller(cluster_id, entropy)
-        self.controller_calls = ControllerCalls(
-            config.broker_id, self.broker_epoch, store, self.control_calls, self.controller, clock
+        self.view = MetadataCache(cluster_id, self.broker_epoch)
+        self.dynamic = DynamicConfigs(config, self.view)
+        self.cleaner_processes = CleanerProcesses()
+        self.cleaner = LogCleaner(
+            self.logs, self.cleaner_processes, clock, lambda: cleaner_settings(self.dynamic)
         )
-        self.remote_log = outside.remote_log
-        self.tiered = TieredEnds(
-            self.remote_log,
-            lambda: self.replicas,
-            lambda topic, topic_id: self.services.tiered_topic(topic, topic_id),
-        )
-        self.dead_peers = DeadPeers(store, lambda: self.view, outside.close_session)
-        self.replicas = self._replicas(cluster_id, entropy)
-        self._listen()
-        self.status = StatusDocument(
-            lambda: self.services, clock, self.lag, lambda: self.is_ready, self.broker_epoch
-        )
-        self.services = self._services(cluster_id, entropy)
-        self.metrics = MetricsText(lambda: self.services, self.lag, self.controller)
+        # The controller that this broker may be, and the one that it talks to.
+        self.controller = _build_controller(cluster_id, environment, self.dynamic)
+        self.controller_channel = self._controller_channel()
+        # Replicas, coordinators, request handlers, listeners.
+        self.dead_brokers = DeadBrokers(store, self.view, environment.close_session)
+        tiered_topics = TieredTopics(config, self.view)
+        self.tiered_ranges = TieredRanges(environment.remote_log, tiered_topics.locate)
+        replication = self._replication_ports(cluster_id, connect)
+        plane = build_data_plane(self._data_plane_parts(replication, tiered_topics))
+        self.replicas, self.services = plane.replicas, plane.services
+        self.tiered = TieredOffsets(self.tiered_ranges, self.replicas)
         self.listeners = [
             build_listener(self.dynamic, self.services, address.name)
             for address in config.listeners
         ]
-        self.control = self._control_server(stop)
+        # What operators and the controller see and ask.
+        self.log_dir_failures = LogDirFailures(
+            self.logs,
+            self.replicas,
+            self.registration,
+            self.services.background,
+            self.readiness,
+            stop,
+        )
+        self.status = StatusDocument(
+            self.services, clock, environment.lag, self.readiness, self.broker_epoch
+        )
+        self.metrics = self._metrics(connect)
+        self.control = environment.serve_control(self._control_table(stop), config.control)
         self.status_server = None if config.status is None else self._status_server()
+        self._subscribe()
 
-    def _listen(self) -> None:
-        """Who hears of what: leaders, disks, configs (the rest of these: `build_services`)."""
-        self.replicas.leadership_listeners.append(self.tiered.led)
-        self.logs.high_watermarks = self.replicas.high_watermark_of
-        self.logs.on_offline = self._folder_failed
-        self.view.on_change.append(self._take_configs)
+    def broker_epoch(self) -> int:
+        """The czxid of this broker's registration; -1 while it is not registered."""
+        return self.registration.broker_epoch
+
+    @property
+    def is_ready(self) -> bool:
+        """True while the broker serves clients."""
+        return self.readiness.is_ready
+
+    def _subscribe(self) -> None:
+        """Which part hears of which change, besides what `build_data_plane` subscribes."""
+        self.logs.on_offline = self.log_dir_failures.log_dir_failed
+        self.replicas.leadership_listeners.append(self.tiered.leadership_changed)
         self.dynamic.on_change.append(
             lambda now: self.controller.reconfigure(
                 controller_config(now.values, self.config.values)
             )
         )
 
-    def _folder_failed(self, folder: str, logs: list[PartitionLog]) -> None:
-        """Its replicas go offline here, and others take over; without any folder there is nothing
-        to serve: as in Kafka the process ends, and says why."""
-        self.replicas.directory_failed(folder, logs)
-        if not self.logs.directory_ids:
-            self._stop("every data folder has failed")
-        self.membership.untold_disk_failures += 1
-        self.tell_disk_failures()
-
-    def tell_disk_failures(self) -> None:
-        """Tell the controller of failed data folders, if it has not heard of them."""
-        if self.membership.untold_disk_failures and self.is_ready:
-            self.services.background.once("disk failures", self.membership.tell_disk_failures)
-
-    def _take_configs(self, change: ViewChange) -> None:
-        """Configs altered while running reach the logs (LeaderAndIsr only brings new ones)."""
-        for topic in change.configs:
-            known = self.view.topics.get(topic)
-            if known is not None and known.topic_id.bytes in self.replicas.topic_ids:
-                self.replicas.update_topic_configs(known.topic_id, known.configs)
-
-    def broker_epoch(self) -> int:
-        """The czxid of this broker's registration; -1 while it is not registered."""
-        return self.membership.broker_epoch
-
-    def _services(self, cluster_id: str, entropy: Entropy) -> Services:
-        return build_services(
-            self.dynamic,
-            cluster_id,
-            Parts(
-                loop=self.loop,
-                clock=self.clock,
-                entropy=entropy,
-                replicas=self.replicas,
-                logs=self.logs,
-                view=self.view,
-                controller=self.controller_calls,
-                authorizer=AllowAll(),
-                warmer=PageCache(self.loop, self.outside.pool),
-                leads=Leadership(self.store, self.config.broker_id).holds,
-                producer_ids=ProducerIds(self.controller_calls.allocate_producer_ids),
-                remote_log=self.remote_log,
-                tiered_end=self.tiered.end,
-                cleaner=self.cleaner.meter,
-                off_loop=self._off_loop,
-            ),
+    def _controller_channel(self) -> ControllerChannel:
+        environment = self.environment
+        return ControllerChannel(
+            self.config.broker_id,
+            self.broker_epoch,
+            environment.store,
+            environment.control_calls,
+            self.controller,
+            environment.clock,
         )
 
-    def _logs(self, cluster_id: str, entropy: Entropy) -> LogManager:
-        return LogManager(
-            self.files,
-            list(self.config.log_dirs),
-            broker_id=self.config.broker_id,
-            cluster_id=cluster_id,
-            clock=self.clock,
-            entropy=entropy,
-            broker_properties=self.config.properties,
-            offload=self._offload,
-            producer_expiration_ms=self.config.values.integer("producer.id.expiration.ms"),
+    def _metrics(self, connect: Connect) -> MetricsText:
+        elsewhere = LeaderEndOffsets(self.view, connect, inter_broker_listener(self.config))
+        return MetricsText(
+            BrokerCollector(self.services, self.environment.lag, self.controller, elsewhere)
         )
 
-    def _cleaner_settings(self) -> CleanerSettings:
-        v = self.dynamic.config.values
-        return CleanerSettings(
-            map_bytes_max=v.integer("log.cleaner.dedupe.buffer.size"),
-            threads=v.integer("log.cleaner.threads"),
-            io_bytes_per_s=v.number("log.cleaner.io.max.bytes.per.second"),
-        )
+    def _replication_ports(self, cluster_id: str, connect: Connect) -> ReplicationPorts:
+        environment, view, loop = self.environment, self.view, asyncio.get_running_loop()
 
-    def _offload(self, job: Callable[[], None]) -> None:
-        self.outside.log_disk.submit(job).add_done_callback(_tell_failure)
+        async def off_loop(job: Callable[[], None]) -> None:
+            await loop.run_in_executor(environment.pool, environment.files.run_deferred, job)
 
-    def _controller(self, cluster_id: str, entropy: Entropy) -> ControllerService:
-        return ControllerService(
-            ControllerIdentity(
-                broker_id=self.config.broker_id,
-                cluster_id=cluster_id,
-                control_address=self.config.control_advertised,
-                settings=lambda: self.dynamic.settings,
-            ),
-            self.store,
-            self.control_calls,
-            self.clock,
-            entropy,
-            controller_config(self.config.values),
-        )
-
-    def _replicas(self, cluster_id: str, entropy: Entropy) -> ReplicaManager:
-        v = self.config.values
-        inter_broker = v.string("inter.broker.listener.name") or self.config.listeners[0].name
-        limits = ReplicationLimits(
-            replica_lag_time_max_ms=v.integer("replica.lag.time.max.ms"),
-            fetch_wait_max_ms=v.integer("replica.fetch.wait.max.ms"),
-            fetch_min_bytes=v.integer("replica.fetch.min.bytes"),
-            fetch_max_bytes=v.integer("replica.fetch.max.bytes"),
-            fetch_response_max_bytes=v.integer("replica.fetch.response.max.bytes"),
-            socket_timeout_ms=v.integer("replica.socket.timeout.ms"),
-            fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
-            quota_windows=_windows(v, ""),
-            log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
-            listener=inter_broker,
-        )
-        ports = ReplicationPorts(
-            clock=self.clock,
-            entropy=entropy,
-            connect=self._connect,
-            control=self.control_calls,
-            alter_partition=self.controller_calls.alter_partition,
+        return ReplicationPorts(
+            clock=environment.clock,
+            entropy=environment.entropy,
+            connect=connect,
+            control=environment.control_calls,
+            alter_partition=self.controller_channel.alter_partition,
             broker_epoch=self.broker_epoch,
             cluster_id=lambda: cluster_id,
-            broker=lambda broker_id: self.view.brokers.get(broker_id),
+            broker=lambda broker_id: view.brokers.get(broker_id),
             log_config=self.logs.log_config,
-            on_peer_gone=self.dead_peers.gone,
-            tiered_end=self.tiered.end,
-            off_loop=self._off_loop,
-            durable=self.files.durable,
+            on_peer_gone=self.dead_brokers.refuses_connections,
+            tiered_end=self.tiered_ranges.end,
+            off_loop=off_loop,
+            durable=environment.files.durable,
         )
-        return ReplicaManager(self.config.broker_id, self.logs, limits, ports)
 
-    async def _off_loop(self, job: Callable[[], None]) -> None:
-        await self.loop.run_in_executor(self.outside.pool, self.files.run_late, job)
+    def _data_plane_parts(
+        self, replication: ReplicationPorts, tiered_topics: TieredTopics
+    ) -> DataPlaneParts:
+        loop, environment = asyncio.get_running_loop(), self.environment
+        return DataPlaneParts(
+            loop=loop,
+            dynamic=self.dynamic,
+            view=self.view,
+            logs=self.logs,
+            limits=replication_limits(self.config),
+            replication=replication,
+            controller=self.controller_channel,
+            authorizer=AllowAll(),
+            warmer=PageCache(loop, environment.pool),
+            leads=LeaderLookup(environment.store, self.config.broker_id).is_leader,
+            producer_ids=ProducerIds(self.controller_channel.allocate_producer_ids),
+            remote_log=environment.remote_log,
+            tiered_topic=tiered_topics.locate,
+            cleaner=self.cleaner.meter,
+        )
 
-    async def _connect(self, host: str, port: int) -> PeerConnection:
-        client_id = f"replica-fetcher-{self.config.broker_id}"
-        return await open_connection(host, port, client_id=client_id, negotiate=False)
-
-    def _control_server(self, stop: Callable[[str], None]) -> ControlPort:
+    def _control_table(self, stop: Callable[[str], None]) -> dict[type[Message], ControlHandler]:
         handlers = ControlHandlers(
             ControlParts(
                 broker_id=self.config.broker_id,
@@ -251,61 +207,112 @@ class Node:
                 replicas=self.replicas,
                 tiered=self.tiered,
                 status=self.status.text,
-                is_ready=lambda: self.is_ready,
+                is_ready=self.readiness,
                 stop=stop,
             )
         )
         sources = (handlers.table(), self.controller.handlers())
-        table: dict[type[Message], ControlHandler] = {
-            request: handler for source in sources for request, handler in source.items()
-        }
-        return self.outside.serve_control(table, self.config.control)
+        return {request: handler for source in sources for request, handler in source.items()}
 
     def _status_server(self) -> HttpStatusServer:
         pages = StatusPages(
-            PageParts(
+            StatusPageContext(
                 broker_id=self.config.broker_id,
-                clock=self.clock,
+                clock=self.environment.clock,
                 view=self.view,
-                comings=self.status.comings,
-                control=self.control_calls,
+                broker_events=self.status.broker_events,
+                control=self.environment.control_calls,
                 document=self.status.text,
                 metrics=self.metrics,
-                is_ready=lambda: self.is_ready,
-                pool=self.outside.pool,
+                is_ready=self.readiness,
+                pool=self.environment.pool,
             )
         )
         return HttpStatusServer(pages.routes())
 
-    def _registration(self, cluster_id: str) -> BrokerRegistration:
-        """What `/brokers/ids/N` says of us now."""
-        ports = {listener.name: listener.port for listener in self.listeners}
-        return BrokerRegistration(
-            broker_id=self.config.broker_id,
-            cluster_id=cluster_id,
-            endpoints=tuple(
-                BrokerEndpoint(listener=a.name, host=a.host, port=a.port or ports[a.name])
-                for a in self.config.advertised
-            ),
-            control_address=self.control_address,
-            rack=self.config.values.string("broker.rack") or None,
-            directory_ids=tuple(self.logs.directory_ids),
-            boot_id=self.outside.boot_id,
-            clean_shutdown_epoch=self.logs.clean_broker_epoch,
-            min_insync_replicas=self.config.values.integer("min.insync.replicas"),
-            timestamp_ms=self.clock.now_ms(),
-            session_password=self.store.session().password.hex(),
+
+def _connect_to_brokers(config: NodeConfig, environment: Environment) -> Connect:
+    async def connect(host: str, port: int) -> PeerConnection:
+        return await open_connection(
+            host,
+            port,
+            client_id=f"replica-fetcher-{config.broker_id}",
+            negotiate=False,
+            credentials=environment.credentials,
         )
 
-    @property
-    def control_address(self) -> str:
-        """host:port of our control plane, as others are told."""
-        host, _, port = self.config.control_advertised.rpartition(":")
-        return f"{host}:{self.control.port}" if port == "0" else self.config.control_advertised
+    return connect
+
+
+def _build_logs(config: NodeConfig, cluster_id: str, environment: Environment) -> LogManager:
+    def offload(job: Callable[[], None]) -> None:
+        environment.log_disk.submit(job).add_done_callback(_log_failure)
+
+    return LogManager(
+        environment.files,
+        list(config.log_dirs),
+        broker_id=config.broker_id,
+        cluster_id=cluster_id,
+        clock=environment.clock,
+        entropy=environment.entropy,
+        broker_properties=config.properties,
+        offload=offload,
+    )
+
+
+def _build_controller(
+    cluster_id: str, environment: Environment, dynamic: DynamicConfigs
+) -> ControllerService:
+    config = dynamic.config
+    return ControllerService(
+        ControllerIdentity(
+            broker_id=config.broker_id,
+            cluster_id=cluster_id,
+            control_address=config.control_advertised,
+            settings=lambda: dynamic.settings,
+        ),
+        environment.store,
+        environment.control_calls,
+        environment.clock,
+        environment.entropy,
+        controller_config(config.values),
+    )
+
+
+def inter_broker_listener(config: NodeConfig) -> str:
+    """The listener that brokers use among themselves."""
+    return config.values.string("inter.broker.listener.name") or config.listeners[0].name
+
+
+def replication_limits(config: NodeConfig) -> ReplicationLimits:
+    """Replication's settings, out of a broker's."""
+    v = config.values
+    return ReplicationLimits(
+        replica_lag_time_max_ms=v.integer("replica.lag.time.max.ms"),
+        fetch_wait_max_ms=v.integer("replica.fetch.wait.max.ms"),
+        fetch_min_bytes=v.integer("replica.fetch.min.bytes"),
+        fetch_max_bytes=v.integer("replica.fetch.max.bytes"),
+        fetch_response_max_bytes=v.integer("replica.fetch.response.max.bytes"),
+        socket_timeout_ms=v.integer("replica.socket.timeout.ms"),
+        fetch_backoff_ms=v.integer("replica.fetch.backoff.ms"),
+        quota_windows=_windows(v, ""),
+        log_dirs_quota_windows=_windows(v, "alter.log.dirs."),
+        listener=inter_broker_listener(config),
+    )
+
+
+def cleaner_settings(dynamic: DynamicConfigs) -> CleanerSettings:
+    """The log cleaner's settings as they are now."""
+    v = dynamic.config.values
+    return CleanerSettings(
+        map_bytes_max=v.integer("log.cleaner.dedupe.buffer.size"),
+        threads=v.integer("log.cleaner.threads"),
+        io_bytes_per_s=v.number("log.cleaner.io.max.bytes.per.second"),
+    )
 
 
 def controller_config(v: Values, file: Values | None = None) -> ControllerConfig:
-    """What the controller goes by, from a broker's settings now and from those of its file."""
+    """The controller's settings, out of a broker's present settings and those of its file."""
     least = min(row.integer("min.insync.replicas") for row in (v, file or v))
     return ControllerConfig(
         num_partitions=v.integer("num.partitions"),
@@ -327,7 +334,7 @@ def _windows(v: Values, prefix: str) -> Windows:
     )
 
 
-def _tell_failure(job: Future[None]) -> None:
+def _log_failure(job: Future[None]) -> None:
     error = None if job.cancelled() else job.exception()
     if error is not None:
-        logger.error("disk job failed", exc_info=error)
+        logger.error("a job of the log disk failed", exc_info=error)

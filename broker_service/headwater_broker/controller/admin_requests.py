@@ -1,6 +1,6 @@
-"""Admin requests of clients, as forwarded by any broker: wire request -> event -> wire reply.
+"""Admin requests that brokers forward to the controller: wire request -> event -> wire reply.
 
-The broker that took the request has asked its authorizer already.
+The broker that received the request has authorized it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from headwater.wire.apis.k46_list_partition_reassignments import (
 )
 from headwater.wire.control import ForwardRequest
 from headwater.wire.schema import Message, decode, encode
-from headwater_broker.controller.controller_loop import TermOfOffice
+from headwater_broker.controller.controller_loop import ControllerLoop
 from headwater_broker.controller.decisions.config_changes import SET
 from headwater_broker.controller.events import (
     AlterClientQuotas,
@@ -62,8 +62,8 @@ from headwater_broker.controller.events import (
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
-    Growth,
     NewTopic,
+    PartitionGrowth,
     QuotaEdit,
     Reassign,
     ResourceKind,
@@ -72,18 +72,19 @@ from headwater_broker.controller.events import (
 
 PREFERRED_ELECTION, UNCLEAN_ELECTION = range(2)
 
-Run = Callable[["AdminExecutor", TermOfOffice, Any], Awaitable[Message]]
+Run = Callable[["AdminExecutor", ControllerLoop, Any], Awaitable[Message]]
 
 
 class AdminExecutor:
-    """Runs forwarded requests on the controller's term."""
+    """Runs forwarded requests on the controller loop."""
 
     def __init__(self, settings: Callable[[], BrokerSettings]) -> None:
         self._settings = settings
         self._plain: tuple[BrokerSettings, tuple[CreatableTopicConfigs, ...]] | None = None
-        """What topics without overrides have, by these settings: a thousand may be made at once."""
+        """The config rows of a topic without overrides, kept for these settings: one request may
+        create a thousand topics."""
 
-    async def execute(self, term: TermOfOffice, request: ForwardRequest) -> bytes:
+    async def execute(self, controller: ControllerLoop, request: ForwardRequest) -> bytes:
         """The encoded reply body. Raises KafkaError (INVALID_REQUEST, NOT_CONTROLLER)."""
         known = _EXECUTED.get(request.forwarded_key)
         if known is None:
@@ -91,13 +92,15 @@ class AdminExecutor:
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         cls, run = known
         body = decode(cls, request.forwarded_version, request.body)
-        return encode(await run(self, term, body), request.forwarded_version)
+        return encode(await run(self, controller, body), request.forwarded_version)
 
     async def _create_topics(
-        self, term: TermOfOffice, request: CreateTopicsRequest
+        self, controller: ControllerLoop, request: CreateTopicsRequest
     ) -> CreateTopicsResponse:
         specs = tuple(_new_topic(t) for t in request.topics)
-        results = await term.ask(lambda token: CreateTopics(token, specs, request.validate_only))
+        results = await controller.ask(
+            lambda token: CreateTopics(token, specs, request.validate_only)
+        )
         rows = tuple(self._created(r) for r in cast("tuple[TopicResult, ...]", results))
         return CreateTopicsResponse(topics=rows)
 
@@ -119,7 +122,7 @@ class AdminExecutor:
         )
 
     def _effective(self, overrides: Mapping[str, str]) -> tuple[CreatableTopicConfigs, ...]:
-        """Every topic key with its value and where that comes from."""
+        """Every topic config with its value and its source."""
         settings = self._settings()
         if overrides:
             return _topic_rows(settings, overrides)
@@ -128,11 +131,11 @@ class AdminExecutor:
         return self._plain[1]
 
     async def _delete_topics(
-        self, term: TermOfOffice, request: DeleteTopicsRequest
+        self, controller: ControllerLoop, request: DeleteTopicsRequest
     ) -> DeleteTopicsResponse:
         named = tuple((t.name, t.topic_id) for t in request.topics)
         rows = named or tuple((name, _ZERO) for name in request.topic_names)
-        results = await term.ask(lambda token: DeleteTopics(token, rows))
+        results = await controller.ask(lambda token: DeleteTopics(token, rows))
         return DeleteTopicsResponse(
             responses=tuple(
                 DeletableTopicResult(
@@ -143,10 +146,12 @@ class AdminExecutor:
         )
 
     async def _create_partitions(
-        self, term: TermOfOffice, request: CreatePartitionsRequest
+        self, controller: ControllerLoop, request: CreatePartitionsRequest
     ) -> CreatePartitionsResponse:
         rows = tuple(_growth(t) for t in request.topics)
-        results = await term.ask(lambda token: CreatePartitions(token, rows, request.validate_only))
+        results = await controller.ask(
+            lambda token: CreatePartitions(token, rows, request.validate_only)
+        )
         return CreatePartitionsResponse(
             results=tuple(
                 CreatePartitionsTopicResult(
@@ -157,18 +162,18 @@ class AdminExecutor:
         )
 
     async def _alter_configs(
-        self, term: TermOfOffice, request: k33.AlterConfigsRequest
+        self, controller: ControllerLoop, request: k33.AlterConfigsRequest
     ) -> k33.AlterConfigsResponse:
         asked = [
             (r.resource_type, r.resource_name, tuple((c.name, SET, c.value) for c in r.configs))
             for r in request.resources
         ]
-        rows = await _edit(term, asked, request.validate_only, replace=True)
+        rows = await _edit(controller, asked, request.validate_only, replace=True)
         made = tuple(k33.AlterConfigsResourceResponse(**row) for row in rows)
         return k33.AlterConfigsResponse(responses=made)
 
     async def _incremental_alter_configs(
-        self, term: TermOfOffice, request: k44.IncrementalAlterConfigsRequest
+        self, controller: ControllerLoop, request: k44.IncrementalAlterConfigsRequest
     ) -> k44.IncrementalAlterConfigsResponse:
         asked = [
             (
@@ -178,12 +183,12 @@ class AdminExecutor:
             )
             for r in request.resources
         ]
-        rows = await _edit(term, asked, request.validate_only, replace=False)
+        rows = await _edit(controller, asked, request.validate_only, replace=False)
         made = tuple(k44.AlterConfigsResourceResponse(**row) for row in rows)
         return k44.IncrementalAlterConfigsResponse(responses=made)
 
     async def _alter_client_quotas(
-        self, term: TermOfOffice, request: k49.AlterClientQuotasRequest
+        self, controller: ControllerLoop, request: k49.AlterClientQuotasRequest
     ) -> k49.AlterClientQuotasResponse:
         edits = tuple(
             QuotaEdit(
@@ -192,7 +197,7 @@ class AdminExecutor:
             )
             for entry in request.entries
         )
-        results = await term.ask(
+        results = await controller.ask(
             lambda token: AlterClientQuotas(token, edits, request.validate_only)
         )
         return k49.AlterClientQuotasResponse(
@@ -205,7 +210,7 @@ class AdminExecutor:
         )
 
     async def _elect_leaders(
-        self, term: TermOfOffice, request: ElectLeadersRequest
+        self, controller: ControllerLoop, request: ElectLeadersRequest
     ) -> ElectLeadersResponse:
         if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
             text = f"election type {request.election_type}: 0 is preferred, 1 is unclean"
@@ -213,9 +218,10 @@ class AdminExecutor:
         named = request.topic_partitions
         rows = None if named is None else tuple((t.topic, p) for t in named for p in t.partitions)
         unclean = request.election_type == UNCLEAN_ELECTION
-        results = await term.ask(lambda token: ElectLeaders(token, unclean, rows))
-        # As in Kafka who asks for all is told of every topic, also where there was nothing to do.
-        asked_all = term.machine.state.topics if named is None and term.machine else ()
+        results = await controller.ask(lambda token: ElectLeaders(token, unclean, rows))
+        # As in Kafka, an election of all partitions lists every topic, also those without
+        # elections.
+        asked_all = controller.machine.state.topics if named is None and controller.machine else ()
         by_topic: dict[str, list[PartitionResult]] = {topic: [] for topic in asked_all}
         for (topic, index), (code, text) in results.items():
             row = PartitionResult(partition_id=index, error_code=code, error_message=text)
@@ -229,13 +235,13 @@ class AdminExecutor:
         )
 
     async def _reassign(
-        self, term: TermOfOffice, request: AlterPartitionReassignmentsRequest
+        self, controller: ControllerLoop, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
         targets = {
             (t.name, p.partition_index): p.replicas for t in request.topics for p in t.partitions
         }
         allowed = request.allow_replication_factor_change
-        results = await term.ask(lambda token: Reassign(token, targets, allowed))
+        results = await controller.ask(lambda token: Reassign(token, targets, allowed))
         by_topic: dict[str, list[ReassignablePartitionResponse]] = {}
         for (topic, index), (code, text) in results.items():
             row = ReassignablePartitionResponse(
@@ -253,15 +259,15 @@ class AdminExecutor:
         )
 
     async def _list_reassignments(
-        self, term: TermOfOffice, request: ListPartitionReassignmentsRequest
+        self, controller: ControllerLoop, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        assert term.machine is not None
+        assert controller.machine is not None
         asked = request.topics
         wanted = (
             None if asked is None else {(t.name, p) for t in asked for p in t.partition_indexes}
         )
         by_topic: dict[str, list[OngoingPartitionReassignment]] = {}
-        for partition in term.machine.state.reassigning.values():
+        for partition in controller.machine.state.reassigning.values():
             if wanted is None or (partition.topic, partition.index) in wanted:
                 row = OngoingPartitionReassignment(
                     partition_index=partition.index,
@@ -292,10 +298,10 @@ def _new_topic(row: CreatableTopic) -> NewTopic:
     )
 
 
-def _growth(row: CreatePartitionsTopic) -> Growth:
+def _growth(row: CreatePartitionsTopic) -> PartitionGrowth:
     given = row.assignments
     assignments = None if given is None else tuple(a.broker_ids for a in given)
-    return Growth(row.name, row.count, assignments)
+    return PartitionGrowth(row.name, row.count, assignments)
 
 
 Asked = tuple[int, str, tuple[tuple[str, int, str | None], ...]]
@@ -303,14 +309,14 @@ Asked = tuple[int, str, tuple[tuple[str, int, str | None], ...]]
 
 
 async def _edit(
-    term: TermOfOffice, asked: Sequence[Asked], validate_only: bool, *, replace: bool
+    controller: ControllerLoop, asked: Sequence[Asked], validate_only: bool, *, replace: bool
 ) -> list[dict[str, Any]]:
-    """The fields of one response row per resource, in the order asked."""
+    """The fields of one response row per resource, in the order of the request."""
     edits = tuple(
         ConfigEdit(ResourceKind(kind), name, replace, operations)
         for kind, name, operations in asked
     )
-    results = await term.ask(lambda token: AlterConfigs(token, edits, validate_only))
+    results = await controller.ask(lambda token: AlterConfigs(token, edits, validate_only))
     return [
         {
             "error_code": result.error,

@@ -1,8 +1,8 @@
-"""One channel per live broker: what it still has to be told, and the task that tells it.
+"""The controller's channel to one live broker: its pending state and the task that sends it.
 
-Updates wait merged, newest state per partition, so a slow broker gets few large requests and delays
-nobody else. An update is repeated until the broker has taken it or its registration is gone; that
-is why brokers must treat a repeated request as no change.
+Pending updates are merged, with the newest state per partition. So a slow broker gets few large
+requests and delays no other broker. An update is sent again until the broker accepts it or its
+registration is gone: brokers must treat a repeated request as no change.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from headwater.wire.control import (
 from headwater_broker.controller.events import (
     BrokerUpdate,
     Event,
-    LeaderAndIsrAnswered,
-    StopReplicaAnswered,
+    LeaderAndIsrResponseReceived,
+    StopReplicaResponseReceived,
 )
 from headwater_broker.controller.state import PartitionKey
-from headwater_broker.metadata.combined_update import join, with_newness
+from headwater_broker.metadata.combined_update import combine, with_is_new
 
 CALL_TIMEOUT_MS = 30_000
 RETRY_DELAY_S = 0.05
 RETRY_DELAY_MAX_S = 1.0
 
-# The broker knows better, or the failure is an answer: not to be sent again as it is.
+# Answers after which the same state is not sent again: the broker has newer state, or the error is
+# an answer to the controller.
 _FINAL = frozenset({ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
 _STALE = frozenset({ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH})
 
@@ -52,19 +53,20 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
-    """Who speaks: in every request."""
+class ControllerHeader:
+    """The controller's identity, in every request that it sends."""
 
     controller_id: int
     controller_epoch: int
     cluster_id: str
     sequence: count[int] = field(default_factory=lambda: count(1), compare=False)
-    """Of the term's requests to all brokers: a broker that registers anew is one of them."""
+    """Numbers the requests of this controller epoch to all brokers, so that a broker that registers
+    again cannot take an older request for a newer one."""
 
 
 @dataclass(slots=True)
-class Pending:
-    """What one broker has not been told, merged."""
+class PendingUpdate:
+    """State that one broker does not have yet, merged."""
 
     full_replicas: bool = False
     full_metadata: bool = False
@@ -78,8 +80,8 @@ class Pending:
     stops: dict[PartitionKey, StopReplicaPartition] = field(default_factory=dict)
 
     def add(self, update: BrokerUpdate) -> None:
-        """Newer news replace older ones of the same partition or topic; a replica that was to be
-        made, and of which nobody told yet, still is."""
+        """Merge an update. It replaces older state of the same partition or topic, but a replica
+        stays new as long as its first state was not sent."""
         before = self.replicas
         if update.full:
             self.replicas = {}
@@ -87,7 +89,7 @@ class Pending:
             self.metadata.clear()
             self.topics.clear()
             self.full_replicas = self.full_metadata = True
-        self.has_metadata = self.has_metadata or update.is_news
+        self.has_metadata = self.has_metadata or update.has_metadata
         if update.broker_configs is not None:
             self.broker_configs = update.broker_configs
         if update.client_quotas is not None:
@@ -103,15 +105,15 @@ class Pending:
             key = (state.topic_id, state.partition)
             known = before.get(key)
             is_new_still = known is not None and known.is_new and not state.is_new
-            self.replicas[key] = with_newness(state, True) if is_new_still else state
+            self.replicas[key] = with_is_new(state, True) if is_new_still else state
             self.stops.pop(key, None)
         for stop in update.stops:
             key = (stop.topic_id, stop.partition)
             self.replicas.pop(key, None)
             self.stops[key] = stop
 
-    def follow(self, newer: Pending) -> None:
-        """Take what came in while these were being sent."""
+    def follow(self, newer: PendingUpdate) -> None:
+        """Merge the updates that were queued while this one was being sent."""
         has_metadata = self.has_metadata or newer.has_metadata
         self.add(
             BrokerUpdate(
@@ -128,35 +130,35 @@ class Pending:
         )
         self.has_metadata = has_metadata
 
-    def metadata_told(self) -> None:
-        """The broker took the metadata; its replicas may be left."""
+    def metadata_delivered(self) -> None:
+        """The broker has the metadata. Replica states may be left."""
         self.has_metadata = self.full_metadata = False
         self.metadata = {}
         self.topics = {}
         self.broker_configs = self.client_quotas = None
 
     def is_empty(self) -> bool:
-        """Nothing left to tell."""
+        """Whether nothing is left to send."""
         return not (self.full_replicas or self.has_metadata or self.replicas or self.stops)
 
 
 class BrokerChannel:
-    """Tells one broker, in the life that `broker_epoch` names."""
+    """Sends state to one broker, as registered under its broker epoch."""
 
     def __init__(
         self,
-        office: Office,
+        header: ControllerHeader,
         broker: LiveBroker,
         calls: ControlCalls,
         live: Callable[[], tuple[LiveBroker, ...]],
         post: Callable[[Event], None],
     ) -> None:
         self.broker = broker
-        self._office = office
+        self._header = header
         self._calls = calls
         self._live = live
         self._post = post
-        self._pending = Pending()
+        self._pending = PendingUpdate()
         self._wake = asyncio.Event()
         self._pushed = 0
         self._delivered = 0
@@ -166,13 +168,13 @@ class BrokerChannel:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def push(self, update: BrokerUpdate) -> None:
-        """Tell this too, as soon as possible."""
+        """Queue an update."""
         self._pending.add(update)
         self._pushed += 1
         self._wake.set()
 
     def delivered(self) -> asyncio.Future[None]:
-        """Done when all pushed so far was taken by the broker, or the channel is closed."""
+        """A future that is done when the broker has every update pushed so far, or at `close`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._delivered >= self._pushed or self._task.done():
             waiter.set_result(None)
@@ -181,7 +183,7 @@ class BrokerChannel:
         return waiter
 
     async def close(self) -> None:
-        """Stop telling."""
+        """Stop sending."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._release(self._pushed)
@@ -199,14 +201,14 @@ class BrokerChannel:
             await self._wake.wait()
             self._wake.clear()
             upto = self._pushed
-            batch, self._pending = self._pending, Pending()
+            batch, self._pending = self._pending, PendingUpdate()
             try:
                 await self._send(batch)
             except HeadwaterError as e:
-                logger.warning("broker %d was not told: %s", self.broker.broker_id, e)
+                logger.warning("broker %d: sending its state failed: %s", self.broker.broker_id, e)
             except Exception:
-                # Whatever it is, a channel that ended here would leave its broker in the past.
-                logger.exception("broker %d was not told", self.broker.broker_id)
+                # A channel that ended here would leave its broker with old state for ever.
+                logger.exception("broker %d: sending its state failed", self.broker.broker_id)
             if batch.is_empty():
                 delay = RETRY_DELAY_S
                 self._release(upto)
@@ -217,8 +219,8 @@ class BrokerChannel:
             delay = min(delay * 2, RETRY_DELAY_MAX_S)
             self._wake.set()
 
-    async def _send(self, batch: Pending) -> None:
-        """Replicas first, so that a leader knows itself before clients do; each part once."""
+    async def _send(self, batch: PendingUpdate) -> None:
+        """Send replica states first, so that a leader knows its role before clients do."""
         if batch.replicas or batch.full_replicas:
             await self._send_replicas(batch)
         if batch.has_metadata:
@@ -226,17 +228,17 @@ class BrokerChannel:
         if batch.stops:
             await self._send_stops(batch)
 
-    async def _send_replicas(self, batch: Pending) -> None:
+    async def _send_replicas(self, batch: PendingUpdate) -> None:
         request = LeaderAndIsrRequest(
-            controller_id=self._office.controller_id,
-            controller_epoch=self._office.controller_epoch,
+            controller_id=self._header.controller_id,
+            controller_epoch=self._header.controller_epoch,
             broker_epoch=self.broker.broker_epoch,
             full=batch.full_replicas,
             partitions=tuple(batch.replicas.values()),
             topics=tuple(batch.replica_topics.values()),
             live_leaders=self._live(),
             metadata=self._along(batch),
-            sequence=next(self._office.sequence),
+            sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, LeaderAndIsrReply, CALL_TIMEOUT_MS)
@@ -245,7 +247,7 @@ class BrokerChannel:
             self._takes_metadata_along = reply.metadata_error_code != METADATA_NOT_TAKEN
             if self._takes_metadata_along:
                 self._check(reply.metadata_error_code)
-                batch.metadata_told()
+                batch.metadata_delivered()
         batch.full_replicas = False
         failed = {
             (r.topic_id, r.partition): r.error_code
@@ -255,62 +257,67 @@ class BrokerChannel:
         batch.replicas = {k: s for k, s in batch.replicas.items() if k in failed}
         ids = {k[0] for k in failed}
         batch.replica_topics = {i: t for i, t in batch.replica_topics.items() if i in ids}
-        answer = LeaderAndIsrAnswered(self.broker.broker_id, self.broker.broker_epoch, reply)
+        answer = LeaderAndIsrResponseReceived(
+            self.broker.broker_id, self.broker.broker_epoch, reply
+        )
         self._post(answer)
         if failed:
-            logger.warning("broker %d refused %s", self.broker.broker_id, failed)
+            logger.warning("broker %d refused partitions: %s", self.broker.broker_id, failed)
 
-    def _along(self, batch: Pending) -> MetadataPart | None:
+    def _along(self, batch: PendingUpdate) -> MetadataPart | None:
         if not (batch.has_metadata and self._takes_metadata_along):
             return None
-        return join(
+        return combine(
             batch.replicas,
             batch.metadata,
-            cluster_id=self._office.cluster_id,
+            cluster_id=self._header.cluster_id,
             full=batch.full_metadata,
             topics=tuple(batch.topics.values()),
             broker_configs=batch.broker_configs,
             client_quotas=batch.client_quotas,
         )
 
-    async def _send_metadata(self, batch: Pending) -> None:
+    async def _send_metadata(self, batch: PendingUpdate) -> None:
         request = UpdateMetadataRequest(
-            controller_id=self._office.controller_id,
-            controller_epoch=self._office.controller_epoch,
+            controller_id=self._header.controller_id,
+            controller_epoch=self._header.controller_epoch,
             broker_epoch=self.broker.broker_epoch,
-            cluster_id=self._office.cluster_id,
+            cluster_id=self._header.cluster_id,
             full=batch.full_metadata,
             brokers=self._live(),
             topics=tuple(batch.topics.values()),
             partitions=tuple(batch.metadata.values()),
             broker_configs=batch.broker_configs,
             client_quotas=batch.client_quotas,
-            sequence=next(self._office.sequence),
+            sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, UpdateMetadataReply, CALL_TIMEOUT_MS)
         self._check(reply.error_code)
-        batch.metadata_told()
+        batch.metadata_delivered()
 
-    async def _send_stops(self, batch: Pending) -> None:
+    async def _send_stops(self, batch: PendingUpdate) -> None:
         asked = tuple(batch.stops.values())
         request = StopReplicaRequest(
-            controller_id=self._office.controller_id,
-            controller_epoch=self._office.controller_epoch,
+            controller_id=self._header.controller_id,
+            controller_epoch=self._header.controller_epoch,
             broker_epoch=self.broker.broker_epoch,
             partitions=asked,
-            sequence=next(self._office.sequence),
+            sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
         reply = await self._calls.call(address, request, StopReplicaReply, CALL_TIMEOUT_MS)
         self._check(reply.error_code)
-        # What failed is told again by the machine, which knows whether it is still wanted.
+        # The state machine repeats what failed: it knows whether the deletion is still wanted.
         batch.stops = {}
-        answer = StopReplicaAnswered(self.broker.broker_id, self.broker.broker_epoch, asked, reply)
+        answer = StopReplicaResponseReceived(
+            self.broker.broker_id, self.broker.broker_epoch, asked, reply
+        )
         self._post(answer)
 
     def _check(self, error_code: int) -> None:
-        """A stale epoch ends in this channel's close, as soon as the controller learns of it."""
+        """Raises ControlUnavailableError on a stale epoch. The controller closes this channel as
+        soon as it learns of the newer registration or controller."""
         if error_code in _STALE:
             raise ControlUnavailableError(
                 f"{ErrorCode(error_code).name} from broker {self.broker.broker_id} "

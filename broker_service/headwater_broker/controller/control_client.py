@@ -1,10 +1,10 @@
-"""Control calls over gRPC: `headwater.ports.control.ControlCalls` for the broker's loop.
+"""The client side of the control plane: `headwater.ports.control.ControlCalls` over gRPC.
 
-The one adapter of grpcio on the calling side of the broker. Calls go through grpc.aio: one thread
-polls for all channels, without the GIL, and wakes the loop by a socket. (grpcio's other calls pass
-through threads of Python, each of which waits until a busy loop lets go of the GIL; and here a
-broker that hangs holds no thread that calls to others need.) The poller is one per process and
-wakes every open loop that made a client, so one should: the broker's.
+The one adapter of grpcio on the calling side of the broker. It uses grpc.aio: one thread polls for
+all channels, without the GIL, and wakes the loop through a socket. grpcio's synchronous calls pass
+through Python threads, each of which waits until a busy loop releases the GIL; and a broker that
+hangs would hold a thread that calls to other brokers need. The poller exists once per process and
+wakes every open loop that created a client, so only the broker's loop should create one.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class GrpcControlCalls:
-    """One channel per address, made on first use and kept. Made and used on one loop."""
+    """One channel per address, opened at the first call and kept. Create and use it on one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        """`credentials` apply to all channels; None: no TLS."""
+        self._credentials = credentials
         self._peers: dict[str, _Peer] = {}
         self._formats = PeerFormats()
         self._closed = False
-        # Starts the poller's thread: here, so that no call waits until that runs, which is long on
-        # a box with more work than cores.
+        # Starts the poller's thread now. On a busy machine it takes long to start, and the first
+        # call would wait for it.
         grpc.aio.init_grpc_aio()
 
     async def call(
@@ -72,7 +74,7 @@ class GrpcControlCalls:
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # nobody waits any more, and grpcio has cancelled the call
+                raise  # the caller was cancelled, and grpcio has cancelled the call
             raise ControlUnavailableError(f"{name} to {address}: cancelled") from error
         except grpc.aio.BaseError as error:  # the channel is closed
             raise ControlUnavailableError(f"{name} to {address}: {error}") from error
@@ -92,19 +94,23 @@ class GrpcControlCalls:
     def _peer(self, address: str) -> _Peer:
         peer = self._peers.get(address)
         if peer is None:
-            peer = self._peers[address] = _Peer(address)
+            peer = self._peers[address] = _Peer(address, self._credentials)
         return peer
 
 
 class _Peer:
-    """The channel to one address, and its methods that were called."""
+    """The channel to one address, with grpcio's callables of its methods."""
 
-    def __init__(self, address: str) -> None:
-        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.channel = (
+            grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+        )
         self._methods: dict[type[Message], Any] = {}
 
     def method(self, request: type[Message]) -> Any:
-        """grpcio's callable for `request`: making one costs, so it is kept."""
+        """grpcio's callable for `request`, kept because creating one is expensive."""
         method = self._methods.get(request)
         if method is None:
             method = self._methods[request] = self.channel.unary_unary(method_path(request))
@@ -112,7 +118,7 @@ class _Peer:
 
 
 def _refusal(error: grpc.RpcError) -> str:
-    """What the serving side gave as the reason, if it refused."""
+    """The reason that the server gives when it refuses a call; empty otherwise."""
     if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
         return ""
     return error.details() or ""

@@ -1,8 +1,8 @@
-"""The controller of this broker: stands for election, leads a term, or stands by.
+"""The controller service of one broker: elected as the controller, or on standby.
 
 service = ControllerService(ControllerIdentity(...), store, calls, clock, entropy, config)
 await service.start()
-... control server: service.handlers(); ControllerCalls(local=service) ...
+... control server: service.handlers(); ControllerChannel(local=service) ...
 await service.stop()
 """
 
@@ -35,7 +35,7 @@ from headwater.wire.control import (
 )
 from headwater_broker.controller import controller_election
 from headwater_broker.controller.admin_requests import AdminExecutor
-from headwater_broker.controller.controller_loop import TermOfOffice
+from headwater_broker.controller.controller_loop import ControllerLoop
 from headwater_broker.controller.events import (
     AllocateProducerIds,
     AlterPartition,
@@ -46,17 +46,19 @@ from headwater_broker.controller.state import ControllerConfig, ControllerState
 from headwater_broker.metadata import znodes
 
 RETRY_DELAY_S = 0.1
-LEAVE_GATHER_S = 0.1
-"""Brokers that stop together ask within this time: all are known before the first hands over."""
+SHUTDOWN_GATHER_S = 0.1
+"""Brokers that stop together send ControlledShutdown within this time. The controller waits for it,
+so that it moves no leader from one stopping broker to another."""
 RESIGN_TIMEOUT_S = 2.0
-"""A store that is away may not keep a broker from stopping: kazoo holds calls until it is back."""
+"""Limit on resigning: kazoo holds calls while ZooKeeper is unreachable, and a broker must be able
+to stop all the same."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerIdentity:
-    """Who this broker is. `settings` give the defaults that topics see."""
+    """The broker that this service belongs to. `settings` give the defaults of topic configs."""
 
     broker_id: int
     cluster_id: str
@@ -65,7 +67,10 @@ class ControllerIdentity:
 
 
 class ControllerService:
-    """Elects, leads, stands by; answers NOT_CONTROLLER while standing by."""
+    """Takes part in the election and runs the controller loop of each epoch that it wins.
+
+    On standby it answers NOT_CONTROLLER.
+    """
 
     def __init__(
         self,
@@ -83,60 +88,60 @@ class ControllerService:
         self._entropy = entropy
         self._config = config or ControllerConfig()
         self._admin = AdminExecutor(identity.settings)
-        self._term: TermOfOffice | None = None
+        self._controller_loop: ControllerLoop | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._leading: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._unclean_before = 0
-        """Unclean elections of the terms that are over."""
+        """Unclean elections in this broker's earlier controller epochs."""
 
     @property
     def is_active(self) -> bool:
         """True while this broker is the controller and its state is loaded."""
-        return self._term is not None and self._term.machine is not None
+        return self._controller_loop is not None and self._controller_loop.machine is not None
 
     @property
     def controller_epoch(self) -> int:
-        """The epoch of the present term; -1 while standing by."""
-        return self._term.term.controller_epoch if self._term else -1
+        """The controller epoch that this broker won; -1 on standby."""
+        return self._controller_loop.won.controller_epoch if self._controller_loop else -1
 
     @property
     def offline_partitions(self) -> int:
-        """How many partitions of the cluster nobody leads; 0 while standing by."""
+        """Number of partitions of the cluster without a leader; 0 on standby."""
         state = self._state
         return 0 if state is None else len(state.leaderless)
 
     @property
     def unclean_elections_total(self) -> int:
-        """How often this broker, as controller, made a replica that was not in sync the leader."""
+        """Number of unclean elections that this broker has made as controller."""
         state = self._state
         return self._unclean_before + (0 if state is None else state.unclean_elections)
 
     @property
     def _state(self) -> ControllerState | None:
-        machine = None if self._term is None else self._term.machine
+        machine = None if self._controller_loop is None else self._controller_loop.machine
         return None if machine is None else machine.state
 
     @property
-    def term(self) -> TermOfOffice | None:
-        """The present term, for the status page and tests."""
-        return self._term
+    def controller_loop(self) -> ControllerLoop | None:
+        """The running controller loop; None on standby."""
+        return self._controller_loop
 
     def reconfigure(self, config: ControllerConfig) -> None:
-        """Settings changed while running: they count from the next decision on."""
+        """Use changed settings from the next decision on."""
         self._config = config
-        if self._term is not None:
-            self._term.reconfigure(config)
+        if self._controller_loop is not None:
+            self._controller_loop.reconfigure(config)
 
     async def start(self) -> None:
-        """Begin to stand for election. The broker is registered before."""
+        """Start to take part in elections. The broker must be registered."""
         self._unwatch = self._store.watch(znodes.CONTROLLER, lambda _path: self._changed.set())
         self._store.on_session(self._session_changed)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
 
     async def stop(self) -> None:
-        """End the term, if any, so that another broker is elected at once."""
+        """Stop, and resign if this broker is the controller: another one is elected at once."""
         self._is_stopped = True
         if self._task is None:
             return
@@ -149,12 +154,12 @@ class ControllerService:
                 await controller_election.resign(self._store)
         except TimeoutError:
             logger.warning(
-                "the metadata store does not answer: a claim to be controller, if there"
-                " is one, ends with the session"
+                "the metadata store does not answer: if this broker holds /controller, the node"
+                " goes when the session ends"
             )
 
     def handlers(self) -> dict[type[Control], ControlHandler]:
-        """The control requests that only the controller answers."""
+        """Handlers of the control requests that go to the controller."""
         return {
             AlterPartitionRequest: cast(ControlHandler, self._alter_partition),
             AssignReplicasToDirsRequest: cast(ControlHandler, self._assign_replica_to_dir),
@@ -169,25 +174,25 @@ class ControllerService:
         self._changed.set()
 
     async def _run(self) -> None:
-        met = ""
+        last_error = ""
         while True:
             self._changed.clear()
             try:
-                term = await self._stand()
+                won = await self._elect()
             except (StoreError, znodes.ZnodeError) as e:
-                if met != (met := repr(e)):  # told once, tried until it is mended
-                    logger.error("standing for election failed, trying again: %s", met)
+                if last_error != (last_error := repr(e)):  # log each error once
+                    logger.error("the election failed, trying again: %s", last_error)
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
-            met = ""
-            if term is None:
+            last_error = ""
+            if won is None:
                 await self._changed.wait()
                 continue
-            await self._lead(term)
+            await self._lead(won)
 
-    async def _stand(self) -> controller_election.Term | None:
+    async def _elect(self) -> controller_election.WonElection | None:
         identity = self._identity
-        return await controller_election.stand(
+        return await controller_election.elect(
             self._store,
             identity.broker_id,
             identity.control_address,
@@ -195,9 +200,9 @@ class ControllerService:
             identity.cluster_id,
         )
 
-    async def _lead(self, won: controller_election.Term) -> None:
+    async def _lead(self, won: controller_election.WonElection) -> None:
         identity = self._identity
-        self._term = TermOfOffice(
+        self._controller_loop = ControllerLoop(
             identity.broker_id,
             identity.cluster_id,
             won,
@@ -207,36 +212,38 @@ class ControllerService:
             self._entropy,
             self._config,
         )
-        self._leading = asyncio.get_running_loop().create_task(self._term.run(), name="term")
+        self._leading = asyncio.get_running_loop().create_task(
+            self._controller_loop.run(), name="controller-loop"
+        )
         try:
             await asyncio.wait([self._leading])
         finally:
-            # Reached with the term still running when the whole service is stopped.
+            # The loop still runs here when the whole service is being stopped.
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)
             self._unclean_before = self.unclean_elections_total
-            self._term = None
-        self._tell_end(self._leading)
+            self._controller_loop = None
+        self._log_end(self._leading)
         self._leading = None
         if not self._is_stopped:
             await controller_election.resign(self._store)
             await asyncio.sleep(self._entropy.uniform(0, RETRY_DELAY_S))
 
-    def _tell_end(self, leading: asyncio.Task[None]) -> None:
+    def _log_end(self, leading: asyncio.Task[None]) -> None:
         if leading.cancelled():
-            logger.warning("the session expired: this broker is no longer controller")
+            logger.warning("the session expired: this broker is no longer the controller")
             return
         error = leading.exception()
         if isinstance(error, HeadwaterError):
-            logger.warning("the controller's term ended: %s", error)
+            logger.warning("this broker resigns as controller: %s", error)
         else:
             logger.error("the controller failed", exc_info=error)
 
-    def _active(self) -> TermOfOffice:
-        if self._term is None or self._term.machine is None:
-            text = f"broker {self._identity.broker_id} stands by"
+    def _active(self) -> ControllerLoop:
+        if self._controller_loop is None or self._controller_loop.machine is None:
+            text = f"broker {self._identity.broker_id} is not the controller"
             raise KafkaError(ErrorCode.NOT_CONTROLLER, text)
-        return self._term
+        return self._controller_loop
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionReply:
         try:
@@ -258,8 +265,8 @@ class ControllerService:
         self, request: ControlledShutdownRequest
     ) -> ControlledShutdownReply:
         try:
-            self._active().foresee_leaving(request.broker_id, request.broker_epoch)
-            await asyncio.sleep(LEAVE_GATHER_S)
+            self._active().mark_shutting_down(request.broker_id, request.broker_epoch)
+            await asyncio.sleep(SHUTDOWN_GATHER_S)
             reply = await self._active().ask(
                 lambda token: ControlledShutdown(token, request.broker_id, request.broker_epoch)
             )

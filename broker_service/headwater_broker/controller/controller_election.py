@@ -1,4 +1,4 @@
-"""Who is controller: one multi creates `/controller` and raises the epoch, or nothing happens."""
+"""Controller election: one multi creates `/controller` and increments `/controller_epoch`."""
 
 from __future__ import annotations
 
@@ -27,30 +27,29 @@ EPOCH_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """One term of office. `fence` goes into every write."""
+class WonElection:
+    """An epoch as controller. `fence` checks that epoch in every write of the controller."""
 
     controller_epoch: int
     fence: Check
 
 
-async def stand(
+async def elect(
     store: MetadataStore, broker_id: int, control_address: str, clock: Clock, cluster_id: str
-) -> Term | None:
-    """Try to become controller; None when somebody else is. Raises StoreError, ZnodeError: also
-    when the store is another cluster's.
+) -> WonElection | None:
+    """Try to become the controller; None when another broker is.
 
-    The epoch is the cluster's logical clock of controllers: it rises with every election, and
-    brokers refuse requests with a lower one.
+    The controller epoch rises with every election, and brokers refuse requests of a lower one.
+    Raises StoreError, and ZnodeError for bad nodes or the store of another cluster.
     """
-    held = await _holder(store)
+    held = await _claim_owner(store)
     if held is not None:
         if held == NO_SESSION:
-            text = f"{znodes.CONTROLLER} was made by hand: nobody can be controller"
-            raise znodes.ZnodeError(f"{text} until it is removed")
+            text = f"{znodes.CONTROLLER} was created by hand and is not ephemeral: no broker can"
+            raise znodes.ZnodeError(f"{text} become the controller until it is removed")
         if held != store.session().session_id:
             return None
-        # A term of this very session that ended badly: give it up first.
+        # Left by an earlier epoch of this session, which ended with an error.
         await resign(store)
     await _check_cluster(store, cluster_id)
     epoch, version = await _read_epoch(store)
@@ -61,42 +60,43 @@ async def stand(
         if version == NO_VERSION
         else Set(znodes.CONTROLLER_EPOCH, data, version)
     )
-    term = Term(epoch + 1, Check(znodes.CONTROLLER_EPOCH, version + 1))
+    won = WonElection(epoch + 1, Check(znodes.CONTROLLER_EPOCH, version + 1))
     node = Create(znodes.CONTROLLER, claim.encode(), ephemeral=True)
     try:
         await store.multi([node, raise_epoch])
     except (NodeExistsError, BadVersionError, NoNodeError):
         return None
     except ConnectionLostError:
-        return term if await _is_ours(store, term) else None
-    return term
+        return won if await _is_our_claim(store, won) else None
+    return won
 
 
-async def _is_ours(store: MetadataStore, term: Term) -> bool:
-    """After a lost reply: the node is of this session and the epoch is the one written."""
-    if await _holder(store) != store.session().session_id:
+async def _is_our_claim(store: MetadataStore, won: WonElection) -> bool:
+    """Whether an election whose reply was lost succeeded: this session owns the node, and the epoch
+    is the one that it wrote."""
+    if await _claim_owner(store) != store.session().session_id:
         return False
-    node = await store.get(term.fence.path)
-    return node.version == term.fence.version
+    node = await store.get(won.fence.path)
+    return node.version == won.fence.version
 
 
-async def is_held_by_us(store: MetadataStore) -> bool:
-    """True while `/controller` is of this session."""
-    return await _holder(store) == store.session().session_id
+async def is_controller(store: MetadataStore) -> bool:
+    """Whether this session owns `/controller`."""
+    return await _claim_owner(store) == store.session().session_id
 
 
 async def resign(store: MetadataStore) -> None:
-    """Remove our own claim, so that another broker is elected at once."""
+    """Delete `/controller` if this session owns it, so that another broker is elected at once."""
     try:
         node = await store.get(znodes.CONTROLLER)
         if node.ephemeral_owner == store.session().session_id:
             await store.multi([Delete(znodes.CONTROLLER, node.version)])
     except StoreError:
-        # It will go with the session.
+        # The node goes when the session ends.
         return
 
 
-async def _holder(store: MetadataStore) -> int | None:
+async def _claim_owner(store: MetadataStore) -> int | None:
     try:
         return (await store.get(znodes.CONTROLLER)).ephemeral_owner
     except NoNodeError:
@@ -104,7 +104,8 @@ async def _holder(store: MetadataStore) -> int | None:
 
 
 async def _check_cluster(store: MetadataStore, cluster_id: str) -> None:
-    """A store without an id has no brokers to lead either: none registers there."""
+    """Raises ZnodeError when the store belongs to another cluster. A store without a cluster id has
+    no brokers either: none registers there."""
     try:
         node = await store.get(znodes.CLUSTER_ID)
     except NoNodeError:
@@ -120,7 +121,7 @@ async def _read_epoch(store: MetadataStore) -> tuple[int, int]:
     text = node.data.decode(errors="replace").strip()
     if not (text.isascii() and text.isdigit()) or int(text) >= EPOCH_MAX:
         raise znodes.ZnodeError(
-            f"{znodes.CONTROLLER_EPOCH}: {text[:40]!r} is not an epoch: nobody can be controller "
-            "until the number of the last controller's epoch, or a higher one, is written there"
+            f"{znodes.CONTROLLER_EPOCH}: {text[:40]!r} is not an epoch: no broker can be the "
+            "controller until the last epoch, or a higher one, is written there"
         )
     return int(text), node.version

@@ -1,7 +1,8 @@
-"""One term of office, from the snapshot to the resignation: feeds the machine, carries out Ready.
+"""The controller's event loop for one controller epoch: load the state, then decide round by round.
 
-One task owns the machine. Watches only say which paths to read again; requests and answers wait in
-one queue; each round drains both, decides, writes, tells, answers.
+One task owns the machine. Watches only mark paths as changed; requests and broker responses wait in
+one queue. Each round reads the changed paths, drains the queue, writes the decisions to ZooKeeper,
+sends them to the brokers and answers the requests.
 """
 
 from __future__ import annotations
@@ -22,38 +23,39 @@ from headwater.ports.control import ControlCalls
 from headwater.ports.metadata_store import MetadataStore, NoNodeError
 from headwater.wire.control import LiveBroker
 from headwater_broker.controller import controller_election
-from headwater_broker.controller.broker_channel import BrokerChannel, Office
-from headwater_broker.controller.controller_election import Term
+from headwater_broker.controller.broker_channel import BrokerChannel, ControllerHeader
+from headwater_broker.controller.controller_election import WonElection
 from headwater_broker.controller.decisions.config_changes import check_change
 from headwater_broker.controller.decisions.topic_deletion import DELETION_DISABLED
 from headwater_broker.controller.events import (
-    BalanceTick,
-    BrokerConfigFound,
-    BrokersFound,
-    ClientQuotasFound,
-    ConfigFound,
-    ConfigRefused,
+    AutoPreferredLeaderElection,
+    BrokerChange,
+    BrokerConfigChange,
+    ClientQuotaChange,
     DeleteTopics,
-    DiskFailed,
     ElectLeaders,
     Event,
+    LogDirFailure,
     Ready,
     Reassign,
     Reply,
     Tick,
+    TopicConfigChange,
+    TopicConfigRejected,
 )
 from headwater_broker.controller.machine import ControllerMachine
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.controller.zk import quota_reader, reader
-from headwater_broker.controller.zk.writer import DeposedError, remove_notes, write_groups
+from headwater_broker.controller.zk.writer import DeposedError, remove_requests, write_all
 from headwater_broker.metadata import tool_znodes, znodes
 from headwater_broker.metadata.log_dir_events import decode_log_dir_event
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
 TICK_S = 1.0
 FIRST_BALANCE_S = 5.0
-SPREAD_WAIT_S = 1.0
-"""How long an admin reply waits for brokers that do not answer; leaders are elected by then."""
+DELIVERY_WAIT_S = 1.0
+"""How long an admin reply waits for brokers that do not take the new state. Leaders are elected by
+then."""
 
 WATCHED = (
     znodes.CONTROLLER,
@@ -65,62 +67,62 @@ WATCHED = (
     znodes.REASSIGN_REQUEST,
     znodes.PREFERRED_REQUEST,
 )
-HEALED = (znodes.CONTROLLER, znodes.BROKERS, znodes.TOPICS, znodes.DELETE_REQUESTS)
-"""Read again by the timer too, in case a watch was lost."""
-HEAL_TICKS = 5
-"""In every fifth tick only: to read them costs more than all else that an idle broker does. That
-the office is still held is asked in each."""
+POLLED = (znodes.CONTROLLER, znodes.BROKERS, znodes.TOPICS, znodes.DELETE_REQUESTS)
+"""Paths that the timer reads too, in case a watch was lost."""
+POLL_TICKS = 5
+"""The timer reads `POLLED` in every fifth tick only: reading them costs more than anything else
+that an idle broker does. It checks `/controller` in every tick."""
 
 logger = logging.getLogger(__name__)
 
 
-class TermOfOffice:
-    """Runs until deposed, or cancelled."""
+class ControllerLoop:
+    """The controller while it holds one epoch. `run` returns only by an error or a cancellation."""
 
     def __init__(
         self,
         broker_id: int,
         cluster_id: str,
-        term: Term,
+        won: WonElection,
         store: MetadataStore,
         calls: ControlCalls,
         clock: Clock,
         entropy: Entropy,
         config: ControllerConfig,
     ) -> None:
-        self.term = term
+        self.won = won
         self.machine: ControllerMachine | None = None
         self._broker_id = broker_id
-        self._office = Office(broker_id, term.controller_epoch, cluster_id)
+        self._header = ControllerHeader(broker_id, won.controller_epoch, cluster_id)
         self._store = store
         self._calls = calls
         self._clock = clock
         self._entropy = entropy
         self._config = config
         self._queue: deque[Event] = deque()
-        self._afterwards: list[str] = []
-        self._stale: set[str] = set()
-        self._complaints: set[str] = set()
+        self._handled_requests: list[str] = []
+        self._changed_paths: set[str] = set()
+        self._reported: set[str] = set()
         self._has_ended = False
         self._wake = asyncio.Event()
         self._channels: dict[int, BrokerChannel] = {}
         self._live: tuple[LiveBroker, ...] = ()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._durable: dict[int, Reply] = {}
-        """Decided and written; only the brokers have not heard yet."""
-        self._filed: dict[int, str] = {}
+        """Replies whose decisions are written, and that wait only for the brokers."""
+        self._request_paths: dict[int, str] = {}
         self._next_token = 0
         self._answering = OrderedSet[asyncio.Task[None]]()
         self._closing = OrderedSet[asyncio.Task[None]]()
         self._next_balance = clock.monotonic() + FIRST_BALANCE_S
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
-        """Decide on an event made with a fresh token; its reply's value, once durable.
+        """Queue the event that `make` builds with a new token; the reply, once it is durable.
 
-        Raises KafkaError(NOT_CONTROLLER) when the term ends first: the outcome is unknown.
+        Raises KafkaError(NOT_CONTROLLER) when this epoch ends first: the outcome is unknown.
         """
-        if self._has_ended:  # its owner may not have heard of it yet
-            raise _over()
+        if self._has_ended:  # the service may not have noticed yet
+            raise _term_ended()
         token = self._next_token
         self._next_token += 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -132,27 +134,29 @@ class TermOfOffice:
             self._waiting.pop(token, None)
 
     def post(self, event: Event) -> None:
-        """Decide on this event in the next round."""
+        """Queue an event for the next round."""
         self._queue.append(event)
         self._wake.set()
 
-    def foresee_leaving(self, broker_id: int, broker_epoch: int) -> None:
-        """See `ControllerMachine.foresee_leaving`."""
+    def mark_shutting_down(self, broker_id: int, broker_epoch: int) -> None:
+        """See `ControllerMachine.mark_shutting_down`."""
         if self.machine is not None:
-            self.machine.foresee_leaving(broker_id, broker_epoch)
+            self.machine.mark_shutting_down(broker_id, broker_epoch)
 
     def reconfigure(self, config: ControllerConfig) -> None:
-        """These settings count from the next decision on."""
+        """Use these settings from the next decision on."""
         self._config = config
         if self.machine is not None:
             self.machine.state.config = config
 
     async def run(self) -> None:
-        """Lead. Raises DeposedError, StoreError, ZnodeError: whatever ends the term."""
-        unwatch = [self._store.watch(path, self._read_again) for path in WATCHED]
+        """Be the controller. Raises what ends this epoch: DeposedError, StoreError, ZnodeError."""
+        unwatch = [self._store.watch(path, self._path_changed) for path in WATCHED]
         try:
             await self._load()
-            timer = asyncio.get_running_loop().create_task(self._tick(), name="controller-tick")
+            timer = asyncio.get_running_loop().create_task(
+                self._run_timer(), name="controller-tick"
+            )
             try:
                 while True:
                     await self._round()
@@ -171,20 +175,20 @@ class TermOfOffice:
         for path, node in zip(znodes.PERSISTENT_PATHS, there, strict=True):
             if node is None:
                 await self._store.ensure_path(path)
-        found = await reader.read_snapshot(self._store, self._complain)
+        found = await reader.read_snapshot(self._store, self._report_once)
         self.machine = ControllerMachine(
             self._broker_id,
-            self.term.controller_epoch,
-            self._office.cluster_id,
+            self.won.controller_epoch,
+            self._header.cluster_id,
             self._config,
             found,
             self._entropy,
         )
-        self._stale.update(WATCHED)
+        self._changed_paths.update(WATCHED)
         logger.info(
-            "broker %d is controller, epoch %d: %d topics, %d brokers, loaded in %.0f ms",
+            "broker %d is the controller, epoch %d: %d topics, %d brokers, loaded in %.0f ms",
             self._broker_id,
-            self.term.controller_epoch,
+            self.won.controller_epoch,
             len(found.topics),
             len(found.registered),
             (self._clock.monotonic() - began) * 1000,
@@ -197,58 +201,59 @@ class TermOfOffice:
             await channel.close()
         self._channels.clear()
         self._has_ended = True
-        # Asked again, the next controller would call what this one made a contradiction.
+        # These decisions are durable. A client that had to send the request again would be refused
+        # by the next controller: the topic exists already, say.
         for reply in list(self._durable.values()):
             self._answer(reply)
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(_over())
+                answer.set_exception(_term_ended())
 
-    def _complain(self, text: str) -> None:
-        """Once per term: the timer reads the same again and again."""
-        if text not in self._complaints:
-            self._complaints.add(text)
+    def _report_once(self, text: str) -> None:
+        """Log a fault once per epoch: the timer reads the same nodes again and again."""
+        if text not in self._reported:
+            self._reported.add(text)
             logger.error("%s", text)
 
-    def _read_again(self, path: str) -> None:
-        self._stale.add(path)
+    def _path_changed(self, path: str) -> None:
+        self._changed_paths.add(path)
         self._wake.set()
 
-    async def _tick(self) -> None:
+    async def _run_timer(self) -> None:
         for tick in count(1):
             await asyncio.sleep(TICK_S)
-            # What a hand has spoilt may be mended any moment, and no watch tells of it.
-            is_due = tick % HEAL_TICKS == 0 or self._complaints
-            self._stale.update(HEALED if is_due else (znodes.CONTROLLER,))
+            # A bad node may be mended at any moment, and no watch is set on it.
+            is_due = tick % POLL_TICKS == 0 or self._reported
+            self._changed_paths.update(POLLED if is_due else (znodes.CONTROLLER,))
             self.post(Tick())
             if self._clock.monotonic() >= self._next_balance:
                 interval_ms = self._config.leader_imbalance_check_interval_ms
                 self._next_balance = self._clock.monotonic() + interval_ms / 1000
-                self.post(BalanceTick())
+                self.post(AutoPreferredLeaderElection())
 
     async def _round(self) -> None:
-        """Read what changed, decide on everything that waits, write, tell, answer."""
+        """Read changed paths, decide on all queued events, write, send to brokers, answer."""
         machine = self.machine
         assert machine is not None
         first = True
-        while first or self._stale or self._queue:
+        while first or self._changed_paths or self._queue:
             first = False
-            stale, self._stale = self._stale, set()
-            # Topics before requests to delete some: what is decided here is not in the store yet,
-            # and a topic read after its deletion was decided would be taken for a new one.
+            stale, self._changed_paths = self._changed_paths, set()
+            # Read topics before deletion requests. A deletion decided in this round is not in the
+            # store yet: its topic, read afterwards, would count as a new one.
             for path in WATCHED:
                 if path in stale:
                     await self._refresh(machine, path)
             while self._queue:
                 machine.handle(self._queue.popleft())
-            await self._carry_out(machine.take())
-            # A request node goes when what it asked for is durable.
-            done, self._afterwards = self._afterwards, []
-            await remove_notes(self._store, self.term.fence, done)
+            await self._execute(machine.take_ready())
+            # Remove a request node only when its outcome is durable.
+            done, self._handled_requests = self._handled_requests, []
+            await remove_requests(self._store, self.won.fence, done)
 
-    async def _carry_out(self, ready: Ready) -> None:
+    async def _execute(self, ready: Ready) -> None:
         if ready.writes:
-            await write_groups(self._store, self.term.fence, ready.writes)
+            await write_all(self._store, self.won.fence, ready.writes)
         for text in ready.warnings:
             logger.warning("%s", text)
         self._live = ready.live
@@ -259,7 +264,7 @@ class TermOfOffice:
         for reply in ready.replies:
             if reply.after_delivery and told:
                 self._durable[reply.token] = reply
-                self._later(self._answer_when_told(reply, told), self._answering)
+                self._start_task(self._answer_when_delivered(reply, told), self._answering)
             else:
                 self._answer(reply)
 
@@ -269,57 +274,57 @@ class TermOfOffice:
             broker = live.get(broker_id)
             if broker is None or broker.broker_epoch != channel.broker.broker_epoch:
                 del self._channels[broker_id]
-                self._later(channel.close(), self._closing)
+                self._start_task(channel.close(), self._closing)
         for broker_id, broker in live.items():
             if broker_id not in self._channels:
                 self._channels[broker_id] = BrokerChannel(
-                    self._office, broker, self._calls, lambda: self._live, self.post
+                    self._header, broker, self._calls, lambda: self._live, self.post
                 )
 
-    def _later(self, work: Any, keep: OrderedSet[asyncio.Task[None]]) -> None:
+    def _start_task(self, work: Any, keep: OrderedSet[asyncio.Task[None]]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         keep.add(task)
         task.add_done_callback(keep.discard)
 
     def _answer(self, reply: Reply) -> None:
         self._durable.pop(reply.token, None)
-        filed_at = self._filed.pop(reply.token, None)
-        if filed_at is not None:
+        request_path = self._request_paths.pop(reply.token, None)
+        if request_path is not None:
             for code, text in reply.value.values():
                 if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
-                    logger.error("%s: refused: %s: %s", filed_at, code.name, text)
+                    logger.error("%s: refused: %s: %s", request_path, code.name, text)
         answer = self._waiting.get(reply.token)
         if answer is not None and not answer.done():
             answer.set_result(reply.value)
 
-    async def _answer_when_told(self, reply: Reply, told: list[int]) -> None:
+    async def _answer_when_delivered(self, reply: Reply, told: list[int]) -> None:
         waits = [self._channels[b].delivered() for b in told if b in self._channels]
         if waits:
-            await asyncio.wait(waits, timeout=SPREAD_WAIT_S)
+            await asyncio.wait(waits, timeout=DELIVERY_WAIT_S)
         self._answer(reply)
 
     async def _refresh(self, machine: ControllerMachine, path: str) -> None:
         await _REFRESH[path](self, machine)
 
-    async def _refresh_office(self, _machine: ControllerMachine) -> None:
-        if not await controller_election.is_held_by_us(self._store):
-            raise DeposedError("/controller is no longer of this session")
+    async def _check_claim(self, _machine: ControllerMachine) -> None:
+        if not await controller_election.is_controller(self._store):
+            raise DeposedError("/controller belongs to another session")
 
     async def _refresh_brokers(self, machine: ControllerMachine) -> None:
-        registered = await reader.read_registered(self._store, self._complain)
-        machine.handle(BrokersFound(registered))
+        registered = await reader.read_registered(self._store, self._report_once)
+        machine.handle(BrokerChange(registered))
 
     async def _refresh_topics(self, machine: ControllerMachine) -> None:
         names = set(await self._store.children(znodes.TOPICS))
         known = machine.state.topics.keys()
         if missing := known - names:
-            raise DeposedError(f"topics vanished from the store by hand: {sorted(missing)[:5]}")
+            raise DeposedError(f"topics were removed from ZooKeeper by hand: {sorted(missing)[:5]}")
         before = machine.state.unusable
         unknown = names - known
         owners = machine.state.topic_id_owners() if unknown else {}
-        found = await reader.read_found_topics(self._store, unknown, self._complain, owners)
+        found = await reader.read_found_topics(self._store, unknown, self._report_once, owners)
         if mended := [t.name for t in found.topics if t.name in before]:
-            # Perhaps it is an old topic, with leaders and data: the whole of it must be read.
+            # It may be an old topic, with leaders and data: load the whole state again.
             raise DeposedError(f"topics were mended by hand: {mended[:5]}")
         if found.topics or found.unusable != before:
             machine.handle(found)
@@ -329,13 +334,13 @@ class TermOfOffice:
             is_known = name in machine.state.topics
             if is_known and machine.state.config.delete_topic_enable:
                 row = ((name, NO_DIRECTORY),)
-                machine.handle(DeleteTopics(self._spare_token(), row, requested_in_store=True))
+                machine.handle(DeleteTopics(self._unawaited_token(), row, requested_in_store=True))
                 continue
             if is_known:
                 logger.warning(
-                    "a request to delete topic %s is dropped: %s", name, DELETION_DISABLED
+                    "the request to delete topic %s is ignored: %s", name, DELETION_DISABLED
                 )
-            self._afterwards.append(znodes.delete_request_path(name))
+            self._handled_requests.append(znodes.delete_request_path(name))
 
     async def _refresh_config_changes(self, machine: ControllerMachine) -> None:
         entities = set()
@@ -346,10 +351,10 @@ class TermOfOffice:
             except NoNodeError:
                 continue
             except znodes.ZnodeError as e:
-                logger.error("a note of a config changed by hand is dropped: %s", e)
+                logger.error("a config change notification is ignored: %s", e)
                 entity = ""
             entities.add(entity)
-            self._afterwards.append(path)
+            self._handled_requests.append(path)
         for entity in sorted(entities):
             kind, _, name = entity.partition("/")
             broker = znodes.broker_of_config(name)
@@ -359,10 +364,11 @@ class TermOfOffice:
                 await self._reload_broker_config(machine, broker)
             elif entity_of(entity) is not None:
                 quotas = await quota_reader.read_quotas(self._store, entity)
-                machine.handle(ClientQuotasFound(entity, quotas))
+                machine.handle(ClientQuotaChange(entity, quotas))
 
     async def _reload_config(self, machine: ControllerMachine, topic: str) -> None:
-        """An edit is taken whole, or taken back, so that the next controller reads what counts."""
+        """Use an edited config node if it is valid; write the old configs back if it is not. So the
+        next controller reads the configs that are in effect."""
         path = znodes.topic_config_path(topic)
         node = await reader.read_node(self._store, path)
         try:
@@ -371,10 +377,10 @@ class TermOfOffice:
         except znodes.NewerVersionError as e:
             logger.error("configs of %s, written by hand, are ignored: %s", topic, e)
         except HeadwaterError as e:
-            logger.error("configs of %s, written by hand, are taken back: %s", topic, e)
-            machine.handle(ConfigRefused(topic, node.version if node else None))
+            logger.error("configs of %s, written by hand, are undone: %s", topic, e)
+            machine.handle(TopicConfigRejected(topic, node.version if node else None))
         else:
-            machine.handle(ConfigFound(topic, configs, has_config=node is not None))
+            machine.handle(TopicConfigChange(topic, configs, has_config=node is not None))
 
     async def _reload_broker_config(self, machine: ControllerMachine, broker: str) -> None:
         path = znodes.broker_config_path(broker)
@@ -384,34 +390,34 @@ class TermOfOffice:
         except HeadwaterError as e:
             logger.error("configs of broker %r, written by hand, are ignored: %s", broker, e)
             return
-        machine.handle(BrokerConfigFound(broker, configs, has_node=node is not None))
+        machine.handle(BrokerConfigChange(broker, configs, has_node=node is not None))
 
     async def _refresh_log_dir_events(self, machine: ControllerMachine) -> None:
         for name in await self._store.children(znodes.LOG_DIR_EVENTS):
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"
             try:
                 data = (await self._store.get(path)).data
-                machine.handle(DiskFailed(decode_log_dir_event(path, data)))
+                machine.handle(LogDirFailure(decode_log_dir_event(path, data)))
             except NoNodeError:
                 continue
             except znodes.ZnodeError as e:
-                logger.warning("a notice of a failed disk is dropped: %s", e)
-            self._afterwards.append(path)
+                logger.warning("a log dir event notification is ignored: %s", e)
+            self._handled_requests.append(path)
 
     async def _refresh_reassignments(self, machine: ControllerMachine) -> None:
-        """An old tool's plan: started as if requested, then the request node is removed."""
+        """A reassignment that an old tool wrote into ZooKeeper: start it, then remove the node."""
         path = znodes.REASSIGN_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
-            machine.handle(Reassign(self._spare_token(path), rows))
-            self._afterwards.append(path)
+            machine.handle(Reassign(self._unawaited_token(path), rows))
+            self._handled_requests.append(path)
 
     async def _refresh_preferred(self, machine: ControllerMachine) -> None:
         path = znodes.PREFERRED_REQUEST
         rows = await self._read_partition_list(path)
         if rows is not None:
-            machine.handle(ElectLeaders(self._spare_token(path), False, tuple(rows)))
-            self._afterwards.append(path)
+            machine.handle(ElectLeaders(self._unawaited_token(path), False, tuple(rows)))
+            self._handled_requests.append(path)
 
     async def _read_partition_list(
         self, path: str
@@ -423,29 +429,29 @@ class TermOfOffice:
         try:
             return tool_znodes.decode_partition_list(path, data)
         except znodes.ZnodeError as e:
-            logger.error("a request written by hand is dropped: %s", e)
+            logger.error("a request in ZooKeeper is ignored: %s", e)
             return {}
 
-    def _spare_token(self, filed_at: str = "") -> int:
-        """For events whose reply nobody waits for; refusals of a request filed at a path of the
-        store are logged."""
+    def _unawaited_token(self, request_path: str = "") -> int:
+        """A token for an event whose reply nobody awaits. Errors of a request that was read from
+        ZooKeeper, at `request_path`, are logged."""
         self._next_token += 1
-        if filed_at:
-            self._filed[self._next_token - 1] = filed_at
+        if request_path:
+            self._request_paths[self._next_token - 1] = request_path
         return self._next_token - 1
 
 
-def _over() -> KafkaError:
-    return KafkaError(ErrorCode.NOT_CONTROLLER, "the controller's term ended")
+def _term_ended() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is no longer the controller")
 
 
-_REFRESH: dict[str, Callable[[TermOfOffice, ControllerMachine], Any]] = {
-    znodes.CONTROLLER: TermOfOffice._refresh_office,
-    znodes.BROKERS: TermOfOffice._refresh_brokers,
-    znodes.TOPICS: TermOfOffice._refresh_topics,
-    znodes.DELETE_REQUESTS: TermOfOffice._refresh_deletions,
-    znodes.CONFIG_CHANGES: TermOfOffice._refresh_config_changes,
-    znodes.LOG_DIR_EVENTS: TermOfOffice._refresh_log_dir_events,
-    znodes.REASSIGN_REQUEST: TermOfOffice._refresh_reassignments,
-    znodes.PREFERRED_REQUEST: TermOfOffice._refresh_preferred,
+_REFRESH: dict[str, Callable[[ControllerLoop, ControllerMachine], Any]] = {
+    znodes.CONTROLLER: ControllerLoop._check_claim,
+    znodes.BROKERS: ControllerLoop._refresh_brokers,
+    znodes.TOPICS: ControllerLoop._refresh_topics,
+    znodes.DELETE_REQUESTS: ControllerLoop._refresh_deletions,
+    znodes.CONFIG_CHANGES: ControllerLoop._refresh_config_changes,
+    znodes.LOG_DIR_EVENTS: ControllerLoop._refresh_log_dir_events,
+    znodes.REASSIGN_REQUEST: ControllerLoop._refresh_reassignments,
+    znodes.PREFERRED_REQUEST: ControllerLoop._refresh_preferred,
 }

@@ -1,6 +1,6 @@
-"""What the controller reacts to, and what it answers. Values only.
+"""Events that the controller handles, and the decisions that it returns. Values only.
 
-Events with a `token` get exactly one `Reply` with that token, after the decision is durable.
+An event with a `token` gets exactly one `Reply` with that token, after the decision is durable.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from headwater_broker.metadata.znodes import BrokerRegistration, TopicAssignment
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """A registration as found in the store."""
+class RegisteredBroker:
+    """A broker's registration in ZooKeeper. `epoch` is the broker epoch."""
 
     epoch: int
     registration: BrokerRegistration
 
 
 @dataclass(frozen=True, slots=True)
-class BrokersFound:
-    """All registrations, read after the watch on /brokers/ids or the timer fired."""
+class BrokerChange:
+    """All registrations, read after a watch on /brokers/ids or the timer fired."""
 
-    brokers: Mapping[int, Registered]
+    brokers: Mapping[int, RegisteredBroker]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTopic:
-    """A topic node that the controller did not write, with what lies beside it."""
+class ChangedTopic:
+    """A topic node that the controller did not write, with its configs."""
 
     name: str
     assignment: TopicAssignment
@@ -54,17 +54,19 @@ class FoundTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsFound:
-    """Topics made by hand in the store, as Kafka's old tools do. `unusable`: all those that cannot
-    be used, and why."""
+class TopicChange:
+    """Topics that a tool wrote into ZooKeeper, as Kafka's old tools do.
 
-    topics: tuple[FoundTopic, ...]
+    `unusable` names all topics whose nodes cannot be used, with the reason.
+    """
+
+    topics: tuple[ChangedTopic, ...]
     unusable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigFound:
-    """A topic's overrides were edited by hand, and are valid. `has_config`: there is a node."""
+class TopicConfigChange:
+    """A tool wrote valid overrides of a topic. `has_config` False: the node was removed."""
 
     topic: str
     configs: Mapping[str, str]
@@ -72,16 +74,16 @@ class ConfigFound:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigRefused:
-    """They are not valid; `version` of the node with them, None: it was removed."""
+class TopicConfigRejected:
+    """A tool wrote overrides that are not valid. `version` is that of the node; None: removed."""
 
     topic: str
     version: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfigFound:
-    """A broker's dynamic configs, or with an empty name those of all, were edited by hand."""
+class BrokerConfigChange:
+    """A tool wrote dynamic configs of one broker, or with an empty name of all brokers."""
 
     name: str
     configs: Mapping[str, str]
@@ -90,8 +92,8 @@ class BrokerConfigFound:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientQuotasFound:
-    """The quotas of one entity were edited by hand; None: their node was removed."""
+class ClientQuotaChange:
+    """A tool wrote the quotas of one entity; None: the node was removed."""
 
     path: str
     configs: Mapping[str, str] | None
@@ -99,14 +101,14 @@ class ClientQuotasFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """One topic of a CreateTopics request. -1: the cluster's default."""
+    """One topic of a CreateTopics request. -1 stands for the cluster's default."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     repeated: tuple[int, ...] = ()
-    """Partitions that the request assigns more than once."""
+    """Partitions with more than one assignment in the request."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -121,7 +123,7 @@ class CreateTopics:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
-    """By name or, where the name is None, by id. Reply: tuple[TopicResult, ...]."""
+    """Topics by name, or by id where the name is None. Reply: tuple[TopicResult, ...]."""
 
     token: int
     topics: tuple[tuple[str | None, UUID], ...]
@@ -129,8 +131,9 @@ class DeleteTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """One topic of a CreatePartitions request: the new total, and where the new ones go."""
+class PartitionGrowth:
+    """One topic of a CreatePartitions request: the new partition count, and the replicas of new
+    partitions."""
 
     name: str
     count: int
@@ -142,12 +145,12 @@ class CreatePartitions:
     """Reply: tuple[TopicResult, ...]."""
 
     token: int
-    topics: tuple[Growth, ...]
+    topics: tuple[PartitionGrowth, ...]
     validate_only: bool
 
 
 class ResourceKind(IntEnum):
-    """What has configs, by the protocol's numbers."""
+    """Kinds of config resources, with the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -155,18 +158,18 @@ class ResourceKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
-    """One resource's change: all overrides anew (`replace`), or single operations."""
+    """The change of one resource: all overrides (`replace`), or single operations."""
 
     kind: ResourceKind
     name: str
     replace: bool
     operations: tuple[tuple[str, int, str | None], ...]
-    """(name, operation 0 set, 1 delete, 2 append, 3 subtract; value). KIP-339."""
+    """(name, operation, value); operations: 0 set, 1 delete, 2 append, 3 subtract (KIP-339)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigs:
-    """Reply: tuple[TopicResult, ...], in the order of the edits; their names are the edits'."""
+    """Reply: tuple[TopicResult, ...] in the order of the edits, under their names."""
 
     token: int
     edits: tuple[ConfigEdit, ...]
@@ -175,16 +178,16 @@ class AlterConfigs:
 
 @dataclass(frozen=True, slots=True)
 class QuotaEdit:
-    """One entity's change: (key, value or None to remove it). An empty name is an error."""
+    """The change of one entity's quotas: (key, value); None removes the quota."""
 
     entity: tuple[tuple[str, str | None], ...]
-    """(entity type, name; None: the default)."""
+    """(entity type, name); a name of None stands for the default entity."""
     operations: tuple[tuple[str, float | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotas:
-    """Reply: tuple[TopicResult, ...], in the order of the edits, with errors only (KIP-546)."""
+    """Reply: tuple[TopicResult, ...] in the order of the edits (KIP-546)."""
 
     token: int
     edits: tuple[QuotaEdit, ...]
@@ -218,7 +221,10 @@ class ControlledShutdown:
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """`partitions` None: all. Reply: dict[(topic, partition), (ErrorCode, message)]."""
+    """An election; `partitions` None stands for all.
+
+    Reply: dict[(topic, partition), (ErrorCode, message)].
+    """
 
     token: int
     unclean: bool
@@ -227,7 +233,7 @@ class ElectLeaders:
 
 @dataclass(frozen=True, slots=True)
 class Reassign:
-    """Target replicas per partition; None cancels. Reply: as of ElectLeaders."""
+    """Target replicas per partition; None cancels the reassignment. Reply: as for ElectLeaders."""
 
     token: int
     targets: Mapping[tuple[str, int], tuple[int, ...] | None]
@@ -244,8 +250,8 @@ class AllocateProducerIds:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderAndIsrAnswered:
-    """A broker took its states; it names the directory of each replica, or an error."""
+class LeaderAndIsrResponseReceived:
+    """A broker's reply to LeaderAndIsr: the directory of each replica, or an error."""
 
     broker_id: int
     broker_epoch: int
@@ -253,8 +259,8 @@ class LeaderAndIsrAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class StopReplicaAnswered:
-    """A broker stopped, or deleted, replicas."""
+class StopReplicaResponseReceived:
+    """A broker's reply to StopReplica."""
 
     broker_id: int
     broker_epoch: int
@@ -263,29 +269,29 @@ class StopReplicaAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskFailed:
-    """A disk of a running broker failed: its answers will say which replicas are lost."""
+class LogDirFailure:
+    """A disk of a running broker failed. Its next LeaderAndIsr reply names the replicas on it."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The healing timer: what should have moved by now and has not is tried again."""
+    """The timer, once a second: retry what is not done yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class BalanceTick:
-    """Time to bring leaders back to preferred replicas."""
+class AutoPreferredLeaderElection:
+    """Time to check the balance of leaders (`leader.imbalance.check.interval.seconds`)."""
 
 
 Event = (
-    BrokersFound
-    | TopicsFound
-    | ConfigFound
-    | ConfigRefused
-    | BrokerConfigFound
-    | ClientQuotasFound
+    BrokerChange
+    | TopicChange
+    | TopicConfigChange
+    | TopicConfigRejected
+    | BrokerConfigChange
+    | ClientQuotaChange
     | CreateTopics
     | DeleteTopics
     | CreatePartitions
@@ -297,17 +303,17 @@ Event = (
     | ElectLeaders
     | Reassign
     | AllocateProducerIds
-    | LeaderAndIsrAnswered
-    | StopReplicaAnswered
-    | DiskFailed
+    | LeaderAndIsrResponseReceived
+    | StopReplicaResponseReceived
+    | LogDirFailure
     | Tick
-    | BalanceTick
+    | AutoPreferredLeaderElection
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResult:
-    """The outcome for one topic of an admin request."""
+    """The result for one topic of an admin request."""
 
     name: str | None
     error: ErrorCode = ErrorCode.NONE
@@ -320,9 +326,10 @@ class TopicResult:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, to be given when the writes of its Ready are durable.
+    """A reply, sent when the writes of its Ready are durable.
 
-    `after_delivery`: and when the brokers have taken the states, so that leaders are visible.
+    With `after_delivery` it also waits until the brokers have the new states, so that clients see
+    the leaders.
     """
 
     token: int
@@ -332,29 +339,30 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUpdate:
-    """What one broker shall be told, all of it newer than anything told before."""
+    """State for one broker, newer than everything sent to it before."""
 
     broker_id: int
     full: bool = False
-    is_news: bool = True
-    """Its metadata are to be told, also when they are no more than who is live."""
+    has_metadata: bool = True
+    """Whether to send UpdateMetadata. It may hold no more than the list of live brokers."""
     replicas: tuple[PartitionState, ...] = ()
     replica_topics: tuple[TopicState, ...] = ()
     metadata: tuple[PartitionState, ...] = ()
     topics: tuple[TopicState, ...] = ()
     broker_configs: tuple[BrokerConfigs, ...] | None = None
     client_quotas: tuple[BrokerConfigs, ...] | None = None
-    """All of them; None: as they were."""
+    """All client quotas; None: unchanged."""
     stops: tuple[StopReplicaPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Decisions: first the writes, in order, each group all or nothing; then updates, replies."""
+    """The decisions of one round. First write `writes`, in order, each of them atomically; then
+    send the updates and the replies."""
 
     writes: tuple[tuple[Operation, ...], ...] = ()
     live: tuple[LiveBroker, ...] = ()
     updates: tuple[BrokerUpdate, ...] = ()
     replies: tuple[Reply, ...] = ()
     warnings: tuple[str, ...] = ()
-    """For the log, once durable."""
+    """Log lines, for when the writes are durable."""

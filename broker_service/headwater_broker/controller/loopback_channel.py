@@ -1,6 +1,6 @@
-"""Control calls of a broker to itself, as a controller makes them, without a socket.
+"""Control calls of a broker to itself, without a socket: the controller is also a broker.
 
-calls = OwnCalls(advertised_address, GrpcControlCalls())
+calls = LoopbackControlCalls(advertised_address, GrpcControlCalls())
 port = calls.serve(handlers, ControlServer(...))    # start and stop this one
 await calls.call(address, request, reply, timeout_ms)
 """
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Served(Protocol):
-    """The serving side for all others."""
+    """The control port that other brokers call."""
 
     port: int
 
@@ -32,24 +32,24 @@ class Served(Protocol):
         ...
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
-        """Refuse new calls."""
+        """Refuse new calls. Calls in flight have `grace_s`."""
         ...
 
 
-class OwnCalls:
-    """`headwater.ports.control.ControlCalls`: what goes to `address` is handled on this loop."""
+class LoopbackControlCalls:
+    """`headwater.ports.control.ControlCalls` that handles calls to `address` on this loop."""
 
     def __init__(self, address: str, others: ControlCalls) -> None:
         self._address = address
         self._others = others
         self._table: Table = {}
 
-    def serve(self, table: Table, port: Served) -> OwnPort:
-        """The port that serves `table`, to this broker too as long as it is open."""
-        return OwnPort(self, table, port)
+    def serve(self, table: Table, port: Served) -> LoopbackControlPort:
+        """A control port that serves `table`. While it is open, this broker's own calls use it."""
+        return LoopbackControlPort(self, table, port)
 
-    def take(self, table: Table) -> None:
-        """Handle own calls by this; by nothing when it is empty."""
+    def set_handlers(self, table: Table) -> None:
+        """Handle own calls with this table. With an empty one they go to the port."""
         self._table = table
 
     async def call(
@@ -70,22 +70,23 @@ class OwnCalls:
             raise
         except HeadwaterError as error:
             raise ControlUnavailableError(f"{name} to this broker: {error!r}") from error
-        except Exception as error:  # as the serving side does for others
+        except Exception as error:  # as the control port does for other brokers
             logger.exception("control handler of %s failed", name)
             raise ControlUnavailableError(f"{name} to this broker: {error!r}") from error
         if not isinstance(answer, reply):
-            raise ControlUnavailableError(f"{type(answer).__name__} came for {reply.__name__}")
+            text = f"the reply is a {type(answer).__name__}, not a {reply.__name__}"
+            raise ControlUnavailableError(text)
         return answer
 
     async def close(self) -> None:
-        """Close the channels to others."""
+        """Close the channels to other brokers."""
         await self._others.close()
 
 
-class OwnPort:
-    """A control port that this broker reaches without it."""
+class LoopbackControlPort:
+    """A control port that this broker's own calls bypass."""
 
-    def __init__(self, calls: OwnCalls, table: Table, port: Served) -> None:
+    def __init__(self, calls: LoopbackControlCalls, table: Table, port: Served) -> None:
         self._calls = calls
         self._table = table
         self._served = port
@@ -94,10 +95,10 @@ class OwnPort:
     def start(self) -> int:
         """Bind and serve; the port. Raises UsageError when it is taken."""
         self.port = self._served.start()
-        self._calls.take(self._table)
+        self._calls.set_handlers(self._table)
         return self.port
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
         """Refuse new calls at once; those in flight have `grace_s`."""
-        self._calls.take({})
+        self._calls.set_handlers({})
         await self._served.stop_async(grace_s)

@@ -1,6 +1,6 @@
-"""What the controller knows: brokers, topics, partitions, pending removals. No logic of change.
+"""The controller's state: brokers, topics, partitions, pending deletions. It makes no decisions.
 
-Rebuilt whole from the store at every fail-over, so nothing here is ever rolled back.
+A new controller rebuilds it from ZooKeeper, so nothing here is ever rolled back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headwater_broker.controller.state_machines import (
     partition_move,
     replica_move,
 )
-from headwater_broker.metadata.znodes import BrokerLife, BrokerRegistration, PartitionRecord
+from headwater_broker.metadata.znodes import BrokerRegistration, LastRegistration, PartitionRecord
 
 NO_LEADER = -1
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -52,19 +52,19 @@ class ControllerConfig:
 
 @dataclass(slots=True)
 class Broker:
-    """A broker that is registered now, or the memory of its last life."""
+    """A broker: registered now, or offline, with what its last registration said."""
 
     broker_id: int
     epoch: int
     boot_id: str
     registration: BrokerRegistration | None
     min_insync_replicas: int
-    """By its own settings."""
+    """From the broker's own settings."""
     assignments: int = 0
-    """The number of the latest AssignReplicasToDirs in this life."""
+    """The sequence of its latest AssignReplicasToDirs since it registered."""
 
     def live(self) -> LiveBroker:
-        """As told to the other brokers."""
+        """The form that goes to the other brokers."""
         r = self.registration
         assert r is not None, f"broker {self.broker_id} is not registered"
         return LiveBroker(
@@ -75,14 +75,14 @@ class Broker:
             control_address=r.control_address,
         )
 
-    def life(self) -> BrokerLife:
-        """As kept in the store for the next controller."""
-        return BrokerLife(self.epoch, self.boot_id, self.min_insync_replicas)
+    def last_registration(self) -> LastRegistration:
+        """The form that is stored for the next controller."""
+        return LastRegistration(self.epoch, self.boot_id, self.min_insync_replicas)
 
 
 @dataclass(slots=True)
 class Partition:
-    """One partition. `version` is the state node's, which clients call the partition epoch."""
+    """One partition. `version` is that of its state node: the partition epoch."""
 
     topic: str
     topic_id: UUID
@@ -96,9 +96,9 @@ class Partition:
     elr: tuple[int, ...] = ()
     """Eligible leader replicas (KIP-966): see `set_isr`."""
     directories: dict[int, UUID] = field(default_factory=dict)
-    unmade: set[int] = field(default_factory=set)
-    """Brokers that shall make their replica and have not answered: they are told that it is new,
-    by whichever controller, so that one of them may lead without a log."""
+    uncreated: set[int] = field(default_factory=set)
+    """Brokers that have not confirmed that they created their replica. Every controller sends them
+    `is_new`, so that one of them may lead without a log."""
     version: int = NO_VERSION
     has_state: bool = False
     has_folder: bool = False
@@ -108,48 +108,52 @@ class Partition:
 
     @property
     def key(self) -> PartitionKey:
-        """Topic id and index: a re-created topic of the same name is another one."""
+        """Topic id and index. A topic that was deleted and re-created has another id."""
         return self.topic_id, self.index
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Topic and index, for messages."""
         return f"{self.topic}-{self.index}"
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas once a running reassignment is done."""
+        """The replicas at the end of the running reassignment."""
         return tuple(b for b in self.replicas if b not in self.removing)
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas from before a running reassignment, which a cancel brings back."""
+        """The replicas before the running reassignment; a cancellation restores them."""
         return tuple(b for b in self.replicas if b not in self.adding)
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Those of `adding` that shall stay; the others a replaced or cancelled move had added."""
+        """Replicas of `adding` that will stay. The others were added by a reassignment that was
+        replaced or cancelled since."""
         return tuple(b for b in self.adding if b not in self.removing)
 
     def move(self, to: PartitionPhase) -> None:
-        """Change phase by the table."""
+        """Change the phase. Raises InvalidTransitionError."""
         self.phase = partition_move(self.name, self.phase, to)
 
     def move_replica(self, broker_id: int, to: ReplicaPhase) -> None:
-        """Change one replica's phase by the table."""
+        """Change one replica's phase. Raises InvalidTransitionError."""
         now = self.replica_phases.get(broker_id, ReplicaPhase.NON_EXISTENT)
         self.replica_phases[broker_id] = replica_move(f"{self.name}@{broker_id}", now, to)
 
     def set_isr(self, isr: tuple[int, ...], min_insync_replicas: int) -> None:
-        """Another ISR. Below min.insync.replicas no leader commits anything, so whoever leaves the
-        ISR then keeps all that is committed: it stays eligible to lead (KIP-966)."""
+        """Set the ISR and update the eligible leader replicas (KIP-966).
+
+        Below min.insync.replicas the leader commits nothing. A replica that leaves the ISR then has
+        all committed records, so it stays eligible to lead.
+        """
         left = tuple(b for b in (*self.isr, *self.elr) if b not in isr and b in self.replicas)
         self.isr = isr
         is_short = len(isr) < min(min_insync_replicas, len(self.replicas))
         self.elr = left if is_short else ()
 
     def record(self, controller_epoch: int) -> PartitionRecord:
-        """As written to the store."""
+        """The form that is stored."""
         return PartitionRecord(
             leader=self.leader,
             leader_epoch=self.leader_epoch,
@@ -157,13 +161,13 @@ class Partition:
             controller_epoch=controller_epoch,
             directories=self.directories,
             elr=self.elr,
-            unmade=tuple(sorted(self.unmade)),
+            uncreated=tuple(sorted(self.uncreated)),
         )
 
 
 @dataclass(slots=True)
 class Topic:
-    """One topic; `version` is its node's."""
+    """One topic. `version` is that of its node."""
 
     name: str
     topic_id: UUID
@@ -175,37 +179,47 @@ class Topic:
 
     @property
     def is_tiered(self) -> bool:
-        """Its history goes to a Delta table (KIP-405)."""
+        """Whether its history moves to a Delta table (KIP-405)."""
         return is_tiered(self.configs)
 
     def describe(self, *, deleted: bool = False) -> TopicState:
-        """As told to brokers."""
+        """The form that goes to brokers."""
         entries = tuple(ConfigEntry(name=k, value=v) for k, v in sorted(self.configs.items()))
         return TopicState(topic=self.name, topic_id=self.topic_id, configs=entries, deleted=deleted)
 
 
 @dataclass(slots=True)
-class Removal:
-    """Replicas whose data must go: of a deleted topic (`whole`), or moved away from a broker."""
+class CatchingUp:
+    """A broker that is back, with the partitions that prefer it and that it may still lack in the
+    ISR of."""
+
+    partitions: list[Partition]
+    ticks: int = 0
+
+
+@dataclass(slots=True)
+class PendingDeletion:
+    """Replicas that brokers still have to delete: those of a deleted topic, or replicas that a
+    reassignment removed."""
 
     topic: str
     topic_id: UUID
-    whole: bool
+    is_topic_deletion: bool
     phases: dict[tuple[int, int], ReplicaPhase]
-    """(partition, broker) -> phase, until the broker has confirmed."""
+    """(partition, broker) -> phase, until the broker confirms."""
     in_store: bool = False
     on_failed_disks: set[tuple[int, int]] = field(default_factory=set)
-    """As in `phases`: of these the broker says that a disk of it is away. As long as it runs no
-    disk comes back: it is asked again when it was restarted."""
+    """Keys of `phases` whose broker answered KAFKA_STORAGE_ERROR. A failed disk does not come back
+    while the broker runs, so the request is repeated only after a restart."""
 
     def move(self, partition: int, broker_id: int, to: ReplicaPhase) -> None:
-        """Change one replica's phase by the table."""
+        """Change one replica's phase. Raises InvalidTransitionError."""
         key = (partition, broker_id)
         name = f"{self.topic}-{partition}@{broker_id}"
         self.phases[key] = replica_move(name, self.phases[key], to)
 
     def waiting(self) -> dict[int, tuple[int, ...]]:
-        """Partition -> brokers that have not confirmed."""
+        """Partition -> brokers that have not confirmed the deletion."""
         left: dict[int, tuple[int, ...]] = {}
         for partition, broker_id in sorted(self.phases):
             left[partition] = (*left.get(partition, ()), broker_id)
@@ -213,13 +227,13 @@ class Removal:
 
 
 def is_tiered(configs: Mapping[str, str]) -> bool:
-    """Whether these overrides, checked before, switch tiering on."""
+    """Whether these overrides (valid ones) switch tiering on."""
     row = TOPIC_KEYS[TIERING_KEY]
     return row.parse(configs.get(TIERING_KEY, row.render(row.default))) is True
 
 
 def _number(text: str | None) -> int | None:
-    """The number that a config's text stands for, if it is one."""
+    """The number in a config value; None when there is none."""
     try:
         return None if text is None else int(text)
     except ValueError:
@@ -227,12 +241,12 @@ def _number(text: str | None) -> int | None:
 
 
 def fold_name(topic: str) -> str:
-    """Names that differ only in `.` and `_` would collide in metric names, as Kafka says."""
+    """The name with `.` as `_`: names that differ only there collide in Kafka's metric names."""
     return topic.replace(".", "_")
 
 
 class ControllerState:
-    """All of it, with the indexes that decisions need."""
+    """The whole state, with the indexes that decisions need."""
 
     def __init__(
         self, controller_id: int, controller_epoch: int, cluster_id: str, config: ControllerConfig
@@ -242,37 +256,39 @@ class ControllerState:
         self.cluster_id = cluster_id
         self.config = config
         self.brokers: dict[int, Broker] = {}
-        self.memories: dict[int, Broker] = {}
+        self.offline_brokers: dict[int, Broker] = {}
         self.shutting_down: set[int] = set()
+        self.catching_up: dict[int, CatchingUp] = {}
+        """Brokers that are back and not in sync with all partitions that prefer them."""
         self.topics: dict[str, Topic] = {}
         self.topic_by_id: dict[UUID, Topic] = {}
         self.folded_names: dict[str, str] = {}
         self.unusable: dict[str, str] = {}
-        """Topics in the store whose nodes cannot be used, and why."""
+        """Topics in ZooKeeper whose nodes cannot be used, with the reason."""
         self.stray_configs: set[str] = set()
-        """Names whose config node is there without a topic: hand-made, or left behind."""
+        """Names with a config node but no topic: created by hand, or left behind."""
         self.hosted: dict[int, dict[PartitionKey, Partition]] = {}
-        self.removals: dict[UUID, Removal] = {}
+        self.pending_deletions: dict[UUID, PendingDeletion] = {}
         self.storage_faults: set[tuple[PartitionKey, int]] = set()
-        self.stored_lives: set[int] = set()
-        self.bad_notes: set[UUID] = set()
-        """Topic ids below `/headwater/deletions` whose nodes cannot be used."""
+        self.stored_registrations: set[int] = set()
+        self.unreadable_deletions: set[UUID] = set()
+        """Topic ids whose node below `/headwater/deletions` cannot be read."""
         self.leaderless: dict[PartitionKey, Partition] = {}
         self.unclean_elections = 0
-        """In this term: leaders that were not in sync, so that records may be lost."""
+        """Number of unclean elections in this epoch."""
         self.reassigning: dict[PartitionKey, Partition] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
-        """Dynamic configs by broker id as text; the empty name counts for every broker."""
+        """Dynamic configs by broker id as text; the empty name stands for all brokers."""
         self.stored_broker_configs: set[str] = set()
         self.client_quotas: dict[str, dict[str, str]] = {}
         """Client quotas by entity path (`headwater.config.quotas`)."""
         self.stored_quota_nodes: set[str] = set()
-        """Below `/config`: nodes of quotas, and of what lies above them."""
+        """Nodes below `/config` that hold quotas, and their parents."""
         self.next_producer_id = 0
         self.has_producer_ids = False
 
     def add_topic(self, topic: Topic) -> None:
-        """Enter a topic and index its partitions."""
+        """Add a topic and index its partitions."""
         self.topics[topic.name] = topic
         self.stray_configs.discard(topic.name)
         self.topic_by_id[topic.topic_id] = topic
@@ -281,27 +297,31 @@ class ControllerState:
             self.add_partition(partition)
 
     def topic_id_owners(self) -> dict[UUID, str]:
-        """Whose every topic id is: of the topics, and of those whose deletion goes on."""
-        removed = {key: removal.topic for key, removal in self.removals.items() if removal.whole}
+        """Topic id -> name, of all topics and of topics that are still being deleted."""
+        removed = {
+            key: deletion.topic
+            for key, deletion in self.pending_deletions.items()
+            if deletion.is_topic_deletion
+        }
         return removed | {topic_id: topic.name for topic_id, topic in self.topic_by_id.items()}
 
     def add_partition(self, partition: Partition) -> None:
-        """Index one partition by its brokers; again after its replicas changed."""
+        """Index a partition by its replicas. Call it again after they changed."""
         for broker_id in partition.replicas:
             self.hosted.setdefault(broker_id, {})[partition.key] = partition
         if partition.adding or partition.removing:
             self.reassigning[partition.key] = partition
 
     def drop_replica(self, partition: Partition, broker_id: int) -> None:
-        """Forget that a broker hosts a partition."""
+        """Remove a replica from the indexes."""
         self.hosted.get(broker_id, {}).pop(partition.key, None)
         self.storage_faults.discard((partition.key, broker_id))
         partition.replica_phases.pop(broker_id, None)
         partition.directories.pop(broker_id, None)
-        partition.unmade.discard(broker_id)
+        partition.uncreated.discard(broker_id)
 
     def drop_topic(self, topic: Topic) -> None:
-        """Forget a topic."""
+        """Remove a topic."""
         self.topics.pop(topic.name, None)
         self.topic_by_id.pop(topic.topic_id, None)
         self.folded_names.pop(fold_name(topic.name), None)
@@ -323,9 +343,11 @@ class ControllerState:
         return known.partitions.get(index) if known else None
 
     def is_unclean_allowed(self, topic: str) -> bool:
-        """The topic's own `unclean.leader.election.enable`, else the cluster's: what is stored for
-        this broker or for all counts from the term's first decision on, which may be made before
-        the broker's own settings have it."""
+        """`unclean.leader.election.enable` of the topic, else of the cluster.
+
+        The stored dynamic configs are read directly: the first decisions of an epoch may come
+        before they have reached this broker's own settings.
+        """
         rows = (
             self.topics[topic].configs,
             self.broker_configs.get(str(self.controller_id), {}),
@@ -338,19 +360,22 @@ class ControllerState:
         return self.config.unclean_leader_election_enable
 
     def min_insync_replicas(self, partition: Partition) -> int:
-        """The least `min.insync.replicas` that a leader of this partition may go by now: brokers
-        have their own files, and learn of a changed default one after the other."""
+        """The smallest `min.insync.replicas` that any leader of this partition may use now.
+
+        Without a topic override it depends on the broker: each has its own file, and learns of a
+        changed dynamic default in its own time.
+        """
         own = _number(self.topics[partition.topic].configs.get(MIN_INSYNC_REPLICAS))
         if own is not None:
             return own
         stored = [_number(row.get(MIN_INSYNC_REPLICAS)) for row in self.broker_configs.values()]
         changed = [value for value in stored if value is not None and value > 0]
-        known = (self.brokers.get(b) or self.memories.get(b) for b in partition.replicas)
+        known = (self.brokers.get(b) or self.offline_brokers.get(b) for b in partition.replicas)
         told = (broker.min_insync_replicas for broker in known if broker is not None)
         return min([self.config.min_insync_replicas, *changed, *told])
 
     def has_lost_directory(self, partition: Partition, broker_id: int) -> bool:
-        """The broker is registered without the folder that held this replica."""
+        """Whether the broker is registered without the data folder of this replica."""
         broker = self.brokers.get(broker_id)
         directory = partition.directories.get(broker_id)
         if broker is None or broker.registration is None or directory is None:
@@ -358,23 +383,23 @@ class ControllerState:
         return directory not in broker.registration.directory_ids
 
     def describe_broker_configs(self) -> tuple[BrokerConfigs, ...]:
-        """As told to brokers: each takes its own row and the one for all."""
+        """The form that goes to brokers. Each uses its own row and the one for all brokers."""
         return _described(self.broker_configs)
 
     def describe_client_quotas(self) -> tuple[BrokerConfigs, ...]:
-        """As told to brokers: every entity that has a quota."""
+        """The form that goes to brokers: every entity that has a quota."""
         return _described({path: row for path, row in self.client_quotas.items() if row})
 
     def was_registered(self, broker_id: int) -> bool:
-        """It runs, or ran once: what waits for it may come true."""
+        """Whether the broker runs now or has run before."""
         return (
             broker_id in self.brokers
-            or broker_id in self.memories
-            or broker_id in self.stored_lives
+            or broker_id in self.offline_brokers
+            or broker_id in self.stored_registrations
         )
 
     def fault(self, partition: Partition, broker_id: int) -> str:
-        """Why this replica may neither lead nor be in an ISR; empty when it may."""
+        """Why this replica may neither lead nor be in the ISR; empty when it may."""
         if broker_id not in self.brokers:
             return f"broker {broker_id} is not running"
         if broker_id in self.shutting_down:
@@ -390,7 +415,7 @@ class ControllerState:
         return ""
 
     def sole_directory(self, broker_id: int) -> UUID | None:
-        """The broker's one data folder; None when it has several and must choose itself."""
+        """The broker's only data folder; None when it has several and chooses by itself."""
         broker = self.brokers.get(broker_id)
         if broker is None or broker.registration is None:
             return None
@@ -398,7 +423,7 @@ class ControllerState:
         return ids[0] if len(ids) == 1 else None
 
     def describe(self, partition: Partition) -> PartitionState:
-        """As told to brokers, but for who has yet to make a replica."""
+        """The form that goes to brokers, without `is_new`."""
         return PartitionState(
             topic=partition.topic,
             topic_id=partition.topic_id,

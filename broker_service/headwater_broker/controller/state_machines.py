@@ -1,8 +1,7 @@
-"""The two state machines of the controller as tables: partitions and replicas.
+"""Kafka's PartitionStateMachine and ReplicaStateMachine as tables of allowed transitions.
 
-A pair that is not in a table is an error that names both states. Every legal pair has a letter, so
-that logs and tests can cite it. The tables are those of Kafka's PartitionStateMachine and
-ReplicaStateMachine; who may move when is in `elections`, `membership_changes` and `removals`.
+A transition that is not in its table raises an error that names both states. Every allowed one has
+a letter that logs and tests cite. The modules in `decisions` choose the transitions.
 """
 
 from __future__ import annotations
@@ -13,36 +12,36 @@ from headwater.errors import HeadwaterError
 
 
 class PartitionPhase(Enum):
-    """Where a partition is in its life."""
+    """State of a partition."""
 
     NON_EXISTENT = "NonExistent"
     """Never created, or deleted."""
     NEW = "New"
-    """Has replicas assigned, but neither leader nor ISR: takes no data."""
+    """Has replicas, but neither leader nor ISR."""
     ONLINE = "Online"
     """Has a leader."""
     OFFLINE = "Offline"
-    """Had a leader; none of its replicas may lead now."""
+    """Had a leader, and no replica may lead now."""
 
 
 class ReplicaPhase(Enum):
-    """Where one replica is in its life."""
+    """State of one replica."""
 
     NON_EXISTENT = "NonExistent"
     NEW = "New"
-    """Assigned, not yet told."""
+    """Assigned; LeaderAndIsr was not sent yet."""
     ONLINE = "Online"
-    """Told to lead or follow."""
+    """Its broker got LeaderAndIsr for it."""
     OFFLINE = "Offline"
-    """Its broker, or its disk there, is not available."""
+    """Its broker or its disk is not available."""
     DELETION_STARTED = "DeletionStarted"
     DELETION_SUCCESSFUL = "DeletionSuccessful"
     DELETION_INELIGIBLE = "DeletionIneligible"
-    """The broker could not delete it: tried again later."""
+    """The broker could not delete it; the controller tries again later."""
 
 
 class InvalidTransitionError(HeadwaterError):
-    """A move that no table allows: a defect of the controller, told with its story."""
+    """A transition that the tables do not allow: a bug in the controller."""
 
 
 _P = PartitionPhase
@@ -51,40 +50,40 @@ _R = ReplicaPhase
 PARTITION_MOVES: dict[tuple[PartitionPhase, PartitionPhase], str] = {
     (_P.NON_EXISTENT, _P.NEW): "A: the assignment is known",
     (_P.NEW, _P.ONLINE): "B: first leader: the first live replica; ISR: all live replicas",
-    (_P.NEW, _P.OFFLINE): "C: deleted, or its brokers died, before it ever led",
+    (_P.NEW, _P.OFFLINE): "C: deleted, or its brokers died, before it had a leader",
     (_P.ONLINE, _P.ONLINE): "D: another leader, ISR or replica set",
-    (_P.ONLINE, _P.OFFLINE): "E: the leader is gone and nobody may follow it",
+    (_P.ONLINE, _P.OFFLINE): "E: the leader is gone and no replica may lead",
     (_P.OFFLINE, _P.ONLINE): "F: a replica that may lead is back",
-    (_P.OFFLINE, _P.OFFLINE): "G: still nobody; the reason may differ",
+    (_P.OFFLINE, _P.OFFLINE): "G: still no leader; the reason may differ",
     (_P.OFFLINE, _P.NON_EXISTENT): "H: deleted",
 }
 
 REPLICA_MOVES: dict[tuple[ReplicaPhase, ReplicaPhase], str] = {
     (_R.NON_EXISTENT, _R.NEW): "a: assigned",
-    (_R.NEW, _R.ONLINE): "b: told its leader",
-    (_R.NEW, _R.OFFLINE): "c: its broker went first",
-    (_R.ONLINE, _R.ONLINE): "d: told again",
-    (_R.ONLINE, _R.OFFLINE): "e: its broker went, is leaving, or lost the disk",
+    (_R.NEW, _R.ONLINE): "b: LeaderAndIsr is sent",
+    (_R.NEW, _R.OFFLINE): "c: its broker stops first",
+    (_R.ONLINE, _R.ONLINE): "d: LeaderAndIsr is sent again",
+    (_R.ONLINE, _R.OFFLINE): "e: its broker is gone or shutting down, or its disk failed",
     (_R.OFFLINE, _R.ONLINE): "f: its broker is back",
-    (_R.OFFLINE, _R.OFFLINE): "g: still away",
-    (_R.OFFLINE, _R.DELETION_STARTED): "h: asked to delete",
+    (_R.OFFLINE, _R.OFFLINE): "g: its broker is still gone",
+    (_R.OFFLINE, _R.DELETION_STARTED): "h: StopReplica with delete is sent",
     (_R.DELETION_STARTED, _R.DELETION_SUCCESSFUL): "i: the broker confirmed",
-    (_R.DELETION_STARTED, _R.DELETION_INELIGIBLE): "j: the broker failed, or went",
-    (_R.DELETION_INELIGIBLE, _R.OFFLINE): "k: to be tried again",
+    (_R.DELETION_STARTED, _R.DELETION_INELIGIBLE): "j: the broker failed to delete it, or is gone",
+    (_R.DELETION_INELIGIBLE, _R.OFFLINE): "k: the deletion is tried again",
     (_R.DELETION_INELIGIBLE, _R.ONLINE): "l: assigned to this broker again",
-    (_R.DELETION_SUCCESSFUL, _R.NON_EXISTENT): "m: forgotten",
+    (_R.DELETION_SUCCESSFUL, _R.NON_EXISTENT): "m: deleted",
 }
 
 
 def partition_move(name: str, now: PartitionPhase, to: PartitionPhase) -> PartitionPhase:
-    """`to`, when the table allows it. Raises InvalidTransitionError."""
+    """Check the transition against the table and return `to`. Raises InvalidTransitionError."""
     if (now, to) not in PARTITION_MOVES:
         raise InvalidTransitionError(f"partition {name}: {now.value} -> {to.value} is not allowed")
     return to
 
 
 def replica_move(name: str, now: ReplicaPhase, to: ReplicaPhase) -> ReplicaPhase:
-    """`to`, when the table allows it. Raises InvalidTransitionError."""
+    """Check the transition against the table and return `to`. Raises InvalidTransitionError."""
     if (now, to) not in REPLICA_MOVES:
         raise InvalidTransitionError(f"replica {name}: {now.value} -> {to.value} is not allowed")
     return to

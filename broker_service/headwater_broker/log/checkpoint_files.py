@@ -1,6 +1,7 @@
-"""Kafka's small text files: offset checkpoints, leader epochs, partition and folder identity.
+"""Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, meta.properties.
 
-Pure: text in, values out. Line 1 is the format version 0, line 2 the number of entries.
+Pure: bytes in, values out. Line 1 of a checkpoint is its format version 0, line 2 the number of
+entries.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 HAS_GAPS = "has-gaps"
-"""In a log's folder: offsets are missing between its batches. That it is there tells, not what it
-holds, which a power failure may take."""
+"""In a log's folder: offsets are missing between its batches. Only its existence counts: a power
+failure may take its content."""
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
@@ -30,14 +31,14 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CheckpointError(HeadwaterError):
-    """A checkpoint file that does not parse; names the line."""
+    """A checkpoint file that does not parse; the message names the line."""
 
 
 def check_version(found: str, newest: int, path: str) -> None:
-    """Raises UsageError when a newer Headwater wrote the file: dropping it would lose something."""
+    """Raises UsageError when a newer Headwater wrote the file; ignoring it would lose data."""
     if found.isdecimal() and int(found) > newest:
         raise UsageError(
-            f"{path} has format version {found}, this broker reads up to {newest}: "
+            f"{path} has format version {found}, this broker reads versions up to {newest}: "
             "start the newer Headwater that wrote it"
         )
 
@@ -77,13 +78,15 @@ def decode_epochs(data: bytes, path: str = LEADER_EPOCHS) -> list[tuple[int, int
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:
-    """partition.metadata of a new log, version 0. The last line, which Kafka lacks and skips: its
-    first gap is told by HAS_GAPS."""
+    """partition.metadata of a new log, version 0.
+
+    Kafka does not know the last line, and skips it: in this log, HAS_GAPS marks the first gap.
+    """
     return f"version: {VERSION}\ntopic_id: {id_text(topic_id)}\ntells_gaps: true\n".encode()
 
 
 def decode_tells_gaps(data: bytes) -> bool:
-    """Whether a partition.metadata says that without HAS_GAPS there are none."""
+    """Whether a partition.metadata says that a log without HAS_GAPS has no gaps."""
     return _metadata_fields(data).get("tells_gaps") == "true"
 
 
@@ -97,7 +100,7 @@ def decode_partition_metadata(data: bytes, path: str = PARTITION_METADATA) -> UU
     fields = _metadata_fields(data)
     check_version(fields.get("version", ""), VERSION, path)
     if fields.get("version") != str(VERSION) or "topic_id" not in fields:
-        raise CheckpointError(f"{PARTITION_METADATA}: not of version {VERSION}: {data[:80]!r}")
+        raise CheckpointError(f"{PARTITION_METADATA} is not of version {VERSION}: {data[:80]!r}")
     try:
         return id_from_text(fields["topic_id"])
     except ValueError:
@@ -127,7 +130,7 @@ def _decode(data: bytes, path: str) -> list[str]:
     lines = data.decode("utf-8", "replace").splitlines()
     check_version(lines[0] if lines else "", VERSION, path)
     if len(lines) < 2 or lines[0] != str(VERSION) or not lines[1].isdecimal():
-        raise CheckpointError(f"checkpoint: not of version {VERSION}: {data[:80]!r}")
+        raise CheckpointError(f"checkpoint is not of version {VERSION}: {data[:80]!r}")
     if int(lines[1]) != len(lines) - 2:
-        raise CheckpointError(f"checkpoint: {lines[1]} entries promised, {len(lines) - 2} found")
+        raise CheckpointError(f"checkpoint has {len(lines) - 2} entries, its head says {lines[1]}")
     return lines[2:]

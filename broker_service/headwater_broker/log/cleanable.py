@@ -1,4 +1,4 @@
-"""Which part of which log is to be compacted, and how segments are put together. Pure."""
+"""Which part of a log the cleaner may compact, and which segments become one. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from headwater_broker.log.index import RELATIVE_OFFSET_MAX
 from headwater_broker.log.log_config import LogConfig
 
 GROUP_SEGMENTS_MAX = 64
-"""So many segments at most become one: their files are renamed in one turn of the loop."""
+"""At most this many segments become one: their files are renamed in one turn of the loop."""
 
 
 class SegmentSpan(NamedTuple):
-    """What is asked of one segment."""
+    """One segment as the cleaner sees it."""
 
     base_offset: int
     next_offset: int
     size_bytes: int
     first_timestamp: int
     newest_ms: int
-    """Largest timestamp, or when it was last written where records carry none."""
+    """Largest timestamp; of records without timestamps, the time of the last write."""
 
 
 class Cleanable(NamedTuple):
-    """The part of a log that compaction may work on now."""
+    """The part of a log that may be compacted now."""
 
     first_dirty: int
     end: int
-    """Segments below this may be rewritten: the rest is active, unstable or too young."""
+    """Segments below it may be rewritten; the others are active, unstable or too young."""
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
@@ -36,12 +36,12 @@ class Cleanable(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share of what could be cleaned."""
+        """Dirty bytes as a share of the bytes that may be compacted."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, min_dirty_ratio: float) -> bool:
-        """Is it worth a pass now?"""
+        """Whether the log should be compacted now."""
         if self.dirty_bytes == 0:
             return False
         return self.is_overdue or self.dirty_ratio > min_dirty_ratio
@@ -54,10 +54,10 @@ def cleanable(
     config: LogConfig,
     now_ms: int,
 ) -> Cleanable:
-    """Judge a log by its segments, the last of which is the active one.
+    """What may be compacted of a log with these segments, the last of which is active.
 
-    Only whole segments below `stable_offset` (the last stable offset) count, and none from the
-    first dirty one on that has a record younger than min.compaction.lag.ms.
+    Only segments that end at or below `stable_offset`, the last stable offset, count. The first
+    dirty segment with a record younger than min.compaction.lag.ms, and all after it, do not.
     """
     end = segments[0].base_offset
     clean_bytes = dirty_bytes = 0
@@ -80,15 +80,15 @@ def cleanable(
     return Cleanable(first, end, clean_bytes, dirty_bytes, is_overdue)
 
 
-def groups(
+def group_segments(
     segments: Iterable[tuple[int, int, int]],
     segment_bytes: int,
     index_entries_max: int,
     index_interval_bytes: int,
 ) -> list[list[int]]:
-    """(base, next offset, size) of old segments -> which of them become one new segment.
+    """Group old segments, given as (base, next offset, size): each group becomes one new segment.
 
-    In order; each new one stays within the size, the index and the offset range of a segment.
+    Order is kept; a new segment stays within the size, index and offset limits of a segment.
     """
     found: list[list[int]] = []
     size_of_group = first = 0

@@ -1,10 +1,10 @@
-"""Compacts the logs of one broker, one after the other, the dirtiest first (Kafka's LogCleaner).
+"""Compacts the logs of one broker, the dirtiest first (Kafka's LogCleaner and LogCleanerManager).
 
-Runs on the broker's loop and only decides and renames there: records are read and written by
-`work`, a process of its own. A log that changed meanwhile (truncated, shortened, deleted) keeps
-what it has, and its `.cleaned` files go. A log that cannot be compacted is marked, told, and left
-alone until the broker starts again. A full disk is no such reason: it is tried again, ever more
-rarely.
+On the broker's loop it only decides and renames: a process of its own reads and writes the records
+(`cleaner_process`). A log that is truncated, shortened or deleted meanwhile keeps its segments, and
+its `.cleaned` files are removed. A log that cannot be compacted is marked, logged, and left alone
+until the broker restarts. A full disk is no such reason: the log is tried again, less and less
+often.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from headwater_broker.log.compaction_job import (
     CleanResult,
     cleaned_names,
 )
-from headwater_broker.log.log_context import Disposal
+from headwater_broker.log.log_context import RenamedFiles
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.log_segment import CLEANED_SUFFIX, LogSegment
 from headwater_broker.log.producer_snapshot import encode_snapshot
-from headwater_broker.log.segment import CLEANED_SUFFIX, Segment
 from headwater_broker.log.segment_swap import put_in_place, swapped_in
+from headwater_broker.log.unified_log import UnifiedLog
 
 FAILURES_MAX = 3
-"""So many interrupted tries in a row, and a log counts as one that cannot be compacted."""
+"""After this many interrupted attempts in a row a log counts as one that cannot be compacted."""
 DISK_PAUSE_S = 30.0
-"""After a try that the disk failed (it may be full): so long, then twice as long each time."""
+"""Pause after an attempt that the disk failed, as when it is full; it doubles with each failure."""
 DISK_PAUSE_MAX_S = 900.0
 
-Work = Callable[[CleanJob], Awaitable[CleanResult]]
-"""Does a job elsewhere. Raises CleanError or KafkaError for what repeating cannot help, and
-CleanInterruptedError for what it may, and OSError when files failed it."""
+CleanFunction = Callable[[CleanJob], Awaitable[CleanResult]]
+"""Runs a job in another process. Raises CleanError or KafkaError when a retry cannot help,
+CleanInterruptedError when it may, OSError when the disk fails."""
 
 logger = logging.getLogger(__name__)
 
 
 class CleanInterruptedError(HeadwaterError):
-    """The log changed under the work, or the work's process died."""
+    """The log changed during the compaction, or the cleaner's process died."""
 
 
 @dataclass(slots=True)
 class CleanerMeter:
-    """What the metrics tell."""
+    """Counters of the cleaner for the metrics."""
 
     runs: int = 0
     failures: int = 0
@@ -64,26 +64,26 @@ class CleanerMeter:
     last_took_s: float = 0.0
     longest_s: float = 0.0
     max_dirty_ratio: float = 0.0
-    """Of the dirtiest log at the last look."""
+    """Dirty ratio of the dirtiest log at the last check."""
     uncleanable_partitions: int = 0
     uncleanable_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """What may change while running."""
+    """Settings that may change while the broker runs."""
 
     map_bytes_max: int = 128 << 20
-    """For the keys of all logs under compaction (log.cleaner.dedupe.buffer.size)."""
+    """Memory for the keys of all logs under compaction (log.cleaner.dedupe.buffer.size)."""
     threads: int = 1
     """Logs compacted at the same time (log.cleaner.threads)."""
     io_bytes_per_s: float = sys.float_info.max
-    """Of one log (log.cleaner.io.max.bytes.per.second)."""
+    """Read and written bytes of one compaction (log.cleaner.io.max.bytes.per.second)."""
 
 
 @dataclass(slots=True)
-class _PutOff:
-    """A log that the disk failed."""
+class _DiskBackoff:
+    """The pause of a log whose compaction the disk failed."""
 
     pause_s: float
     until: float
@@ -91,38 +91,39 @@ class _PutOff:
 
 
 @dataclass(slots=True)
-class _Under:
-    """A log that is being compacted, as it was when the work began."""
+class _Compaction:
+    """A log under compaction, with its state at the beginning of it."""
 
-    log: PartitionLog
+    log: UnifiedLog
     truncations: int
-    segments: dict[int, Segment] = field(default_factory=dict)
+    segments: dict[int, LogSegment] = field(default_factory=dict)
 
 
 class LogCleaner:
-    """`tick` now and then; `close` before the logs are closed."""
+    """Call `tick` every log.cleaner.backoff.ms, and `close` before the logs are closed."""
 
     def __init__(
         self,
         logs: LogManager,
-        work: Work,
+        run_clean: CleanFunction,
         clock: Clock,
         settings: Callable[[], CleanerSettings] = CleanerSettings,
     ) -> None:
         self.meter = CleanerMeter()
         self._logs = logs
-        self._work = work
+        self.run_clean = run_clean
+        """Compacts one log, away from the loop."""
         self._clock = clock
         self._settings = settings
         self._tasks = OrderedSet[asyncio.Task[None]]()
-        self._busy: dict[PartitionLog, str] = {}
-        """With the folder of each. Work goes on in it when the log is deleted: another log that is
-        made there meanwhile has the same names, and waits."""
-        self._failures: dict[PartitionLog, int] = {}
-        self._put_off: dict[PartitionLog, _PutOff] = {}
+        self._busy: dict[UnifiedLog, str] = {}
+        """Logs under compaction with their folders. When such a log is deleted the process goes on
+        in its folder: a new log there has the same file names, and waits."""
+        self._failures: dict[UnifiedLog, int] = {}
+        self._disk_backoff: dict[UnifiedLog, _DiskBackoff] = {}
 
     def tick(self) -> None:
-        """Look for work, unless all hands are busy."""
+        """Start a compaction, unless log.cleaner.threads of them run."""
         now_ms = self._clock.now_ms()
         for log in list(self._logs.logs.values()):
             if log.config.is_compacted:
@@ -134,8 +135,8 @@ class LogCleaner:
             task.add_done_callback(self._tasks.discard)
 
     async def run(self) -> None:
-        """Compact the dirtiest log, again and again until none is due."""
-        tried: set[PartitionLog] = set()
+        """Compact the dirtiest log, then the next one, until none is due."""
+        tried: set[UnifiedLog] = set()
         while (chosen := self._choose(tried)) is not None:
             log, part = chosen
             tried.add(log)
@@ -148,30 +149,30 @@ class LogCleaner:
                 del self._busy[log]
 
     async def close(self) -> None:
-        """Stop what is under way; nothing it did counts."""
+        """Stop the compactions under way; their results are not used."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # -- which
+    # -- choice of the log
 
     def _measure_uncleanable(self) -> None:
         marked = [log for log in self._logs.logs.values() if log.uncleanable_reason]
         self.meter.uncleanable_partitions = len(marked)
         self.meter.uncleanable_bytes = sum(log.size_bytes for log in marked)
 
-    def _choose(self, tried: set[PartitionLog]) -> tuple[PartitionLog, Cleanable] | None:
-        best: tuple[PartitionLog, Cleanable] | None = None
+    def _choose(self, tried: set[UnifiedLog]) -> tuple[UnifiedLog, Cleanable] | None:
+        best: tuple[UnifiedLog, Cleanable] | None = None
         self.meter.max_dirty_ratio = 0.0
         now_ms, now = self._clock.now_ms(), self._clock.monotonic()
-        for log in [log for log in self._put_off if log.is_closed]:
-            del self._put_off[log]
+        for log in [log for log in self._disk_backoff if log.is_closed]:
+            del self._disk_backoff[log]
         folders = set(self._busy.values())
         for log in self._logs.logs.values():
             if not _is_compactable(log) or self._is_moving(log) or log.path in folders:
                 continue
-            if log in self._put_off and now < self._put_off[log].until:
+            if log in self._disk_backoff and now < self._disk_backoff[log].until:
                 continue
             part = self._judge(log, now_ms)
             ratio = part.dirty_ratio
@@ -182,11 +183,11 @@ class LogCleaner:
                 best = log, part
         return best
 
-    def _is_moving(self, log: PartitionLog) -> bool:
-        """A copy is made of it: a tombstone may not go before the copy has it (as in Kafka)."""
+    def _is_moving(self, log: UnifiedLog) -> bool:
+        """A future log copies it: no tombstone may go before the copy has it, as in Kafka."""
         return (log.topic, log.partition) in self._logs.futures.logs
 
-    def _judge(self, log: PartitionLog, now_ms: int) -> Cleanable:
+    def _judge(self, log: UnifiedLog, now_ms: int) -> Cleanable:
         spans = [
             SegmentSpan(
                 segment.base_offset,
@@ -200,9 +201,9 @@ class LogCleaner:
         stable = log.last_stable_offset(self._logs.high_watermarks(log))
         return cleanable(spans, log.first_dirty_offset, stable, log.config, now_ms)
 
-    def _roll_overdue(self, log: PartitionLog, now_ms: int) -> None:
-        """The active segment is never compacted: one whose oldest record waits too long is closed,
-        also when nothing is appended any more."""
+    def _roll_overdue(self, log: UnifiedLog, now_ms: int) -> None:
+        """Roll an active segment whose oldest record exceeds max.compaction.lag.ms, even when
+        nothing is appended any more: the active segment is never compacted."""
         first = log.active.first_timestamp
         if 0 <= first < now_ms - log.config.max_compaction_lag_ms:
             try:
@@ -210,13 +211,13 @@ class LogCleaner:
             except KafkaError as e:
                 logger.error("%s: not rolled: %s", log.path, e)
 
-    # -- one log
+    # -- compaction of one log
 
-    async def _clean(self, log: PartitionLog, part: Cleanable) -> None:
-        under = _Under(log, log.truncations, {s.base_offset: s for s in log.segments})
+    async def _clean(self, log: UnifiedLog, part: Cleanable) -> None:
+        under = _Compaction(log, log.truncations, {s.base_offset: s for s in log.segments})
         started = self._clock.monotonic()
         try:
-            result = await self._work(self._job(log, part))
+            result = await self.run_clean(self._job(log, part))
             is_whole = await self._swap(under, result.segments)
         except CleanInterruptedError as e:
             self._interrupted(log, str(e))
@@ -231,7 +232,7 @@ class LogCleaner:
                 self._give_up(log, str(e))
             return
         self._failures.pop(log, None)
-        self._put_off.pop(log, None)
+        self._disk_backoff.pop(log, None)
         self._count(result, self._clock.monotonic() - started)
         if is_whole and not log.is_closed and log.truncations == under.truncations:
             log.first_dirty_offset = result.end
@@ -241,7 +242,7 @@ class LogCleaner:
             log.path, result.end, result.bytes_read, result.bytes_written, result.records_dropped,
         )  # fmt: skip
 
-    def _job(self, log: PartitionLog, part: Cleanable) -> CleanJob:
+    def _job(self, log: UnifiedLog, part: Cleanable) -> CleanJob:
         settings = self._settings()
         bases = [base for base in log.bases if base < part.end]
         return CleanJob(
@@ -255,19 +256,19 @@ class LogCleaner:
             delete_retention_ms=log.config.delete_retention_ms,
             segment_bytes=log.config.segment_bytes,
             index_interval_bytes=log.config.index_interval_bytes,
-            index_entries_max=min(log.index_entries_max()),
+            index_entries_max=log.index_entries_max,
             map_bytes_max=settings.map_bytes_max // settings.threads,
             io_bytes_per_s=settings.io_bytes_per_s,
         )
 
-    async def _swap(self, under: _Under, segments: list[CleanedSegment]) -> bool:
-        """Put the new segments in place, one per turn of the loop; False when one was not wanted
-        any more."""
+    async def _swap(self, under: _Compaction, segments: list[CleanedSegment]) -> bool:
+        """Swap the new segments in, one per turn of the loop; False when one of them was dropped
+        because the log has changed."""
         is_whole = True
         for new in segments:
             if under.log.is_closed:
-                return False  # its folder was renamed or is closed: leftovers go with it
-            # An older segment that stays as it was may have what a tombstone hides.
+                return False  # its folder was renamed or is closed: its files go with it
+            # An older segment that stays as it is may hold values that a tombstone deletes.
             is_due = is_whole or not new.drops_tombstones
             if is_due and _is_as_it_was(under, new) and not self._is_moving(under.log):
                 replace(under.log, new, self._clock.now_ms())
@@ -288,26 +289,26 @@ class LogCleaner:
         meter.last_took_s = took_s
         meter.longest_s = max(meter.longest_s, took_s)
 
-    def _interrupted(self, log: PartitionLog, reason: str) -> None:
+    def _interrupted(self, log: UnifiedLog, reason: str) -> None:
         if log.is_closed:
             self._failures.pop(log, None)
             return
         self.meter.failures += 1
         count = self._failures[log] = self._failures.get(log, 0) + 1
-        logger.warning("%s: compaction interrupted, try %d: %s", log.path, count, reason)
+        logger.warning("%s: compaction interrupted, attempt %d: %s", log.path, count, reason)
         if count >= FAILURES_MAX:
             self._give_up(log, reason)
 
-    def _disk_failed(self, log: PartitionLog, error: OSError | KafkaError) -> None:
+    def _disk_failed(self, log: UnifiedLog, error: OSError | KafkaError) -> None:
         if log.is_closed:
             return
         self.meter.failures += 1
-        before = self._put_off.get(log)
+        before = self._disk_backoff.get(log)
         pause_s = DISK_PAUSE_S if before is None else min(2 * before.pause_s, DISK_PAUSE_MAX_S)
-        self._put_off[log] = _PutOff(pause_s, self._clock.monotonic() + pause_s)
-        logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
+        self._disk_backoff[log] = _DiskBackoff(pause_s, self._clock.monotonic() + pause_s)
+        logger.warning("%s: not compacted, next attempt in %d s: %s", log.path, pause_s, error)
 
-    def _give_up(self, log: PartitionLog, reason: str) -> None:
+    def _give_up(self, log: UnifiedLog, reason: str) -> None:
         self._failures.pop(log, None)
         if log.is_closed:
             return
@@ -317,14 +318,14 @@ class LogCleaner:
         logger.error("%s: will not be compacted any more: %s", log.path, reason)
 
 
-def _is_compactable(log: PartitionLog) -> bool:
-    """Tiered history is the table's to compact (Kafka allows no compaction with tiering at all)."""
+def _is_compactable(log: UnifiedLog) -> bool:
+    """A tiered log is never compacted here (Kafka allows no compaction with tiering either)."""
     config = log.config
     return config.is_compacted and not config.remote_storage and not log.uncleanable_reason
 
 
-def _is_as_it_was(under: _Under, new: CleanedSegment) -> bool:
-    """The old segments are still there, next to each other and untouched."""
+def _is_as_it_was(under: _Compaction, new: CleanedSegment) -> bool:
+    """Whether the old segments are still in the log, adjacent and unchanged."""
     log = under.log
     if log.is_closed or log.truncations != under.truncations or new.base_offset not in log.bases:
         return False
@@ -336,17 +337,17 @@ def _is_as_it_was(under: _Under, new: CleanedSegment) -> bool:
 
 
 def _clear(files: Files, folder: str) -> None:
-    """What was written for a log that is gone may lie beside a new one's files."""
+    """Remove the `.cleaned` files of a deleted log: a new log may have its folder."""
     try:
         for name in files.names(folder):
             if name.endswith(CLEANED_SUFFIX):
                 files.remove(f"{folder}/{name}")
-    except OSError as e:  # the log may have gone with its disk
-        logger.warning("%s: leftovers of a compaction stay: %s", folder, e)
+    except OSError as e:  # the disk may have failed
+        logger.warning("%s: .cleaned files of a compaction are left: %s", folder, e)
 
 
-def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
-    """A compacted segment takes the place of those it was made of. Raises KAFKA_STORAGE_ERROR."""
+def replace(log: UnifiedLog, new: CleanedSegment, now_ms: int) -> None:
+    """Replace old segments by the compacted one. Raises KAFKA_STORAGE_ERROR."""
     log.allow_gaps()
     at = log.bases.index(new.base_offset)
     old = log.segments[at : at + len(new.replaces)]
@@ -361,4 +362,6 @@ def replace(log: PartitionLog, new: CleanedSegment, now_ms: int) -> None:
     segment.relocate(log.path)
     log.snapshots.forget(new.replaces[1:])
     log.replace_segments([*log.segments[:at], segment, *log.segments[at + len(old) :]])
-    log.context.dispose(Disposal(tuple(renamed), tuple(opened), log.config.file_delete_delay_ms))
+    log.context.delete_later(
+        RenamedFiles(tuple(renamed), tuple(opened), log.config.file_delete_delay_ms)
+    )

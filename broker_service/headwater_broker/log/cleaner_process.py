@@ -1,4 +1,4 @@
-"""Compactions in processes of their own: a job to `cleaner_worker`, its result back."""
+"""Runs compactions in child processes: sends a job to `cleaner_worker`, returns its result."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ANSWER_BYTES_MAX = 64 << 20
 
 
 class CleanerProcesses:
-    """`headwater_broker.log.cleaner.Work`: as many processes as jobs at a time.
+    """Implements `headwater_broker.log.cleaner.CleanFunction`, with a process per concurrent job.
 
-    They stay for the next job: to start one costs the loop some milliseconds.
+    A process stays for the next job: starting one costs the loop some milliseconds.
     """
 
     def __init__(self, python: str = sys.executable) -> None:
@@ -25,7 +25,7 @@ class CleanerProcesses:
         self._idle: list[Process] = []
 
     async def __call__(self, job: CleanJob) -> CleanResult:
-        """See the type. Cancelled, it kills the process: what it wrote is not used."""
+        """Run one job. When this is cancelled the process is killed, and its files are not used."""
         process = await self._take()
         answer = b""
         try:
@@ -36,14 +36,14 @@ class CleanerProcesses:
             else:
                 await _end(process)
         if not answer.endswith(b"\n"):
-            raise CleanInterruptedError(f"its process ended with {process.returncode}")
+            raise CleanInterruptedError(f"the process ended with code {process.returncode}")
         try:
             return decode_result(answer)
         except ValueError as e:
             raise CleanInterruptedError(str(e)) from e
 
     async def close(self) -> None:
-        """End the processes; no job may be under way."""
+        """End the processes; no job may be running."""
         while self._idle:
             await _end(self._idle.pop())
 
@@ -66,7 +66,7 @@ class CleanerProcesses:
 
 
 async def _ask(process: Process, line: bytes) -> bytes:
-    """The answer, without its line's end when the process died."""
+    """The line that the process answers; without its end when the process died."""
     assert process.stdin is not None and process.stdout is not None
     try:
         process.stdin.write(line)

@@ -1,8 +1,8 @@
-"""`python -m headwater_broker.log.cleaner_worker PARENT`: compactions, in a niced process.
+"""The process that compacts: `python -m headwater_broker.log.cleaner_worker PARENT`, niced.
 
-Compaction is Python work on every record, which in a thread would take the interpreter from the
-broker's loop. Each line of stdin is a job in JSON; each line of stdout its result, or why there is
-none. Ends at EOF.
+Compaction runs Python code per record, which in a thread would take the interpreter from the
+broker's loop. Each line of stdin is a job in JSON, each line of stdout its result or its error. The
+process ends at EOF.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from headwater_broker.runtime.process import die_with_parent
 NICENESS = 19
 
 
-class FixedFolders(SystemFiles):
-    """Makes no folders: one that is gone was deleted or renamed, and must not come back."""
+class ExistingFolders(SystemFiles):
+    """Creates no folder: a missing one was deleted or renamed, and must not come back."""
 
     def open(self, path: str, *, must_exist: bool = False) -> SystemFile:
-        """Open; FileNotFoundError when the folder is not there."""
+        """Open a file. Raises FileNotFoundError when its folder does not exist."""
         return SystemFile(path, must_exist=must_exist)
 
 
 class IoThrottle:
-    """Keeps what is read and written below a rate (log.cleaner.io.max.bytes.per.second)."""
+    """Limits reads and writes to a rate (log.cleaner.io.max.bytes.per.second)."""
 
     def __init__(self, clock: Clock, pause: Callable[[float], None], bytes_per_s: float) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class IoThrottle:
         self._total = 0
 
     def __call__(self, size: int) -> None:
-        """Count, and wait until the rate allows it."""
+        """Count `size` bytes, and wait until the rate allows them."""
         self._total += size
         ahead_s = self._total / self._bytes_per_s - (self._clock.monotonic() - self._started)
         if ahead_s > 0:
@@ -55,15 +55,15 @@ class IoThrottle:
 
 
 def encode_job(job: CleanJob) -> bytes:
-    """What the worker reads."""
+    """A job as a line for the worker."""
     fields = asdict(job)
     fields["producers"] = base64.b64encode(job.producers).decode()
     return json.dumps(fields).encode()
 
 
 def decode_result(data: bytes) -> CleanResult:
-    """What the worker wrote. Raises CleanError, ValueError when it is something else, and OSError
-    when files failed it."""
+    """The result in a line of the worker. Raises CleanError or OSError when the line carries one,
+    ValueError when the line is anything else."""
     answer = json.loads(data)
     if "uncleanable" in answer:
         raise CleanError(answer["uncleanable"])
@@ -75,7 +75,7 @@ def decode_result(data: bytes) -> CleanResult:
 
 
 def answer_to(data: bytes, files: Files, clock: Clock, pause: Callable[[float], None]) -> bytes:
-    """Do the job in `data`."""
+    """Run the job in the line `data`; the line to answer."""
     fields: dict[str, Any] = json.loads(data)
     fields["producers"] = base64.b64decode(fields["producers"])
     job = CleanJob(**fields)
@@ -90,13 +90,13 @@ def answer_to(data: bytes, files: Files, clock: Clock, pause: Callable[[float], 
 
 
 def main() -> None:
-    """One job after the other."""
+    """Run the jobs of stdin one after the other."""
     die_with_parent()
     if os.getppid() != int(sys.argv[1]):
-        return  # it died before we could ask to die with it
+        return  # the parent died before this process asked to die with it
     os.nice(NICENESS)
     for job in sys.stdin.buffer:
-        sys.stdout.buffer.write(answer_to(job, FixedFolders(), SystemClock(), sleep) + b"\n")
+        sys.stdout.buffer.write(answer_to(job, ExistingFolders(), SystemClock(), sleep) + b"\n")
         sys.stdout.buffer.flush()
 
 

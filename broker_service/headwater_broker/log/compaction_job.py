@@ -1,7 +1,7 @@
-"""One compaction of one log, over files: closed segments in, `.cleaned` files beside them out.
+"""One compaction of one log (Kafka's Cleaner): reads closed segments, writes `.cleaned` files.
 
-It only reads what the log owns and only writes `.cleaned` names, so it may be stopped anywhere and
-runs in a process of its own (`cleaner_worker`). Putting the result in place is `swap`.
+It reads the log's files and writes `.cleaned` files only, so it may be stopped anywhere and runs in
+a process of its own (`cleaner_worker`). `segment_swap` puts the result in place.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from headwater.errors import HeadwaterError
 from headwater.ports.files import File, Files
 from headwater.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 from headwater.records.record import check_batch
-from headwater_broker.log.cleanable import groups
-from headwater_broker.log.compaction_rules import LatestOffsets, Pass, Producer, Transactions
-from headwater_broker.log.producer_snapshot import decode_snapshot
-from headwater_broker.log.producer_state import ProducerEntry
-from headwater_broker.log.producer_state_manager import read_marker
-from headwater_broker.log.segment import (
+from headwater_broker.log.cleanable import group_segments
+from headwater_broker.log.compaction_rules import CompactionPass, OffsetMap, Producer, Transactions
+from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     TXN_INDEX_SUFFIX,
-    Segment,
+    LogSegment,
     file_name,
 )
+from headwater_broker.log.producer_snapshot import decode_snapshot
+from headwater_broker.log.producer_state import ProducerEntry
+from headwater_broker.log.producer_state_manager import read_marker
 from headwater_broker.log.transaction_index import AbortedTransaction, decode_aborted
 
 READ_BYTES = 1 << 20
 
 Throttle = Callable[[int], None]
-"""Told of bytes read or written; waits when they were too many."""
+"""Called with the number of bytes read or written; waits when the rate is exceeded."""
 
 
 class CleanError(HeadwaterError):
-    """A log that cannot be compacted as it is: repeating it would fail again."""
+    """A log that cannot be compacted as it is: a retry would fail again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """What to compact, as the log's owner saw it."""
+    """What to compact, as of the time when the job is made."""
 
     folder: str
     bases: list[int]
-    """Closed segments from the first one of the log on; they are rewritten."""
+    """Base offsets of the closed segments to rewrite, from the log's first one on."""
     end: int
-    """Where they end."""
+    """The end offset of the last of them."""
     later_bases: list[int]
-    """Segments behind them: their aborted transactions may begin in ours."""
+    """Base offsets of later segments, whose aborted transactions may begin in these."""
     first_dirty: int
     producers: bytes
-    """A producer snapshot of now: their last batches stay."""
+    """A producer snapshot: the last batch of each of these producers stays."""
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
@@ -58,30 +58,30 @@ class CleanJob:
     index_entries_max: int
     map_bytes_max: int
     io_bytes_per_s: float
-    """Read and written, at most (log.cleaner.io.max.bytes.per.second)."""
+    """Limit of reads and writes (log.cleaner.io.max.bytes.per.second)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedSegment:
-    """A new segment in `.cleaned` files, durable."""
+    """A new segment in `.cleaned` files that are fsynced."""
 
     base_offset: int
     replaces: list[int]
-    """Bases of the old segments that it takes the place of."""
+    """Base offsets of the old segments that it replaces."""
     first_timestamp: int
     max_timestamp: int
     max_timestamp_offset: int
     has_txn_index: bool
     drops_tombstones: bool
-    """What they hid in older segments must be gone before."""
+    """Tombstones were removed: older values of their keys must be gone first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
-    """What came of a job."""
+    """The result of a job."""
 
     end: int
-    """Everything below is clean now."""
+    """Everything below it is clean."""
     segments: list[CleanedSegment]
     bytes_read: int
     bytes_written: int
@@ -89,24 +89,24 @@ class CleanResult:
 
 
 def clean(files: Files, job: CleanJob, throttle: Throttle) -> CleanResult:
-    """Do the job. Raises CleanError, KafkaError for a damaged batch, OSError (FileNotFoundError
-    when the log changed meanwhile)."""
-    return _Work(files, job, throttle).run()
+    """Run the job. Raises CleanError; KafkaError for a damaged batch; OSError, which is
+    FileNotFoundError when the log changed meanwhile."""
+    return _CleanRun(files, job, throttle).run()
 
 
 def cleaned_names(base_offset: int) -> list[str]:
-    """The names a `.cleaned` segment's files may have."""
+    """The possible file names of a `.cleaned` segment."""
     return [name + CLEANED_SUFFIX for name in names_of(base_offset)]
 
 
 def names_of(base_offset: int) -> list[str]:
-    """A segment's files but its snapshot, the `.log` last."""
+    """The file names of a segment without its snapshot, the `.log` last."""
     suffixes = (TXN_INDEX_SUFFIX, ".timeindex", ".index", LOG_SUFFIX)
     return [file_name(base_offset, suffix) for suffix in suffixes]
 
 
-class _Work:
-    """State of one job."""
+class _CleanRun:
+    """One run of one job."""
 
     def __init__(self, files: Files, job: CleanJob, throttle: Throttle) -> None:
         self._files = files
@@ -123,7 +123,7 @@ class _Work:
         producers = {
             entry.producer_id: _producer(entry) for entry in decode_snapshot(job.producers)
         }
-        work = Pass(
+        compaction = CompactionPass(
             latest, Transactions(self._aborted), producers, job.now_ms, job.delete_retention_ms
         )
         sizes = []
@@ -132,14 +132,16 @@ class _Work:
                 file = self._open(base)
                 sizes.append((base, self._ends[base], file.size_bytes))
                 file.close()
-        grouped = groups(sizes, job.segment_bytes, job.index_entries_max, job.index_interval_bytes)
-        written = [self._write(group, work) for group in grouped]
+        grouped = group_segments(
+            sizes, job.segment_bytes, job.index_entries_max, job.index_interval_bytes
+        )
+        written = [self._write(group, compaction) for group in grouped]
         return CleanResult(
             end=latest.end,
             segments=[segment for segment in written if segment is not None],
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
-            records_dropped=work.records_dropped,
+            records_dropped=compaction.records_dropped,
         )
 
     def _aborted_transactions(self) -> list[AbortedTransaction]:
@@ -152,12 +154,12 @@ class _Work:
                 continue  # most segments have none
         return found
 
-    def _latest_offsets(self) -> LatestOffsets:
-        """The last offset of each key in the dirty part, as far as the map's bytes go."""
+    def _latest_offsets(self) -> OffsetMap:
+        """The last offset of each key in the dirty part, as far as map_bytes_max allows."""
         job = self._job
-        latest = LatestOffsets(job.map_bytes_max)
+        latest = OffsetMap(job.map_bytes_max)
         latest.end = job.first_dirty
-        # Markers below are not read: what they ended would seem to go on for ever.
+        # Markers below first_dirty are not read, so their transactions would never seem to end.
         transactions = Transactions(a for a in self._aborted if a.last_offset >= job.first_dirty)
         for base in job.bases:
             if self._ends[base] <= job.first_dirty:
@@ -178,25 +180,25 @@ class _Work:
                     transactions.end(header, _is_commit(batch, header))
                 else:
                     is_aborted = transactions.is_aborted(header)
-                latest.learn(header, batch, is_aborted=is_aborted)
+                latest.add(header, batch, is_aborted=is_aborted)
             latest.end = max(latest.end, self._ends[base])
         return latest
 
-    def _write(self, group: list[int], work: Pass) -> CleanedSegment | None:
-        """Write one new segment; None when it would be the only old one as it is."""
+    def _write(self, group: list[int], compaction: CompactionPass) -> CleanedSegment | None:
+        """Write one new segment; None when it equals the one old segment of the group."""
         job = self._job
         for name in cleaned_names(group[0]):
             self._files.remove(f"{job.folder}/{name}")
-        self._open(group[0]).close()  # a log deleted meanwhile would get its folder anew
-        new = Segment(
+        self._open(group[0]).close()  # fails for a deleted log, whose folder must not come back
+        new = LogSegment(
             self._files, job.folder, group[0],
             has_txn_index=False, now_ms=job.now_ms, mark=CLEANED_SUFFIX,
         )  # fmt: skip
         new.create_indexes()
-        new.hold_indexes()
-        changed, tombstones = len(group) > 1, work.tombstones_dropped
+        new.open_indexes()
+        changed, tombstones = len(group) > 1, compaction.tombstones_dropped
         for header, batch, is_last in self._with_last(group):
-            outcome = work.take(header, batch, is_last=is_last)
+            outcome = compaction.filter(header, batch, is_last=is_last)
             changed = changed or outcome.batch is not batch
             if outcome.batch is not None:
                 self._append(new, outcome.batch)
@@ -216,10 +218,10 @@ class _Work:
             max_timestamp=new.max_timestamp,
             max_timestamp_offset=new.max_timestamp_offset,
             has_txn_index=bool(new.txn_index.entries),
-            drops_tombstones=work.tombstones_dropped > tombstones,
+            drops_tombstones=compaction.tombstones_dropped > tombstones,
         )
 
-    def _append(self, new: Segment, batch: memoryview | bytearray) -> None:
+    def _append(self, new: LogSegment, batch: memoryview | bytearray) -> None:
         header = read_header(batch)
         position = new.file.size_bytes
         if not new.can_hold(header.last_offset, position, len(batch)):
@@ -237,7 +239,7 @@ class _Work:
         self._throttle(len(batch))
 
     def _with_last(self, group: list[int]) -> Iterator[tuple[BatchHeader, memoryview, bool]]:
-        """The group's batches, each with: is it the last one?"""
+        """The group's batches, each with whether it is the last one."""
         held: tuple[BatchHeader, memoryview] | None = None
         for base in group:
             for header, batch in self._batches(base):
@@ -252,7 +254,7 @@ class _Work:
         return self._files.open(path, must_exist=True)
 
     def _batches(self, base: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch of a closed segment."""
+        """Every batch of a closed segment, checked."""
         file = self._open(base)
         try:
             at, size = 0, file.size_bytes

@@ -1,9 +1,9 @@
 """Which records survive a compaction. Pure: batches in, batches out, in the order of offsets.
 
-The last record of each key stays, at its offset; a tombstone until its delete horizon; the last
-batch of each live producer and of each segment at least as an emptied header. Records of aborted
-transactions go at once, a marker when nothing of its transaction is left, after a horizon of its
-own (Kafka's Cleaner; KIP-534).
+The last record of each key stays, at its offset; a tombstone stays until its delete horizon; the
+last batch of each live producer and of each segment stays at least as an empty batch. Records of
+aborted transactions are removed at once. A marker is removed when no batch of its transaction is
+left, after a delete horizon of its own (Kafka's Cleaner; KIP-534).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from headwater_broker.log.transaction_index import AbortedTransaction
 
 DIGEST_BYTES = 16
 ENTRY_BYTES = 168
-"""What one key costs in the map of a CPython process: digest, offset, and its share of a dict
-that may be two thirds full after it doubled."""
+"""Memory per key of the map in CPython: digest, offset, and a share of the dict, which may be only
+one third full after it has grown."""
 
 
-class LatestOffsets:
-    """key -> its last offset, among the records below `end`; bounded in bytes."""
+class OffsetMap:
+    """The last offset of each key among the records below `end`; bounded in bytes (Kafka's
+    OffsetMap)."""
 
     def __init__(self, bytes_max: int) -> None:
         self._keys_max = max(bytes_max // ENTRY_BYTES, 1)
@@ -36,11 +37,11 @@ class LatestOffsets:
         return len(self._offsets)
 
     def has_room(self, header: BatchHeader) -> bool:
-        """True when a batch surely fits, should all its keys be new."""
+        """Whether a batch fits even when all its keys are new."""
         return len(self._offsets) + header.record_count <= self._keys_max
 
-    def learn(self, header: BatchHeader, batch: memoryview, *, is_aborted: bool) -> None:
-        """Count one batch; records of aborted transactions hide nothing."""
+    def add(self, header: BatchHeader, batch: memoryview, *, is_aborted: bool) -> None:
+        """Add the keys of a batch. Records of aborted transactions supersede nothing."""
         if not (is_aborted or header.is_control or header.record_count == 0):
             base, offsets = header.base_offset, self._offsets
             for span in spans(payload_of(batch), header):
@@ -49,7 +50,7 @@ class LatestOffsets:
         self.end = header.next_offset
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """True unless a later record of this key was counted."""
+        """Whether no later record of this key was added."""
         return offset >= self._offsets.get(_digest(key), -1)
 
 
@@ -58,31 +59,32 @@ def _digest(key: bytes) -> bytes:
 
 
 class Producer(NamedTuple):
-    """What a live producer wrote last."""
+    """The last write of a live producer."""
 
     epoch: int
     last_offset: int | None
-    """Of its last data batch; None when only its marker is known."""
+    """Last offset of its last data batch; None when only its marker is known."""
 
 
 class Transactions:
-    """Which transactions still have batches in the log, as a pass over it learns."""
+    """Transactions with batches in the log, as a pass over it finds them (Kafka's
+    CleanedTransactionMetadata)."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._aborted = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._open_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        """producer id -> its aborted transaction, and whether one of its batches was met."""
-        self._met: set[int] = set()
+        """Producer id -> its aborted transaction, and whether a batch of it was found."""
+        self._with_batches: set[int] = set()
         """Producers with batches of a transaction that was not aborted."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Note a data batch; True when its transaction was aborted."""
+        """Record a data batch; whether its transaction was aborted."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
         known = self._open_aborted.get(header.producer_id)
         if known is None:
-            self._met.add(header.producer_id)
+            self._with_batches.add(header.producer_id)
             return False
         self._open_aborted[header.producer_id] = (known[0], True)
         return True
@@ -90,19 +92,21 @@ class Transactions:
     def end(
         self, header: BatchHeader, is_commit: bool | None
     ) -> tuple[bool, AbortedTransaction | None]:
-        """Note a control batch: (nothing of its transaction is left, the aborted transaction that
-        the index must still name). `is_commit` None: emptied before, or no end of a transaction.
+        """Record a control batch: (no batch of its transaction is left, the aborted transaction
+        that the transaction index must still have).
+
+        `is_commit` is None for an empty batch, and for a control record that ends no transaction.
         """
         self._begin_up_to(header.last_offset)
         if is_commit is None:
             return header.record_count == 0, None
         producer_id = header.producer_id
         if is_commit:
-            is_over = producer_id not in self._met
-            self._met.discard(producer_id)
-            return is_over, None
-        aborted, was_met = self._open_aborted.pop(producer_id, (None, False))
-        return not was_met, aborted if was_met else None
+            is_gone = producer_id not in self._with_batches
+            self._with_batches.discard(producer_id)
+            return is_gone, None
+        aborted, has_batches = self._open_aborted.pop(producer_id, (None, False))
+        return not has_batches, aborted if has_batches else None
 
     def _begin_up_to(self, offset: int) -> None:
         while self._aborted and self._aborted[0].first_offset <= offset:
@@ -111,20 +115,20 @@ class Transactions:
 
 
 class Outcome(NamedTuple):
-    """What becomes of one batch."""
+    """The result of filtering one batch."""
 
     batch: memoryview | bytearray | None
-    """None: nothing of it stays. The batch that was given, when it stays as it is."""
+    """The batch to write: the given object when it is unchanged, None when it is removed."""
     aborted: AbortedTransaction | None = None
-    """An entry that the transaction index keeps."""
+    """An entry for the transaction index of the new segment."""
 
 
-class Pass:
-    """One pass of compaction over the batches of a log, from its first segment on."""
+class CompactionPass:
+    """One pass over the batches of a log, from its first segment on."""
 
     def __init__(
         self,
-        latest: LatestOffsets,
+        latest: OffsetMap,
         transactions: Transactions,
         producers: Mapping[int, Producer],
         now_ms: int,
@@ -138,8 +142,9 @@ class Pass:
         self.records_dropped = 0
         self.tombstones_dropped = 0
 
-    def take(self, header: BatchHeader, batch: memoryview, *, is_last: bool) -> Outcome:
-        """Judge the next batch; `is_last`: of its new segment, so its offsets must stay known."""
+    def filter(self, header: BatchHeader, batch: memoryview, *, is_last: bool) -> Outcome:
+        """Filter the next batch. `is_last`: it is the last one of its new segment, and must stay,
+        as the segment's end offset follows from it."""
         must_stay = is_last or self._is_last_of_producer(header)
         if header.is_control:
             return self._control(header, batch, must_stay)
@@ -151,8 +156,8 @@ class Pass:
     def _control(self, header: BatchHeader, batch: memoryview, must_stay: bool) -> Outcome:
         marker = read_marker(batch, header)
         is_commit = None if marker is None else marker.is_commit
-        is_over, aborted = self._transactions.end(header, is_commit)
-        if header.next_offset > self._latest.end or not is_over:
+        is_gone, aborted = self._transactions.end(header, is_commit)
+        if header.next_offset > self._latest.end or not is_gone:
             return Outcome(batch, aborted)
         horizon = header.delete_horizon_ms
         if header.record_count == 0 or (horizon is not None and horizon <= self._now_ms):

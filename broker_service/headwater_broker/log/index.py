@@ -1,8 +1,8 @@
-"""The sparse offset and time indexes of a segment, in Kafka's bytes.
+"""The sparse offset and time indexes of a segment (Kafka's OffsetIndex and TimeIndex).
 
 Offset index: 8-byte entries, int32 offset - base, int32 position of the batch that holds it.
 Time index: 12-byte entries, int64 largest timestamp so far, int32 offset - base of its record.
-Entries are kept in arrays and written behind, some at a time: an index can always be rebuilt.
+Entries are kept in arrays and written later, several at a time: an index can always be rebuilt.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from headwater_broker.log.lazy_file import LazyFile
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 PENDING_BYTES_MAX = 1024
-"""Entries not yet written stay below this: a reader of the files sees them at most so late."""
+"""Unwritten entries of one index stay below this."""
 NO_TIMESTAMP = -1
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-"""Errors that tell nothing of the disk, and pass."""
+"""Errors that say nothing about the disk, and pass."""
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class _IndexFile(LazyFile):
-    """What both indexes are on disk: entries appended behind."""
+    """The file of an index: entries are appended at its end."""
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         super().__init__(files, path)
@@ -37,7 +37,7 @@ class _IndexFile(LazyFile):
         self._pending = bytearray()
 
     def _write_some(self) -> None:
-        """Write what is pending, or later when there is no descriptor for it."""
+        """Write pending entries, or leave them for later when the process is out of descriptors."""
         try:
             self.write()
         except OSError as e:
@@ -45,31 +45,38 @@ class _IndexFile(LazyFile):
                 raise
 
     def write(self) -> None:
-        """Write what is pending."""
+        """Write pending entries."""
         if self._pending:
             self._open().append(bytes(self._pending))
             self._pending.clear()
 
+    def write_briefly(self) -> None:
+        """Write pending entries. A file that was closed is closed again: it is written seldom."""
+        was_open = self._file is not None
+        self._write_some()
+        if not was_open:
+            self.close()
+
     def fsync(self) -> None:
-        """Write what is pending and make the file durable."""
+        """Write pending entries and fsync the file."""
         self.write()
         self._open().fsync()
 
     def create(self) -> None:
-        """Make the (empty) file. It is opened again when there is something to write: thousands of
-        quiet partitions hold one descriptor each, not three.
+        """Create the empty file and close it: it is opened again for the first entry, so that
+        thousands of quiet partitions hold one descriptor each, not three.
         """
         self._is_loaded = self._open().size_bytes == 0
         self.close()
 
     def detach(self) -> File | None:
-        """Write what is pending; hand the open file over to whoever syncs and closes it."""
+        """Write pending entries; return the open file, which the caller fsyncs and closes."""
         self.write()
         return super().detach()
 
 
 class OffsetIndex(_IndexFile):
-    """offset -> position. Lookups are a bisect over an array that is loaded at first use."""
+    """Offset -> position. A lookup is a bisect over an array that is loaded at first use."""
 
     entry_bytes = OFFSET_ENTRY.size
 
@@ -83,18 +90,18 @@ class OffsetIndex(_IndexFile):
         return len(self._relatives)
 
     def load(self) -> None:
-        """Read the file, if that has not happened."""
+        """Read the file, unless it is loaded."""
         if not self._is_loaded:
             self._relatives, self._positions = _read_pairs(self._files, self.path)
             self._is_loaded = True
 
     def unload(self) -> None:
-        """Drop the arrays of a segment that is not written any more."""
+        """Drop the arrays of a closed segment."""
         if self._is_loaded and not self._pending:
             self._relatives, self._positions, self._is_loaded = array("i"), array("i"), False
 
     def add(self, offset: int, position: int) -> None:
-        """One entry at the end. The caller keeps offsets rising."""
+        """Add an entry at the end; offsets must rise."""
         if not self._is_loaded:
             self.load()
         relative = offset - self.base_offset
@@ -121,7 +128,7 @@ class OffsetIndex(_IndexFile):
         return self._positions[at - 1] if at else 0
 
     def is_sane(self, log_bytes: int) -> bool:
-        """Whole entries, rising, inside the log."""
+        """Whether entries rise and lie within the log."""
         self.load()
         relatives, positions = self._relatives, self._positions
         return (
@@ -143,7 +150,7 @@ class OffsetIndex(_IndexFile):
 
 
 class TimeIndex(_IndexFile):
-    """largest timestamp so far -> offset of its record."""
+    """Largest timestamp so far -> offset of its record."""
 
     entry_bytes = TIME_ENTRY.size
 
@@ -157,7 +164,7 @@ class TimeIndex(_IndexFile):
         return len(self._timestamps)
 
     def load(self) -> None:
-        """Read the file, if that has not happened."""
+        """Read the file, unless it is loaded."""
         if not self._is_loaded:
             data = _read_or_empty(self._files, self.path)
             whole = memoryview(data)[: len(data) // TIME_ENTRY.size * TIME_ENTRY.size]
@@ -167,7 +174,7 @@ class TimeIndex(_IndexFile):
             self._is_loaded = True
 
     def unload(self) -> None:
-        """Drop the lists of a segment that is not written any more."""
+        """Drop the lists of a closed segment."""
         if self._is_loaded and not self._pending:
             self._timestamps, self._relatives, self._is_loaded = [], [], False
 
@@ -179,7 +186,7 @@ class TimeIndex(_IndexFile):
         return self._timestamps[-1], self.base_offset + self._relatives[-1]
 
     def maybe_add(self, timestamp: int, offset: int) -> None:
-        """An entry, when the timestamp is larger than the last one's."""
+        """Add an entry, if its timestamp is larger than the last one's."""
         if not self._is_loaded:
             self.load()
         if timestamp <= (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
@@ -192,16 +199,16 @@ class TimeIndex(_IndexFile):
             self._write_some()
 
     def floor(self, timestamp: int) -> int:
-        """Offset of the last entry whose timestamp is < `timestamp`; the base when none is.
+        """Offset of the last entry whose timestamp is < `timestamp`; the base when there is none.
 
-        Everything before that entry's offset has a smaller timestamp, so a search starts there.
+        All records before that offset have smaller timestamps, so a search starts there.
         """
         self.load()
         at = bisect_right(self._timestamps, timestamp - 1)
         return self.base_offset + (self._relatives[at - 1] if at else 0)
 
     def is_sane(self) -> bool:
-        """Whole entries, rising."""
+        """Whether entries rise."""
         self.load()
         rising = all(map(lt, self._timestamps, self._timestamps[1:]))
         return rising and all(r >= 0 for r in self._relatives)

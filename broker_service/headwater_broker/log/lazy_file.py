@@ -1,4 +1,4 @@
-"""A file beside a segment's log that is opened at first use: most are never written again."""
+"""A file of a segment that is opened at first use: most are never written again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headwater.ports.files import File, Files
 
 
 class LazyFile:
-    """Holds the path, and the open file once there is one."""
+    """The path, and the open file once there is one."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -14,16 +14,16 @@ class LazyFile:
         self.path = path
 
     def hold(self) -> None:
-        """Open it now: later nothing is looked for by its path."""
+        """Open the file now; later calls do not need its path."""
         self._open()
 
     def fsync(self) -> None:
-        """Make the file durable, if it was opened."""
+        """Fsync the file, if it was opened."""
         if self._file is not None:
             self._file.fsync()
 
     def detach(self) -> File | None:
-        """Hand the open file over to whoever syncs and closes it."""
+        """Return the open file, which the caller fsyncs and closes."""
         file, self._file = self._file, None
         return file
 

@@ -1,4 +1,7 @@
-"""The leader epochs of one log: which epoch began at which offset (KIP-101, KIP-279). Pure."""
+"""The leader epochs of one log and their start offsets (Kafka's LeaderEpochFileCache). Pure.
+
+KIP-101, KIP-279.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ NO_OFFSET = -1
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both rising. `changed` tells the shell to write the file."""
+    """(epoch, start offset) pairs, both rising. `changed`: the checkpoint file must be written."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []

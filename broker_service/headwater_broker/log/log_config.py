@@ -1,4 +1,4 @@
-"""The settings of one log: a topic's overrides over the broker's defaults, typed."""
+"""The settings of one log: a topic's overrides over the broker's defaults, typed (LogConfig)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.errors import UsageError
 
 NO_LIMIT = -1
 LIKE_TOTAL = -2
-"""local.retention.*: as retention.* (KIP-405)."""
+"""Value of local.retention.* that means retention.* (KIP-405)."""
 LEVELLED = ("gzip", "lz4", "zstd")
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Immutable: a change of config replaces it (`PartitionLog.update_config`)."""
+    """Immutable: a change of config replaces it (`UnifiedLog.update_config`)."""
 
     retention_ms: int
     retention_bytes: int
@@ -43,20 +43,20 @@ class LogConfig:
     remote_storage: bool
     compression_type: str
     compression_levels: Mapping[str, int]
-    """By codec; of those that have levels (KIP-390)."""
+    """By codec, for codecs that have levels (KIP-390)."""
     delete_retention_ms: int
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     leader_throttled: frozenset[str] = frozenset()
-    """`*` or `partition:broker` each (KIP-73), as is the next."""
+    """Items are `*` or `partition:broker` (KIP-73); the same for the next list."""
     follower_throttled: frozenset[str] = frozenset()
 
     @staticmethod
     def from_overrides(
         overrides: Mapping[str, str], broker: Mapping[str, str] | None = None
     ) -> LogConfig:
-        """Typed settings; `broker` holds the broker's own properties. Raises UsageError."""
+        """Typed settings; `broker` has the broker's own properties. Raises UsageError."""
         v = topic_values(overrides, broker or {})
         return LogConfig(
             retention_ms=v.integer("retention.ms"),
@@ -91,18 +91,18 @@ class LogConfig:
 
     @property
     def batch_bytes_max(self) -> int:
-        """A larger batch is refused: max.message.bytes, or no segment can hold it."""
+        """The largest batch that is accepted: max.message.bytes, and it must fit into a segment."""
         return min(self.max_message_bytes, self.segment_bytes)
 
     @property
     def bounds_age(self) -> bool:
-        """Is there a bound at all for how old a record may be (message.timestamp.before.max.ms)?"""
+        """Whether records may be too old (message.timestamp.before.max.ms is set)."""
         return self.timestamp_before_max_ms < 2**62
 
     @property
     def effective_segment_ms(self) -> int:
-        """When a segment is rolled: a compacted log's early enough for max.compaction.lag.ms, as
-        the active segment is never compacted (KIP-354)."""
+        """segment.ms; of a compacted log at most max.compaction.lag.ms, as the active segment is
+        never compacted (KIP-354)."""
         if self.is_compacted:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms
@@ -123,22 +123,21 @@ class LogConfig:
 
 
 class LogConfigs:
-    """Topics' settings over one broker's properties. Most topics have none of their own: these
-    share what was made for the first."""
+    """Settings of topics over one broker's properties; topics without overrides share theirs."""
 
     def __init__(self, broker: Mapping[str, str]) -> None:
         self._broker = dict(broker)
         self._plain: LogConfig | None = None
 
     def of(self, overrides: Mapping[str, str]) -> LogConfig:
-        """A topic's settings. A newer controller may let through what this broker does not know:
-        that does not count here, or the topic could not be hosted."""
+        """A topic's settings. An override that this broker does not know, as a newer controller may
+        store it, is ignored: the topic could not be hosted otherwise."""
         usable: dict[str, str] = {}
         for name, text in overrides.items():
             try:
                 check_topic_overrides({name: text})
             except UsageError as e:
-                logger.error("an override of a topic does not count on this broker: %s", e)
+                logger.error("a topic's override is ignored on this broker: %s", e)
             else:
                 usable[name] = text
         if usable:

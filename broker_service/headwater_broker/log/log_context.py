@@ -1,4 +1,4 @@
-"""What every log of a broker shares: the ports, and whom to tell."""
+"""What all logs of a broker share: files, clock, disk thread, error handlers."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from typing import NamedTuple
 from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.ports.files import File, Files
+from headwater_broker.log.flush_meter import FlushMeter
+from headwater_broker.log.index_flusher import IndexFlusher
 
 Offload = Callable[[Callable[[], None]], None]
-"""Runs a job that may wait for the disk somewhere else than on the loop (tests: at once).
+"""Runs a job that may wait for the disk, off the loop (in tests: at once).
 
-Jobs run one after the other, in order: a flush may say that everything before it is durable.
+Jobs run one after the other in their order, so a flush makes everything before it durable.
 """
 
-PRODUCER_EXPIRATION_MS = 86_400_000
 
-
-class Disposal(NamedTuple):
-    """Files that were renamed to `.deleted` (or a folder to `-delete`): remove after the delay."""
+class RenamedFiles(NamedTuple):
+    """Files renamed to `.deleted`, or a folder renamed to `-delete`, to remove after a delay."""
 
     paths: tuple[str, ...]
     open_files: tuple[File, ...]
-    """Closed only then: a reply that is being sent may still read them."""
+    """Closed after the delay too: a reply that is being sent may still read them."""
     delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Handed to every `PartitionLog`."""
+    """Passed to every `UnifiedLog`."""
 
     files: Files
     clock: Clock
     entropy: Entropy
     offload: Offload
-    dispose: Callable[[Disposal], None]
+    delete_later: Callable[[RenamedFiles], None]
     failed: Callable[[str, OSError], None]
-    """(log folder, error): a disk error was met; the manager takes the whole directory offline."""
+    """(log folder, error): the disk failed; the log manager takes the data folder offline."""
     failed_elsewhere: Callable[[tuple[str, OSError]], None]
-    """The same from an offloaded job, which may not touch the manager: told at the next tick."""
+    """The same from an offloaded job; the log manager acts on it at the next tick."""
+    index_flusher: IndexFlusher
+    flush_meter: FlushMeter
     truncated: Callable[[], None]
-    """A log was cut: the recovery points on disk may be too high, and are written soon."""
-    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    """A log was truncated: checkpointed recovery points may be too high, and are written soon."""

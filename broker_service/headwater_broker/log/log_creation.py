@@ -1,4 +1,4 @@
-"""Making the files of a new log, apart from the loop."""
+"""Creates the files of a new log, in any thread."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from uuid import UUID
 from headwater.ports.files import Files
 from headwater_broker.log.checkpoint_files import PARTITION_METADATA
 from headwater_broker.log.log_dir import DataDirectory
-from headwater_broker.log.log_loader import LoadedLog, Loader, LoadRequest
+from headwater_broker.log.log_loader import LoadedLog, LoadRequest, LogLoader
 
 Key = tuple[str, int]
 
 
-class Creation:
-    """The files of a new log, made by `run`: in any thread, as it touches nothing else."""
+class LogCreation:
+    """A planned log. `run` creates its files, and touches nothing else."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class Creation:
         self._metadata = metadata
 
     def run(self) -> None:
-        """Make the folder, its identity, its first segment; `error` holds what failed."""
+        """Create the folder, partition.metadata and the first segment; a failure sets `error`."""
         try:
             path = f"{self.request.folder}/{PARTITION_METADATA}"
             self._files.write_atomic(path, self._metadata)
-            self.loaded = Loader(self._files, self.request).load()
+            self.loaded = LogLoader(self._files, self.request).load()
         except OSError as e:
             self.error = e

@@ -1,4 +1,4 @@
-"""One data folder: its lock, its identity, its checkpoints, its clean-shutdown mark."""
+"""One data folder of log.dirs: lock, meta.properties, checkpoints, clean-shutdown mark."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ from headwater_broker.log.index import OUT_OF_DESCRIPTORS
 logger = logging.getLogger(__name__)
 
 META_VERSION = "1"
+OLD_ID_KEY = "broker.id"
+"""The key of the broker's id in meta.properties before version 1."""
 MARK_VERSION = 0
 NO_BROKER_EPOCH = -1
 
 
 def is_disk_fault(path: str, error: OSError) -> bool:
-    """Whether an error tells of the disk. Lack of descriptors does not: what is open goes on."""
+    """Whether an error means that the disk failed. Lack of descriptors does not: open files still
+    work."""
     if error.errno not in OUT_OF_DESCRIPTORS:
         return True
     logger.error("%s: %s: raise the limit of open files (ulimit -n)", path, error)
@@ -52,22 +55,25 @@ def parse_folder_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of `<topic>-<partition>`, split at the last dash; None for others."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isdecimal() or str(int(number)) != number:
-        return None  # such as t-00, which somebody made: the log t-0 is not there
+        return None  # t-00, say, is not the log t-0
     return topic, int(number)
 
 
 def topic_id_in(files: Files, folder: str) -> UUID:
-    """Of the log in `folder`. Raises CheckpointError when it does not tell."""
+    """The topic id of the log in `folder`. Raises CheckpointError when it has none."""
     path = f"{folder}/{PARTITION_METADATA}"
     try:
         return decode_partition_metadata(files.read(path), path)
     except FileNotFoundError:
-        raise CheckpointError(f"it has no {PARTITION_METADATA}") from None
+        raise CheckpointError(f"there is no {PARTITION_METADATA}") from None
 
 
 class DataDirectory:
-    """A data folder in use by this broker. A disk error at start leaves it offline, no more;
-    a folder of another broker, cluster or newer Headwater, or one in use, is a UsageError."""
+    """A data folder of this broker.
+
+    A disk error at start takes it offline. UsageError when it belongs to another broker or cluster,
+    was written by a newer Headwater, or is in use by another process.
+    """
 
     def __init__(
         self, files: Files, path: str, broker_id: int, cluster_id: str, entropy: Entropy
@@ -83,17 +89,17 @@ class DataDirectory:
         self.log_starts: Offsets = {}
         self.first_dirty: Offsets = {}
         self.has_forgotten = False
-        """A checkpoint file still tells of a log that `forget` was called for."""
+        """A checkpoint file still has a log that `forget` was called for."""
         self._on_disk: dict[str, Offsets] = {}
-        """What the checkpoint files hold."""
+        """The content of the checkpoint files."""
         self._lock: object | None = None
         try:
-            self._take(broker_id, cluster_id, entropy)
+            self._open(broker_id, cluster_id, entropy)
         except OSError as e:
             logger.error("data folder %s cannot be used: %s", path, e)
             self.is_online = False
 
-    def _take(self, broker_id: int, cluster_id: str, entropy: Entropy) -> None:
+    def _open(self, broker_id: int, cluster_id: str, entropy: Entropy) -> None:
         self._lock = self._files.lock(f"{self.path}/{LOCK}")
         if self._lock is None:
             raise UsageError(
@@ -108,14 +114,18 @@ class DataDirectory:
         self.first_dirty = self._read_offsets(CLEANER_OFFSETS)
 
     def _identify(self, broker_id: int, cluster_id: str, entropy: Entropy) -> None:
-        """meta.properties: compare with who we are, or write it for a new folder."""
-        wanted = {"broker.id": str(broker_id), "cluster.id": cluster_id}
+        """Check meta.properties against this broker, or write it for a new folder.
+
+        Version 1 is Kafka's: `node.id` and `cluster.id` are required. Version 0, and a version 1
+        that an earlier Headwater wrote, name the broker `broker.id`; both are read, and rewritten.
+        """
         path = f"{self.path}/{META_PROPERTIES}"
         try:
             found = decode_properties(self._files.read(path))
         except FileNotFoundError:
             found = {}
-        for key, value in wanted.items():
+        expected = {"node.id": str(broker_id), "cluster.id": cluster_id}
+        for key, value in {**expected, OLD_ID_KEY: str(broker_id)}.items():
             if found.get(key, value) != value:
                 raise UsageError(
                     f"data folder {self.path} belongs to {key} {found[key]}, this broker has "
@@ -127,7 +137,8 @@ class DataDirectory:
             self.directory_id = id_from_text(identity)
         except ValueError:
             raise UsageError(f"{path}: directory.id {identity!r} is not a UUID") from None
-        complete = {**found, "version": META_VERSION, **wanted, "directory.id": identity}
+        complete = {**found, "version": META_VERSION, **expected, "directory.id": identity}
+        complete.pop(OLD_ID_KEY, None)
         if found != complete:
             self._files.write_atomic(path, encode_properties(complete))
 
@@ -137,11 +148,11 @@ class DataDirectory:
         except FileNotFoundError:
             return
         except ValueError:
-            logger.warning("%s/%s does not parse; taken as unclean", self.path, CLEAN_SHUTDOWN)
+            logger.warning("%s/%s does not parse: unclean shutdown", self.path, CLEAN_SHUTDOWN)
             return
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         if not isinstance(mark, dict):
-            logger.warning("%s is no JSON object; taken as unclean", path)
+            logger.warning("%s is no JSON object: unclean shutdown", path)
             return
         check_version(str(mark.get("version", MARK_VERSION)), MARK_VERSION, path)
         self.is_clean = True
@@ -160,13 +171,13 @@ class DataDirectory:
         return found
 
     def folder_names(self) -> list[str]:
-        """Names in this folder."""
+        """The names of all files and folders in it."""
         return self._files.names(self.path)
 
     def forget_clean_stop(self) -> None:
-        """Remove the mark: from now on a stop is unclean unless `close` says otherwise."""
+        """Remove the clean-shutdown mark: a stop is unclean unless `close` writes it again."""
         mark = f"{self.path}/{CLEAN_SHUTDOWN}"
-        try:  # a power failure may undo a removal alone: the next start would be taken for clean
+        try:  # a power failure may undo a removal, but not a rename that was fsynced
             self._files.rename(mark, f"{mark}.tmp")
         except FileNotFoundError:
             pass
@@ -174,7 +185,7 @@ class DataDirectory:
         self.is_clean = False
 
     def forget(self, key: tuple[str, int]) -> None:
-        """A log is gone, or begins anew: its checkpointed offsets mean nothing."""
+        """A log is deleted or created anew: its checkpointed offsets are void."""
         self.has_forgotten |= any(key in offsets for offsets in self._on_disk.values())
         for offsets in (
             self.recovery_points,
@@ -184,12 +195,12 @@ class DataDirectory:
         ):
             offsets.pop(key, None)
 
-    def tells_start(self, key: tuple[str, int]) -> bool:
-        """Would a start begin the log of that name at an offset that an older one of it left?"""
+    def has_checkpointed_start(self, key: tuple[str, int]) -> bool:
+        """Whether a start would take the log start of a deleted log of that name for this log's."""
         return key in self._on_disk.get(LOG_STARTS, {}) and key not in self.log_starts
 
     def checkpoint(self, name: str, offsets: Offsets) -> None:
-        """Keep these, and write the file unless it holds them already. May raise OSError."""
+        """Write a checkpoint file, unless it has these offsets already. Raises OSError."""
         attribute = {
             RECOVERY_POINTS: "recovery_points",
             HIGH_WATERMARKS: "high_watermarks",
@@ -202,11 +213,11 @@ class DataDirectory:
             self._on_disk[name] = dict(offsets)
 
     def topic_id(self, name: str) -> UUID:
-        """Of the log in this folder. Raises CheckpointError when it does not tell."""
+        """The topic id of the log in folder `name`. Raises CheckpointError when it has none."""
         return topic_id_in(self._files, f"{self.path}/{name}")
 
     def close(self, mark: bytes) -> None:
-        """Write the clean-shutdown mark and give up the lock; offline folders get no mark."""
+        """Write the clean-shutdown mark, unless offline, and release the lock."""
         if self.is_online:
             try:
                 self._files.write_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", mark)
@@ -216,11 +227,13 @@ class DataDirectory:
 
 
 @contextmanager
-def starting(directory: DataDirectory, failed: Callable[[str, OSError], None]) -> Iterator[None]:
-    """A disk that fails while the logs on it are opened costs this folder alone.
+def opening_logs(
+    directory: DataDirectory, failed: Callable[[str, OSError], None]
+) -> Iterator[None]:
+    """While logs are opened, a disk that fails takes only its own folder offline.
 
-    Lack of descriptors costs the start: the folder would stay online, and the logs that could not
-    be opened would be made anew, empty and still in their ISRs. Raises UsageError.
+    Lack of descriptors ends the start with a UsageError: the folder would stay online, and logs
+    that could not be opened would be created again, empty and still in their ISRs.
     """
     try:
         yield
@@ -231,16 +244,15 @@ def starting(directory: DataDirectory, failed: Callable[[str, OSError], None]) -
                 "(ulimit -n)"
             ) from e
         failed(directory.path + "/", e)
-    except KafkaError:  # as logs tell it, which have told the manager
+    except KafkaError:  # from a log, which has called `failed` itself
         if directory.is_online:
             raise
 
 
-def emptiest(online: list[DataDirectory], logs: Iterable[str]) -> DataDirectory:
-    """Of these data folders the one with the fewest of `logs`, which are paths of logs'
-    folders (B1-186).
+def least_used(online: list[DataDirectory], logs: Iterable[str]) -> DataDirectory:
+    """The data folder with the fewest of `logs`, given as paths of the logs' folders (B1-186).
 
-    Raises KAFKA_STORAGE_ERROR when there is none.
+    Raises KAFKA_STORAGE_ERROR when no folder is online.
     """
     if not online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every data folder is offline")

@@ -1,4 +1,4 @@
-"""Opening a log folder: what is on disk, judged by `recovery`, becomes segments and state."""
+"""Loads the folder of a log, and recovers it after an unclean shutdown (Kafka's LogLoader)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,22 @@ from headwater_broker.log.checkpoint_files import (
 )
 from headwater_broker.log.leader_epochs import LeaderEpochs
 from headwater_broker.log.log_config import LogConfig
+from headwater_broker.log.log_segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    DamagedLogError,
+    LogSegment,
+    file_name,
+)
 from headwater_broker.log.producer_state import Producers
-from headwater_broker.log.producer_state_manager import SnapshotFiles, apply_header, leftover_names
+from headwater_broker.log.producer_state_manager import (
+    ProducerSnapshots,
+    leftover_names,
+    replay_segment,
+)
 from headwater_broker.log.recovery_tables import (
     BatchCase,
     BatchFacts,
@@ -39,16 +53,6 @@ from headwater_broker.log.recovery_tables import (
     SegmentFacts,
     judge_batch,
     judge_segment,
-)
-from headwater_broker.log.segment import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    DamagedLogError,
-    Segment,
-    file_name,
 )
 from headwater_broker.log.segment_swap import finish_swaps
 
@@ -58,33 +62,32 @@ SCAN_CHUNK_BYTES = 1 << 20
 _GOOD = struct.Struct(">qiibI2xi8xqq")
 """base_offset, batch_length, leader_epoch, magic, crc, last_offset_delta, max_timestamp,
 producer_id."""
-_NOTHING = memoryview(b"")
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A log folder as found, recovered and ready."""
+    """A log folder, loaded and recovered."""
 
-    segments: list[Segment]
+    segments: list[LogSegment]
     producers: Producers
     epochs: LeaderEpochs
-    snapshots: SnapshotFiles
+    snapshots: ProducerSnapshots
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
     is_gapless: bool
-    """No offset between start and end is missing, by what was written, not by what is there."""
+    """No offset between start and end may be missing, as far as was ever written."""
     is_cut: bool
-    """Batches that were written are not there any more: what a clean stop said does not hold."""
+    """Batches that were written are lost: the clean-shutdown mark does not hold for this log."""
     set_aside: list[str]
-    """Paths of files that are no part of the log any more, renamed: to be removed later."""
+    """Paths of files that are not part of the log any more: renamed, to be removed later."""
     recovered: list[str] = field(default_factory=list)
-    """What was not as a clean stop leaves it, in words."""
+    """Sentences on what was recovered; empty after a clean shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What the data folder's checkpoints and marks say of this log."""
+    """The log's folder, with what the data folder's checkpoints and mark say of it."""
 
     folder: str
     config: LogConfig
@@ -94,8 +97,8 @@ class LoadRequest:
     now_ms: int
 
 
-class Loader:
-    """Loads one log folder. May take long after an unclean stop: run before serving."""
+class LogLoader:
+    """Loads one log folder. May take long after an unclean shutdown: run before serving."""
 
     def __init__(self, files: Files, request: LoadRequest) -> None:
         self._files = files
@@ -104,25 +107,27 @@ class Loader:
         self._notes: list[str] = []
         self._rebuilt: set[int] = set()
         self._with_producers: set[int] = set()
-        """Of those rebuilt, the segments that hold batches of idempotent producers."""
+        """Rebuilt segments with batches of idempotent producers."""
         self._epochs = self._load_epochs()
         self._is_gapless = self._load_gapless()
         self._is_cut = False
         self._put_aside: list[str] = []
-        self._segments: list[Segment] = []
+        self._segments: list[LogSegment] = []
         self._end = 0
 
     def load(self) -> LoadedLog:
-        """Everything; after it the folder holds nothing that contradicts the result."""
+        """Load the log; afterwards the folder has no file that contradicts the result."""
         request = self._request
         self._finish_swaps()
         self._clear_leftovers()
         self._open_segments()
-        # Below the first segment may lie tiered history; whether tiering is on is not known yet
-        # (upkeep.forget_untiered, once it is).
+        # Tiered history may lie below the first segment. Whether tiering is on is not known yet:
+        # see `UnifiedLog.forget_untiered`.
         log_start = max(request.log_start_offset, 0)
         if self._segments and self._end < log_start:
-            self._note(f"log ends at {self._end}, below its start {log_start}; starts anew there")
+            self._note(
+                f"log ends at {self._end}, below its start {log_start}: it begins anew there"
+            )
             for segment in self._segments:
                 self._set_aside(segment)
             self._segments.clear()
@@ -132,7 +137,7 @@ class Loader:
         self._epochs.truncate_from_end(self._end)
         self._read_epochs(max(log_start, self._segments[0].base_offset))
         self._epochs.truncate_from_start(log_start)
-        snapshots = SnapshotFiles(self._files, request.folder, self._names)
+        snapshots = ProducerSnapshots(self._files, request.folder, self._names)
         snapshots.remove_above(self._end)
         snapshots.remove_strays([segment.base_offset for segment in self._segments])
         producers = self._load_producers(snapshots)
@@ -166,10 +171,10 @@ class Loader:
         return LeaderEpochs()
 
     def _read_epochs(self, start: int) -> None:
-        """Records whose leader epoch no checkpoint tells: their batches do.
+        """Read leader epochs from batches, for records that the checkpoint does not cover.
 
-        The checkpoint may be gone; or it was cut with the log's start, which moved on, and then a
-        power loss set that back and took the end.
+        The checkpoint may be lost. Or it was truncated when the log start moved, and a power loss
+        undid that move and took the end of the log.
         """
         known = self._epochs.entries
         first = known[0][1] if known else self._end
@@ -179,13 +184,13 @@ class Loader:
         for segment in self._segments:
             if segment.base_offset >= first:
                 break
-            with self._noting_damage("leader epochs behind it are not known"):
+            with self._noting_damage("leader epochs after it are not known"):
                 for _, header in segment.headers(0):
                     if header.leader_epoch > self._epochs.latest and header.base_offset < first:
                         self._epochs.assign(header.leader_epoch, header.base_offset)
         for epoch, offset in known:
             self._epochs.assign(epoch, offset)
-        self._note(f"leader epochs of [{start}, {first}) were not known; their batches tell them")
+        self._note(f"leader epochs of [{start}, {first}) were lost, and read from their batches")
 
     def _load_gapless(self) -> bool:
         if HAS_GAPS in self._names or PARTITION_METADATA not in self._names:
@@ -193,7 +198,7 @@ class Loader:
         return decode_tells_gaps(self._files.read(f"{self._request.folder}/{PARTITION_METADATA}"))
 
     def _finish_swaps(self) -> None:
-        """What a compaction was putting in place."""
+        """Finish or undo the segment swap of an interrupted compaction."""
         notes = finish_swaps(self._files, self._request.folder, self._names)
         for note in notes:
             self._note(note)
@@ -201,7 +206,7 @@ class Loader:
             self._names = set(self._files.names(self._request.folder))
 
     def _clear_leftovers(self) -> None:
-        """What a stopped deletion left, and indexes whose log is gone."""
+        """Remove files of an interrupted deletion, and indexes without their `.log`."""
         stems = {n[: -len(LOG_SUFFIX)] for n in self._names if n.endswith(LOG_SUFFIX)}
         gone = leftover_names(self._names)
         for name in self._names:
@@ -215,7 +220,7 @@ class Loader:
     def _open_segments(self) -> None:
         bases = sorted(int(n[: -len(LOG_SUFFIX)]) for n in self._names if n.endswith(LOG_SUFFIX))
         is_cut = False
-        read_end: int | None = None  # of the segment before, when its batches were read
+        read_end: int | None = None  # end of the segment before, if its batches were read
         for index, base in enumerate(bases):
             following = bases[index + 1] if index + 1 < len(bases) else None
             segment = self._open(base)
@@ -241,20 +246,20 @@ class Loader:
             else:
                 is_cut = self._rebuild(segment, checks=case is SegmentCase.S_SCAN)
                 read_end = self._end
-            if base in self._rebuilt:  # a start after a kill has thousands of them
+            if base in self._rebuilt:  # after a kill there are thousands of them
                 segment.close_indexes()
             if segment.max_timestamp < 0:
                 self._learn_age(segment)
             if following is not None:
                 segment.unload_indexes()
 
-    def _learn_age(self, segment: Segment) -> None:
-        """Its records carry no time: the file tells how old they are."""
+    def _learn_age(self, segment: LogSegment) -> None:
+        """Take the age of records without timestamps from the file's modification time."""
         path = f"{self._request.folder}/{file_name(segment.base_offset, LOG_SUFFIX)}"
         segment.last_write_ms = min(self._files.modified_ms(path), self._request.now_ms)
 
-    def _open(self, base: int) -> Segment:
-        return Segment(
+    def _open(self, base: int) -> LogSegment:
+        return LogSegment(
             self._files,
             self._request.folder,
             base,
@@ -262,7 +267,7 @@ class Loader:
             now_ms=self._request.now_ms,
         )
 
-    def _has_sane_indexes(self, segment: Segment) -> bool:
+    def _has_sane_indexes(self, segment: LogSegment) -> bool:
         wanted = {file_name(segment.base_offset, s) for s in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
         return (
             wanted <= self._names
@@ -276,7 +281,7 @@ class Loader:
         self._segments.append(segment)
         self._end = offset
 
-    def _set_aside(self, segment: Segment) -> None:
+    def _set_aside(self, segment: LogSegment) -> None:
         self._is_cut = True
         segment.close()
         for name in segment.names():
@@ -287,34 +292,38 @@ class Loader:
                 continue
             self._put_aside.append(path + DELETED_SUFFIX)
 
-    def _trust(self, segment: Segment, following: int | None) -> bool:
-        """Use it as it is. Damage met on the way is a matter of who reads there, unless it hides
-        where the log ends: then the segment is scanned, and cut (True)."""
-        with self._noting_damage("timestamps behind it are not known"):
+    def _trust(self, segment: LogSegment, following: int | None) -> bool:
+        """Use the segment as it is; whether it had to be cut.
+
+        Damage in it is left for its readers, unless it hides where the log ends: then the segment
+        is scanned and cut.
+        """
+        with self._noting_damage("timestamps after it are not known"):
             segment.load_times()
         try:
             self._end = self._end_of(segment) if following is None else following
         except DamagedLogError as e:
-            self._note(f"{e.detail}: where the log ends is not known, it is scanned")
+            self._note(f"{e.detail}: the log end is not known, so the segment is scanned")
             return self._rebuild(segment, checks=True)
         return False
 
     @contextmanager
     def _noting_damage(self, what: str) -> Iterator[None]:
-        """A damaged batch below the recovery point costs what can be learned from it, no more."""
+        """A damaged batch below the recovery point is noted, and loading goes on."""
         try:
             yield
         except DamagedLogError as e:
             self._note(f"{e.detail}: {what}")
 
-    def _end_of(self, segment: Segment) -> int:
+    def _end_of(self, segment: LogSegment) -> int:
         end = segment.base_offset
         for _, header in segment.headers(segment.offset_index.floor(2**62)):
             end = header.next_offset
         return end
 
-    def _rebuild(self, segment: Segment, *, checks: bool) -> bool:
-        """Scan from the first byte, fill the indexes; cut at the first bad batch (True: cut)."""
+    def _rebuild(self, segment: LogSegment, *, checks: bool) -> bool:
+        """Scan from the first byte and fill the indexes; cut at the first bad batch. Whether it was
+        cut."""
         segment.reset_indexes()
         self._rebuilt.add(segment.base_offset)
         position, expected, read_bytes = 0, segment.base_offset, SCAN_CHUNK_BYTES
@@ -336,12 +345,12 @@ class Loader:
         return True
 
     def _keep_good(
-        self, segment: Segment, position: int, expected: int, read_bytes: int, *, checks: bool
+        self, segment: LogSegment, position: int, expected: int, read_bytes: int, *, checks: bool
     ) -> tuple[int, int]:
-        """As far as batches are good (row H of `judge_batch`) and lie within one read: the position
-        behind them, and the next offset. Whatever is not, `_judged` names.
+        """Scan good batches (case H of `judge_batch`) within one read; the position and the offset
+        after them. `_judged` names the case of any other batch.
 
-        After a kill this is what a start takes: a segment may hold millions of batches.
+        A start after a kill spends its time here: a segment may have millions of batches.
         """
         note, interval = segment.note, self._request.config.index_interval_bytes
         unpack, read_at = _GOOD.unpack_from, segment.file.read_at
@@ -373,8 +382,8 @@ class Loader:
             position += at
         return position, expected
 
-    def _load_producers(self, snapshots: SnapshotFiles) -> Producers:
-        """From the newest snapshot that precedes whatever must be indexed again, then replay."""
+    def _load_producers(self, snapshots: ProducerSnapshots) -> Producers:
+        """Load the newest snapshot before all rebuilt segments, then replay later batches."""
         producers = Producers()
         start = min([*self._rebuilt, self._end])
         low = self._segments[0].base_offset
@@ -388,33 +397,16 @@ class Loader:
             base = segment.base_offset
             is_rebuilt = base in self._rebuilt
             if end > start and not (is_rebuilt and base not in self._with_producers):
-                with self._noting_damage("idempotent producers behind it are not known"):
+                with self._noting_damage("idempotent producers after it are not known"):
                     replay_segment(segment, producers, start, index=is_rebuilt)
                 if is_rebuilt:
                     segment.close_indexes()
 
 
-def replay_segment(
-    segment: Segment, producers: Producers, start: int, *, index: bool, end: int = 2**63
-) -> None:
-    """Feed the batches of [start, end) to `producers`; `index`: fill the transaction index too.
-    Raises DamagedLogError; what lies before the damage has counted.
-    """
-    for position, header in segment.headers(segment.offset_index.floor(start)):
-        if header.base_offset >= end:
-            return
-        if header.base_offset < start or header.producer_id < 0:
-            continue
-        view = segment.batch(position, header.size_bytes) if header.is_control else _NOTHING
-        aborted = apply_header(producers, header, view)
-        if aborted is not None and index:
-            segment.txn_index.add(aborted)
-
-
 def _judged(
-    segment: Segment, at: int, expected: int, *, checks: bool
+    segment: LogSegment, at: int, expected: int, *, checks: bool
 ) -> tuple[BatchHeader | None, BatchCase]:
-    """The header, if it is whole, and the verdict on the batch at byte `at`."""
+    """The header, if it is whole, and the case of the batch at byte `at`."""
     left = segment.file.size_bytes - at
     whole_header = left >= HEADER_BYTES
     header = read_header(segment.file.read_at(at, HEADER_BYTES)) if whole_header else None

@@ -1,4 +1,4 @@
-"""The rarer checks of an append as leader: what the hot path calls when a batch is not plain."""
+"""Checks of an append as leader that the hot path needs only for some batches (LogValidator)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headwater_broker.log.results import AppendOrigin
 
 
 def split(view: memoryview, where: str) -> list[memoryview]:
-    """The batches of `view`, which must hold nothing else. Raises KafkaError."""
+    """The batches in `view`, which must have nothing else. Raises KafkaError."""
     parts, at, end = [], 0, len(view)
     while at < end:
         length = read_header(view, at).batch_length if end - at >= HEADER_BYTES else 0
@@ -40,14 +40,14 @@ def split(view: memoryview, where: str) -> list[memoryview]:
     return parts
 
 
-def refuse_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
-    """Raise the KafkaError that names what is wrong with a header."""
+def reject_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
+    """Raise the KafkaError that says what is wrong with a header."""
     check_client_header(header, where)
     check_timestamps(header, config, now_ms, where)
     raise invalid(where, f"header {header} is not valid")
 
 
-def look_closer(
+def check_by_config(
     config: LogConfig,
     view: memoryview,
     header: BatchHeader,
@@ -55,9 +55,10 @@ def look_closer(
     origin: AppendOrigin,
     where: str,
 ) -> tuple[memoryview, int]:
-    """What only some topics ask for; returns the batch to write and its append time.
+    """Apply the checks and changes that only some topics' configs need; the batch to write and its
+    append time (-1: CreateTime).
 
-    Raises KafkaError, also when the topic's codec makes the batch larger than it may be.
+    Raises KafkaError, also when the topic's codec makes the batch too large.
     """
     if header.is_control:
         return view, -1
@@ -80,7 +81,7 @@ def look_closer(
 def check_producer(
     producers: Producers, header: BatchHeader, view: memoryview, origin: AppendOrigin, where: str
 ) -> ProducerBatch | None:
-    """The earlier batch this one repeats, or None when it may be appended. Raises KafkaError."""
+    """The batch that this one duplicates, or None when it may be appended. Raises KafkaError."""
     if header.is_control:
         marker = read_marker(view, header)
         if marker is not None:

@@ -1,19 +1,32 @@
-"""Finding offsets by time, by size and by aborted transaction. Functions over a `LogState`."""
+"""Finds offsets by time, by size and by aborted transaction, in the segments of a log."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Protocol
 
 from headwater.records.batch import BatchHeader
 from headwater.records.record import decode_batch
-from headwater_broker.log.log_state import LogState
+from headwater_broker.log.log_segment import LogSegment
 from headwater_broker.log.results import TimestampAndOffset
-from headwater_broker.log.segment import Segment
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 
+class SegmentedLog(Protocol):
+    """The segments of a log and its bounds."""
+
+    segments: list[LogSegment]
+    bases: list[int]
+    log_end_offset: int
+    local_log_start_offset: int
+
+    def next_offset_of(self, index: int) -> int:
+        """The end offset of segment number `index`."""
+        ...
+
+
 def offset_for_timestamp(
-    log: LogState, timestamp: int, upper_offset: int
+    log: SegmentedLog, timestamp: int, upper_offset: int
 ) -> TimestampAndOffset | None:
     """The first record in [local log start, upper) whose timestamp is >= `timestamp`."""
     for segment in log.segments:
@@ -26,7 +39,7 @@ def offset_for_timestamp(
 
 
 def _in_segment(
-    segment: Segment, timestamp: int, start_offset: int, upper_offset: int
+    segment: LogSegment, timestamp: int, start_offset: int, upper_offset: int
 ) -> TimestampAndOffset | None:
     from_offset = max(segment.time_index.floor(timestamp), start_offset)
     for position, header in segment.headers(segment.offset_index.floor(from_offset)):
@@ -41,7 +54,7 @@ def _in_segment(
 
 
 def _in_batch(
-    segment: Segment,
+    segment: LogSegment,
     position: int,
     header: BatchHeader,
     timestamp: int,
@@ -50,7 +63,7 @@ def _in_batch(
 ) -> TimestampAndOffset | None:
     is_whole = header.record_count == header.last_offset_delta + 1
     if (
-        is_whole  # not compacted: the header tells of the first record
+        is_whole  # not compacted: the header has the timestamp of the first record
         and header.delete_horizon_ms is None
         and header.base_timestamp >= timestamp
         and header.base_offset >= start_offset
@@ -64,15 +77,18 @@ def _in_batch(
     return None
 
 
-def max_timestamp_offset(log: LogState, upper_offset: int) -> TimestampAndOffset | None:
+def max_timestamp_offset(log: SegmentedLog, upper_offset: int) -> TimestampAndOffset | None:
     """The first record below `upper_offset` with the largest timestamp of all."""
     largest = _largest_below(log, upper_offset)
     return offset_for_timestamp(log, largest, upper_offset) if largest >= 0 else None
 
 
-def _largest_below(log: LogState, upper_offset: int) -> int:
-    """The largest timestamp in whole batches of [local log start, upper). Segments whose largest
-    lies outside are scanned: the unreplicated tail is short, and one at most holds the start."""
+def _largest_below(log: SegmentedLog, upper_offset: int) -> int:
+    """The largest timestamp in whole batches of [local log start, upper).
+
+    A segment is scanned only when its largest timestamp lies outside: the unreplicated tail is
+    short, and one segment at most has the start.
+    """
     start, largest = log.local_log_start_offset, -1
     for index, segment in enumerate(log.segments):
         if segment.base_offset >= upper_offset:
@@ -96,8 +112,8 @@ def _largest_below(log: LogState, upper_offset: int) -> int:
     return largest
 
 
-def offset_at_bytes(log: LogState, start: int, max_bytes: int) -> int:
-    """The end offset of whole batches from `start` that `max_bytes` hold; at least one batch.
+def offset_at_bytes(log: SegmentedLog, start: int, max_bytes: int) -> int:
+    """The end offset of the whole batches from `start` on within `max_bytes`, at least one batch.
 
     `start` itself when the log ends there. Sizes come from indexes and a short scan.
     """
@@ -122,8 +138,9 @@ def offset_at_bytes(log: LogState, start: int, max_bytes: int) -> int:
     return end
 
 
-def aborted_transactions(log: LogState, start: int, upper: int) -> list[tuple[int, int]]:
-    """(producer id, first offset), by first offset, of what overlaps [start, upper)."""
+def aborted_transactions(log: SegmentedLog, start: int, upper: int) -> list[tuple[int, int]]:
+    """(producer id, first offset) of aborted transactions that overlap [start, upper), by first
+    offset."""
     found: list[AbortedTransaction] = []
     for segment in log.segments[max(bisect_right(log.bases, start) - 1, 0) :]:
         if segment.txn_index.collect(start, upper, found):

@@ -1,4 +1,4 @@
-"""Producer snapshots (`.snapshot`): Kafka's format version 1, guarded by a CRC-32C.
+"""Producer snapshot files (`.snapshot`) in Kafka's format version 1, with a CRC-32C.
 
 int16 version, uint32 crc of what follows, int32 count, then per producer: int64 id, int16 epoch,
 int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator
@@ -22,11 +22,11 @@ ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class SnapshotError(HeadwaterError):
-    """A producer snapshot that is torn, corrupt or of another version."""
+    """A producer snapshot that is cut off, corrupt or of another version."""
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The file; as in Kafka only each producer's newest batch survives."""
+    """The file's content; as in Kafka it has only the newest batch of each producer."""
     parts = []
     for entry in entries:
         newest = entry.batches[-1] if entry.batches else ProducerBatch(NO_SEQUENCE, -1, 0, -1)

@@ -1,7 +1,8 @@
-"""Idempotent and transactional producers of one log (KIP-98, KIP-360, KIP-890). Pure.
+"""Idempotent and transactional producers of one log (Kafka's ProducerStateManager). Pure.
 
-The state of a producer is its epoch, its last five batches, and where its open transaction
-began. It is changed only by batches that are in the log, so a replay of the log rebuilds it.
+The state of a producer is its epoch, its last five batches, and the first offset of its open
+transaction. Only batches in the log change it, so a replay of the log rebuilds it (KIP-98, KIP-360,
+KIP-890).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 BATCHES_KEPT = 5
-"""A producer may have so many batches in flight, so that many are known as duplicates."""
+"""A producer has at most this many batches in flight, so duplicates of these must be known."""
 SEQUENCE_MAX = 2**31 - 1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
@@ -21,7 +22,7 @@ NO_TIMESTAMP = -1
 
 
 class ProducerBatch(NamedTuple):
-    """One batch as remembered; its first sequence and offset follow by subtraction."""
+    """A remembered batch (Kafka's BatchMetadata)."""
 
     last_sequence: int
     last_offset: int
@@ -30,7 +31,7 @@ class ProducerBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of the first record, wrap-around undone."""
+        """The sequence of the first record; sequences wrap around."""
         return decrement_sequence(self.last_sequence, self.offset_delta)
 
     @property
@@ -40,7 +41,7 @@ class ProducerBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """What is known of one producer id."""
+    """The state of one producer id (Kafka's ProducerStateEntry)."""
 
     __slots__ = (
         "batches",
@@ -61,16 +62,16 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest batch; -1 when none is known."""
+        """Last sequence of the newest batch; -1 when none is known."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
-        """Of the newest batch; -1 when none is known."""
+        """Last offset of the newest batch; -1 when none is known."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def find_duplicate(self, epoch: int, first: int, last: int) -> ProducerBatch | None:
-        """The remembered batch of this epoch with exactly these sequences."""
+        """The remembered batch of this epoch with exactly these first and last sequences."""
         if epoch == self.epoch:
             for batch in self.batches:
                 if batch.last_sequence == last and batch.first_sequence == first:
@@ -79,14 +80,14 @@ class ProducerEntry:
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as its control record says."""
+    """The content of an end-transaction marker."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is in the log; it is replicated once HW passes `last_offset`."""
+    """A transaction whose marker is in the log; it counts once the HW has passed `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -110,12 +111,13 @@ class Producers:
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}
-        """producer id -> first offset, in the order of the first offsets."""
+        """Open transactions: producer id -> first offset, in the order of the first offsets."""
         self._unreplicated: list[CompletedTransaction] = []
+        """Completed transactions whose markers the high watermark has not passed."""
 
     @property
     def all_decided(self) -> bool:
-        """True when no transaction is open, and no marker waits to be replicated."""
+        """Whether no transaction is open and all markers are replicated."""
         return not self._open and not self._unreplicated
 
     @property
@@ -125,9 +127,10 @@ class Producers:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """As above, counting transactions whose marker is not below the high watermark yet.
+        """First offset of the oldest transaction that is open or whose marker is not replicated.
 
-        A marker above it may be lost with the leader; what it decided is not stable before.
+        A marker above the high watermark may be lost with the leader, so its transaction is not
+        stable yet.
         """
         first = self.first_undecided_offset
         for done in self._unreplicated:
@@ -136,7 +139,7 @@ class Producers:
         return first
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Transactions whose marker is below it are decided for good."""
+        """Drop completed transactions whose marker is below the high watermark."""
         if self._unreplicated:
             self._unreplicated = [
                 done for done in self._unreplicated if done.last_offset >= high_watermark
@@ -145,7 +148,8 @@ class Producers:
     def check_batch(
         self, producer_id: int, epoch: int, sequence: int, *, transactional: bool, where: str
     ) -> None:
-        """May a client's batch be appended? Raises KafkaError. Duplicates were found before."""
+        """Check that a client's batch may be appended; the caller has ruled out a duplicate. Raises
+        KafkaError."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return
@@ -170,7 +174,7 @@ class Producers:
             )
 
     def check_marker(self, producer_id: int, epoch: int, marker: Marker, where: str) -> None:
-        """May a coordinator's marker be appended? Raises KafkaError."""
+        """Check that a coordinator's marker may be appended. Raises KafkaError."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return
@@ -198,7 +202,7 @@ class Producers:
         *,
         transactional: bool,
     ) -> None:
-        """A data batch is in the log."""
+        """Apply a data batch of the log."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
@@ -222,7 +226,7 @@ class Producers:
             self._open[producer_id] = first_offset
 
     def apply_epoch(self, producer_id: int, epoch: int, timestamp: int) -> ProducerEntry:
-        """A marker is in the log, perhaps emptied by compaction: it still tells the epoch."""
+        """Apply the epoch of a marker in the log, which compaction may have emptied."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
@@ -235,7 +239,7 @@ class Producers:
     def apply_marker(
         self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
     ) -> CompletedTransaction | None:
-        """A marker is in the log. Returns the transaction it ended, if one was open."""
+        """Apply a marker of the log; the transaction that it ended, or None."""
         entry = self.apply_epoch(producer_id, epoch, timestamp)
         first = entry.transaction_first_offset
         entry.transaction_first_offset = None
@@ -248,10 +252,10 @@ class Producers:
         return completed
 
     def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
-        """Its line in the transaction index: the last stable offset right after its marker.
+        """Its entry in the transaction index, with the last stable offset right after its marker.
 
-        Ignores the high watermark, as Kafka does: an open transaction's first offset, else the
-        offset after the marker.
+        As in Kafka the high watermark does not count: it is the first offset of the oldest open
+        transaction, or else the offset after the marker.
         """
         undecided = self.first_undecided_offset
         stable = completed.last_offset + 1 if undecided is None else undecided
@@ -267,17 +271,16 @@ class Producers:
                 del self.entries[producer_id]
 
     def truncate_head(self, log_start_offset: int) -> None:
-        """Records below the log start are gone: transactions that ended there are decided."""
+        """Drop completed transactions that ended below the log start."""
         self._unreplicated = [
             done for done in self._unreplicated if done.last_offset >= log_start_offset
         ]
 
     def truncate_end(self, offset: int) -> bool:
-        """The log was cut at `offset`: forget the batches from there on.
+        """Forget the batches from `offset` on, where the log was truncated.
 
-        False, and nothing changed, when the state before them is not known any more (none of a
-        producer's remembered batches is left) or is more than batches (transactions): the log has
-        to be replayed then.
+        Returns False, and changes nothing, when the state before them is not known (no remembered
+        batch of a producer is left) or has transactions: the log must be replayed then.
         """
         if self._open or self._unreplicated:
             return False
@@ -296,7 +299,7 @@ class Producers:
         return True
 
     def replace(self, entries: Iterable[ProducerEntry]) -> None:
-        """Take over a snapshot's entries."""
+        """Replace all state by a snapshot's entries."""
         self.entries = {entry.producer_id: entry for entry in entries}
         starts = (
             (entry.transaction_first_offset, producer_id)

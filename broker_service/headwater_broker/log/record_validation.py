@@ -1,7 +1,7 @@
-"""What a leader checks of a client's batch beyond its header's arithmetic. Pure.
+"""Checks of a client's batch beyond the arithmetic of its header. Pure.
 
-`check_header` is what the append path falls back to, to name what is wrong; the rest is needed
-only by topics that ask for it: keys of compacted topics, another codec.
+`check_client_header` names what is wrong with a header that the hot path refused; the other checks
+are for some topics only: keys in compacted topics, another codec, bounds of timestamps.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from headwater_broker.log.log_config import LogConfig
 
 NO_TIMESTAMP = -1
 UNPACKED_BYTES_MAX = 64 * 1024 * 1024
-"""A client's batch that must be unpacked here (compacted topics, another codec) may be so large."""
+"""Limit of a client's batch that must be unpacked here (compacted topics, another codec)."""
 
 
 def corrupt(where: str, what: str) -> KafkaError:
-    """CORRUPT_MESSAGE with its story."""
+    """A CORRUPT_MESSAGE error."""
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {what}; the batch is refused")
 
 
 def invalid(where: str, what: str) -> KafkaError:
-    """INVALID_RECORD with its story."""
+    """An INVALID_RECORD error."""
     return KafkaError(ErrorCode.INVALID_RECORD, f"{where}: {what}; the batch is refused")
 
 
 def check_client_header(header: BatchHeader, where: str) -> None:
-    """Counts, codec, sequences, flags of a client's batch (as LogValidator). Raises KafkaError."""
+    """Check counts, codec, sequences and flags, as Kafka's LogValidator does. Raises KafkaError."""
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
         raise invalid(
             where,
@@ -55,7 +55,7 @@ def check_client_header(header: BatchHeader, where: str) -> None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"{where}: codec {header.compression} is not known, {int(Compression.ZSTD)} (zstd) "
-            "is the last; the batch is refused",
+            "is the last one; the batch is refused",
         )
     if header.is_control:
         raise invalid(where, "clients may not write control batches")
@@ -71,7 +71,7 @@ def check_client_header(header: BatchHeader, where: str) -> None:
     elif header.is_transactional:
         raise invalid(where, "a transactional batch needs a producer id")
     if header.is_transactional:
-        # Nothing would end it: readers of committed records would stop there for ever.
+        # No marker would ever end it: read_committed consumers would wait there for ever.
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
             f"{where}: producer {header.producer_id} has no transaction open; the batch is refused",
@@ -79,7 +79,7 @@ def check_client_header(header: BatchHeader, where: str) -> None:
 
 
 def check_magic(magic: int, where: str) -> None:
-    """Only record batch v2: older formats went with Kafka 4 (KIP-724)."""
+    """Check that it is record batch v2; Kafka 4 dropped older formats (KIP-724)."""
     if magic != MAGIC_V2:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -88,7 +88,7 @@ def check_magic(magic: int, where: str) -> None:
 
 
 def too_large(size: int, config: LogConfig, where: str) -> KafkaError:
-    """MESSAGE_TOO_LARGE, or RECORD_LIST_TOO_LARGE for what no segment can hold, with its story."""
+    """MESSAGE_TOO_LARGE, or RECORD_LIST_TOO_LARGE for a batch that fits into no segment."""
     is_allowed = size <= config.max_message_bytes
     return KafkaError(
         ErrorCode.RECORD_LIST_TOO_LARGE if is_allowed else ErrorCode.MESSAGE_TOO_LARGE,
@@ -98,8 +98,8 @@ def too_large(size: int, config: LogConfig, where: str) -> KafkaError:
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
-    """CreateTime's bound in the future (KIP-937), by the header's largest timestamp; records
-    themselves are not touched. Raises KafkaError."""
+    """Check message.timestamp.after.max.ms by the header's largest timestamp, without a look at the
+    records (KIP-937). Raises KafkaError."""
     if header.is_log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"{where}: clients may not set LogAppendTime")
     if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
@@ -113,7 +113,7 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where:
 def check_ages(
     view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, where: str
 ) -> None:
-    """CreateTime's bound in the past (KIP-937), which every record must keep. Raises KafkaError."""
+    """Check message.timestamp.before.max.ms of every record (KIP-937). Raises KafkaError."""
     for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
         age_ms = now_ms - record.timestamp
         if record.timestamp != NO_TIMESTAMP and age_ms > config.timestamp_before_max_ms:
@@ -124,9 +124,12 @@ def check_ages(
             )
 
 
-def mend_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
-    """The header and its largest timestamp, which was set to what the records say, as Kafka does:
-    a client left it out, and lookups by time would not see them. Raises KafkaError."""
+def correct_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
+    """Set the header's largest timestamp to that of the records, as Kafka does; the new header and
+    the timestamp.
+
+    A client left it out: lookups by time would not find the records. Raises KafkaError.
+    """
     records = decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX)
     times = (as_int64(record.timestamp) for record in records)
     largest = max(times, default=header.base_timestamp)
@@ -135,17 +138,14 @@ def mend_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHead
 
 
 def check_keys(view: memoryview, header: BatchHeader, where: str) -> None:
-    """A compacted topic needs a key in every record. Raises KafkaError(INVALID_RECORD)."""
+    """Check that every record of a compacted topic has a key. Raises KafkaError(INVALID_RECORD)."""
     for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
         if record.key is None:
             raise invalid(where, f"record {record.offset} has no key, the topic is compacted")
 
 
 def recompress(view: memoryview, header: BatchHeader, config: LogConfig) -> memoryview | None:
-    """The batch in the codec that the topic demands; None when it has it already.
-
-    The cost is on topics that set compression.type to anything but producer.
-    """
+    """The batch in the topic's codec (compression.type); None when it has that codec already."""
     wanted = Compression.parse(
         None if config.compression_type == "uncompressed" else config.compression_type
     )

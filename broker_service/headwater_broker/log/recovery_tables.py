@@ -1,8 +1,8 @@
-"""What recovery decides, as two lettered tables over all inputs. Pure; the shell is `loader`.
+"""The decisions of log recovery as two lettered tables over all inputs. Pure; `log_loader` acts.
 
-Table 1 judges one batch met while scanning a segment. Table 2 says how much of a segment's files
-to trust at start. Neither ever guesses: what a crash may leave is a cut-off tail; what it cannot
-leave (damage below the recovery point) is not silently skipped either, it is cut and told.
+Table 1 judges one batch during the scan of a segment. Table 2 decides how far to trust the files of
+a segment at start. A crash may leave a cut-off tail. Damage below the recovery point, which a crash
+cannot leave, is not skipped silently either: the log is cut there, and that is logged.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import NamedTuple
 
 
 class BatchFacts(NamedTuple):
-    """What the scanner saw at one position. A later fact means nothing when an earlier is False."""
+    """What the scan found at one position. A fact after a False one means nothing."""
 
     any_bytes: bool
-    """At least one byte is left in the file."""
+    """The file has at least one more byte."""
     whole_header: bool
     """All 61 header bytes are there."""
     sane_length: bool
-    """batch_length can hold the rest of a header, and is positive."""
+    """batch_length is not smaller than the rest of a header."""
     whole_body: bool
     """The file reaches to the end of the batch."""
     known_magic: bool
     """Magic is 2."""
     crc_matches: bool
     rising_offset: bool
-    """Base offset is at least the next expected one, and the last offset not below the base."""
+    """The base offset is at least the expected one, and the last offset at least the base."""
 
 
 class BatchCase(Enum):
-    """The lettered cases of a batch, with what to do."""
+    """The lettered cases of a batch, with the action."""
 
     A_END = "A: nothing left; the segment is whole"
     B_TORN_HEADER = "B: the header is cut off; cut here"
-    C_BAD_LENGTH = "C: the length is nonsense; cut here"
+    C_BAD_LENGTH = "C: the length is invalid; cut here"
     D_TORN_BODY = "D: the body is cut off; cut here"
     E_FOREIGN_MAGIC = "E: not a batch of version 2; cut here"
     F_BAD_CRC = "F: the CRC does not match; cut here"
     G_OFFSET_BACK = "G: the offset goes backwards; cut here"
-    H_KEEP = "H: a good batch; keep it and go on"
+    H_KEEP = "H: a valid batch; keep it and go on"
 
     @property
     def keeps(self) -> bool:
@@ -48,7 +48,7 @@ class BatchCase(Enum):
 
     @property
     def cuts(self) -> bool:
-        """True when the segment ends here and everything after goes."""
+        """True when the segment ends here and everything after it is removed."""
         return self not in (BatchCase.A_END, BatchCase.H_KEEP)
 
 
@@ -83,13 +83,13 @@ def judge_batch(facts: BatchFacts) -> BatchCase:
 
 
 class SegmentFacts(NamedTuple):
-    """What is known of one segment before it is opened for use."""
+    """What is known of a segment before it is used."""
 
     after_cut: bool
     """An earlier segment of this log was cut: offsets here no longer follow."""
     offsets_missing: bool
-    """The segment before was read, it ends below this one's base, and the log is known to be one
-    whose offsets have no gaps: the end of that segment never reached the disk."""
+    """The segment before was scanned and ends below this one's base, in a log without gaps: the end
+    of that segment never reached the disk."""
     clean_stop: bool
     """The broker wrote its clean-shutdown mark."""
     below_recovery_point: bool
@@ -99,13 +99,13 @@ class SegmentFacts(NamedTuple):
 
 
 class SegmentCase(Enum):
-    """The lettered cases of a segment, with what to do."""
+    """The lettered cases of a segment, with the action."""
 
-    O_GAP = "O: offsets before it are lost, of a log without gaps; set it aside"
+    O_GAP = "O: offsets before it are lost, in a log without gaps; set it aside"
     P_DROP = "P: it follows a cut; set it aside"
-    Q_TRUST = "Q: stopped cleanly or fsynced, indexes sane; use as it is"
-    R_REINDEX = "R: as Q, but an index is missing or bad; rebuild indexes, no CRC check needed"
-    S_SCAN = "S: may be torn; check every batch, cut at the first bad one, rebuild indexes"
+    Q_TRUST = "Q: closed cleanly or fsynced, indexes sane; use as it is"
+    R_REINDEX = "R: as Q, but an index is missing or bad; rebuild indexes without CRC checks"
+    S_SCAN = "S: may be cut off; check every batch, cut at the first bad one, rebuild indexes"
 
 
 def judge_segment(facts: SegmentFacts) -> SegmentCase:
@@ -119,8 +119,8 @@ def judge_segment(facts: SegmentFacts) -> SegmentCase:
     |     0     |        0        |   0   |          1           |    0    |  R   |
     |     0     |        0        |   0   |          0           |    -    |  S   |
 
-    Kafka has no O: it would serve the log with the hole. Cut there, a follower fetches what it
-    lost from the leader, and so does a leader that lost its power and its place (KIP-966).
+    Kafka has no case O: it serves the log with the hole. A log that is cut there fetches the lost
+    records from the leader, even when this replica was the leader before the power loss (KIP-966).
     """
     if facts.after_cut:
         return SegmentCase.P_DROP

@@ -1,4 +1,4 @@
-"""What a log hands out: append results, slices to send, marks. Small values, made per batch."""
+"""Return values of a log: append results, slices to send, timestamps with offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.ports.files import File
 
 
 class AppendOrigin(Enum):
-    """Who appends as leader: an ordinary client, or a coordinator of this broker (KIP-98)."""
+    """The origin of an append as leader: a client, or a coordinator of this broker (KIP-98)."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -24,11 +24,11 @@ class AppendResult(NamedTuple):
     """-1 when the topic keeps the producer's timestamps (CreateTime)."""
     log_start_offset: int
     duplicate: bool
-    """True when the batch was there already; the offsets are those of the first time."""
+    """The batch was appended before; the offsets are those of the first append."""
 
 
 class NoFile:
-    """The file of an empty slice: nothing in it, nothing to close."""
+    """The file of an empty slice."""
 
     size_bytes = 0
 
@@ -63,7 +63,7 @@ class LogSlice(NamedTuple):
     first_offset: int
     """Base offset of the first batch (<= the offset asked for); -1 when empty."""
     data: bytes | None = None
-    """The bytes themselves, where finding them has read them already (small slices)."""
+    """The bytes, when the lookup has read them already (small slices)."""
 
     def head(self, size: int) -> bytes:
         """Up to `size` bytes from the start of the slice."""

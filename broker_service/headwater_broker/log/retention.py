@@ -1,4 +1,4 @@
-"""Which old segments may go. Pure: sizes, times and offsets in, a number of segments out."""
+"""Which old segments retention deletes. Pure: sizes, times and offsets in, a count out."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from headwater_broker.log.log_config import NO_LIMIT, LogConfig
 
 
 class SegmentAge(NamedTuple):
-    """What retention knows of one segment."""
+    """One segment as retention sees it."""
 
     base_offset: int
     next_offset: int
     """Base of the following segment, or the log end."""
     size_bytes: int
     newest_ms: int
-    """Largest record timestamp, or when it was last written where records carry none."""
+    """Largest timestamp; of records without timestamps, the time of the last write."""
 
 
-class Reach(Enum):
-    """What a deletion means for the topic."""
+class DeletionScope(Enum):
+    """What a deletion removes."""
 
-    HISTORY = "log start moves: the records are gone"
-    LOCAL_COPY = "local log start moves: the table still has the records"
+    HISTORY = "the log start moves: the records are deleted"
+    LOCAL_COPY = "the local log start moves: the table has the records"
 
 
 def expired_prefix(
@@ -34,11 +34,11 @@ def expired_prefix(
     retention_bytes: int,
     keep_from: int,
 ) -> int:
-    """How many of the oldest segments may go.
+    """How many of the oldest segments are deleted.
 
-    A segment goes when it is older than `retention_ms`, or when the log without it still has
-    `retention_bytes` (so a log never shrinks below that). The walk stops at the first that
-    stays, and never passes `keep_from`: an offset that must remain, such as the high watermark.
+    A segment is deleted when it is older than `retention_ms`, or when the log without it still has
+    `retention_bytes`, so that a log never shrinks below that. The first segment that stays ends the
+    walk, as does one with records at or above `keep_from`, such as the high watermark.
     """
     total = sum(segment.size_bytes for segment in segments)
     excess = total - retention_bytes if retention_bytes != NO_LIMIT else -1
@@ -61,16 +61,15 @@ def plan(
     now_ms: int,
     high_watermark: int,
     tiered_end: int | None,
-) -> tuple[int, Reach]:
-    """(how many of the oldest segments go, what that means).
+) -> tuple[int, DeletionScope]:
+    """(how many of the oldest segments are deleted, what that removes).
 
-    With tiering on, only the local limits count here and only below the tiered end: history
-    itself is shortened in the table. Without it, compacted-only logs are never shortened by size
-    or age: compaction replaces records instead (`log.cleaner`).
+    With tiering only the local limits count, below the tiered end: history itself is deleted in the
+    table. Without tiering, logs that are only compacted are not deleted by size or age.
     """
     if config.remote_storage:
         if tiered_end is None:
-            return 0, Reach.LOCAL_COPY
+            return 0, DeletionScope.LOCAL_COPY
         count = expired_prefix(
             segments,
             now_ms,
@@ -78,10 +77,10 @@ def plan(
             config.effective_local_retention_bytes,
             min(high_watermark, tiered_end),
         )
-        return count, Reach.LOCAL_COPY
+        return count, DeletionScope.LOCAL_COPY
     if not config.is_deleted:
-        return 0, Reach.HISTORY
+        return 0, DeletionScope.HISTORY
     count = expired_prefix(
         segments, now_ms, config.retention_ms, config.retention_bytes, high_watermark
     )
-    return count, Reach.HISTORY
+    return count, DeletionScope.HISTORY

@@ -1,13 +1,13 @@
-"""Putting a compacted segment in the place of older ones, so that a crash leaves old or new.
+"""Replaces old segments by a compacted one, so that a crash leaves the old ones or the new one.
 
-The order of renames is the whole design:
+Files are renamed in this order:
 
 1. the new files from `.cleaned` to `.swap`, the `.log` last: that is the commit;
-2. the old files to `.deleted`: the highest segment first, its `.log` last of its files, so that the
-   `.log` of the new segment's own name goes last of all;
+2. the old files to `.deleted`: the highest segment first and its `.log` last, so that the `.log`
+   with the new segment's own name comes last of all;
 3. the new files from `.swap` to their names, the `.log` last.
 
-At start the `.log.swap` tells what was under way (`judge_swap`); everything else follows from it.
+At start the `.log.swap` shows what was interrupted (`judge_swap`).
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import NamedTuple
 
 from headwater.ports.files import Files
 from headwater_broker.log.compaction_job import CleanedSegment, names_of
-from headwater_broker.log.segment import (
+from headwater_broker.log.log_segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     DamagedLogError,
-    Segment,
+    LogSegment,
     file_name,
 )
 
 
 class SwapFacts(NamedTuple):
-    """What lies in the folder of one base offset with `.swap` files."""
+    """The files of one base offset that has `.swap` files."""
 
     has_log_swap: bool
     has_old_log: bool
 
 
 class SwapCase(Enum):
-    """The lettered cases of a swap found at start, with what to do."""
+    """The lettered cases of a swap found at start, with the action."""
 
     T_UNDO = "T: not committed; remove its .swap files"
-    U_REPLACE = "U: committed, old files may be left; remove them, then rename"
-    V_RENAME = "V: committed, the old files are gone; rename what is left"
+    U_REPLACE = "U: committed, old files may be left; remove these, then rename"
+    V_RENAME = "V: committed, old files removed; rename the rest"
 
 
 def judge_swap(facts: SwapFacts) -> SwapCase:
@@ -58,7 +58,7 @@ def judge_swap(facts: SwapFacts) -> SwapCase:
 
 
 def put_in_place(files: Files, folder: str, new: CleanedSegment) -> list[str]:
-    """Steps 1 to 3; returns the `.deleted` paths, to be removed later."""
+    """Run steps 1 to 3; returns the `.deleted` paths, which are to be removed later."""
     for name in names_of(new.base_offset):
         _rename(files, f"{folder}/{name}{CLEANED_SUFFIX}", f"{folder}/{name}{SWAP_SUFFIX}")
     renamed = []
@@ -74,7 +74,7 @@ def put_in_place(files: Files, folder: str, new: CleanedSegment) -> list[str]:
 
 
 def finish_swaps(files: Files, folder: str, names: Iterable[str]) -> list[str]:
-    """At start: undo or complete what a crash interrupted; tells what was done, in words."""
+    """At start, undo or complete interrupted swaps; returns a sentence on each."""
     present = set(names)
     bases = {int(name.partition(".")[0]) for name in present if name.endswith(SWAP_SUFFIX)}
     notes = []
@@ -98,8 +98,8 @@ def _finish(files: Files, folder: str, base: int) -> None:
 
 
 def _remove_replaced(files: Files, folder: str, base: int, present: set[str]) -> list[str]:
-    """Every old segment that the new one covers: up to the end of its last batch, which is always
-    kept for this. The new one's own name goes last, as in step 2."""
+    """Remove every old segment that the new one covers, up to the end of its last batch, which
+    compaction keeps for this. The new one's own name comes last, as in step 2."""
     end, notes = _end_of_swap(files, folder, base)
     stems = {int(name[: -len(LOG_SUFFIX)]) for name in present if name.endswith(LOG_SUFFIX)}
     for old in sorted((stem for stem in stems if base <= stem < end), reverse=True):
@@ -109,9 +109,9 @@ def _remove_replaced(files: Files, folder: str, base: int, present: set[str]) ->
 
 
 def _end_of_swap(files: Files, folder: str, base: int) -> tuple[int, list[str]]:
-    """Where the new segment ends, and what is to be told: one that is damaged covers what lies
-    before the damage, so that the old segments with the rest stay."""
-    swap = Segment(files, folder, base, has_txn_index=False, now_ms=0, mark=SWAP_SUFFIX)
+    """The new segment's end offset, and sentences for the log. A damaged one covers the offsets
+    before the damage, so that old segments with the later ones stay."""
+    swap = LogSegment(files, folder, base, has_txn_index=False, now_ms=0, mark=SWAP_SUFFIX)
     end, notes = base + 1, []
     try:
         for _, header in swap.headers(0):
@@ -132,13 +132,14 @@ def _rename(files: Files, source: str, target: str) -> bool:
 
 def swapped_in(
     files: Files, folder: str, new: CleanedSegment, now_ms: int, written_ms: int
-) -> Segment:
-    """The segment, to be opened before `put_in_place`, so that nothing is renamed for which there
-    is no descriptor, and to be relocated after it; nothing of it needs to be read. `written_ms`:
-    when the newest of those it was made of was written; where records carry no time, it is as old
-    as that.
+) -> LogSegment:
+    """Open the `.cleaned` segment, without reading it.
+
+    Called before `put_in_place`, so that nothing is renamed when the process is out of descriptors;
+    the caller relocates the segment afterwards. `written_ms`: when the newest of the old segments
+    was written, which is the segment's age when its records have no timestamps.
     """
-    segment = Segment(
+    segment = LogSegment(
         files, folder, new.base_offset,
         has_txn_index=new.has_txn_index, now_ms=now_ms, mark=CLEANED_SUFFIX,
     )  # fmt: skip
@@ -146,7 +147,7 @@ def swapped_in(
     segment.max_timestamp = new.max_timestamp
     segment.max_timestamp_offset = new.max_timestamp_offset
     segment.last_write_ms = written_ms
-    if new.max_timestamp < 0:  # a start looks there
+    if new.max_timestamp < 0:  # a start reads the age from the file
         path = f"{folder}/{file_name(new.base_offset, LOG_SUFFIX)}{CLEANED_SUFFIX}"
         files.set_modified(path, written_ms)
     return segment

@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment (`.txnindex`, Kafka's format version 0).
+"""The aborted transactions of a segment (`.txnindex`, Kafka's TransactionIndex, version 0).
 
 Entries of 34 bytes: int16 version, int64 producer id, first offset, last offset (of the marker),
 last stable offset when it was aborted.
@@ -18,7 +18,7 @@ VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction; `last_offset` is its marker's."""
+    """One aborted transaction; `last_offset` is that of its marker."""
 
     producer_id: int
     first_offset: int
@@ -27,7 +27,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex(LazyFile):
-    """Aborted transactions in the order of their markers. The file exists only when needed."""
+    """Aborted transactions in the order of their markers. Without any there is no file."""
 
     def __init__(self, files: Files, path: str, *, exists: bool) -> None:
         super().__init__(files, path)
@@ -35,7 +35,7 @@ class TransactionIndex(LazyFile):
 
     @property
     def entries(self) -> list[AbortedTransaction]:
-        """All entries. A torn last one is dropped, also from the file: others may follow."""
+        """All entries. A cut-off last one is dropped, from the file too, as others may follow."""
         if self._entries is None:
             data = self._files.read(self.path)
             self._entries = decode_aborted(data, self.path)
@@ -44,19 +44,19 @@ class TransactionIndex(LazyFile):
         return self._entries
 
     def add(self, aborted: AbortedTransaction) -> None:
-        """One entry at the end."""
+        """Append an entry."""
         self.entries.append(aborted)
         self._open().append(ENTRY.pack(VERSION, *aborted))
 
     def truncate(self, offset: int) -> None:
-        """Keep transactions whose marker lies below `offset`."""
+        """Keep transactions whose marker is below `offset`."""
         kept = [entry for entry in self.entries if entry.last_offset < offset]
         if len(kept) < len(self.entries):
             self._open().truncate(len(kept) * ENTRY.size)
             self._entries = kept
 
     def collect(self, start: int, upper: int, into: list[AbortedTransaction]) -> bool:
-        """Add what overlaps [start, upper); True when no later entry can."""
+        """Add the entries that overlap [start, upper); True when no later entry can."""
         for entry in self.entries:
             if entry.last_offset >= start and entry.first_offset < upper:
                 into.append(entry)
@@ -66,7 +66,7 @@ class TransactionIndex(LazyFile):
 
 
 def decode_aborted(data: bytes, path: str = "transaction index") -> list[AbortedTransaction]:
-    """The entries of a .txnindex file. Raises UsageError when a newer Headwater wrote one."""
+    """The entries of a .txnindex file. Raises UsageError for an entry of a newer version."""
     whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
     entries = []
     for version, *fields in ENTRY.iter_unpack(whole):

@@ -1,16 +1,16 @@
-"""This broker's place in the cluster: the cluster id, its registration, its session.
+"""The broker's registration in ZooKeeper, and the checks of the cluster id.
 
-A registration is an ephemeral node, so it lives as long as the session. Its creation id (czxid) is
-the broker epoch that every request of and to this broker carries (KIP-380). When the session is
-lost the broker registers again, with a new epoch; an older registration of its own is waited for,
-never deleted by path: a restarted broker's new node has version 0 again and would be hit.
+The registration is an ephemeral node, so it exists as long as the session. Its czxid is the broker
+epoch, which every request from and to this broker carries (KIP-380). After the loss of the session
+the broker registers again, with a new epoch. It waits until the node of its old session is gone and
+never deletes it by path: a restarted broker's new node has version 0 again, and would be deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headwater.clock import Clock
 from headwater.entropy import Entropy
@@ -27,6 +27,7 @@ from headwater.ports.metadata_store import (
     SessionState,
     StoreError,
 )
+from headwater_broker.log.folder_inspection import FolderContent
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.log_dir_events import encode_log_dir_event
 
@@ -37,10 +38,10 @@ NOT_REGISTERED = -1
 logger = logging.getLogger(__name__)
 
 
-async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
-    """Create or read the cluster id; `expected` is what the data folders say, or None.
+async def ensure_cluster_id(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
+    """Read the cluster id, or create it; `expected` is the id in the data folders, or None.
 
-    Raises UsageError when the folders belong to another cluster.
+    Raises UsageError if the folders belong to another cluster.
     """
     for path in znodes.PERSISTENT_PATHS:
         await store.ensure_path(path)
@@ -62,17 +63,44 @@ async def ensure_cluster(store: MetadataStore, entropy: Entropy, expected: str |
         return found
 
 
+async def check_store_knows_broker(
+    store: MetadataStore, where: str, broker_id: int, folders: Iterable[FolderContent]
+) -> None:
+    """Refuse a store that has lost the metadata of the data in this broker's folders.
+
+    A broker gets its first log only after the controller has stored its registration below
+    `/headwater/lives`. So if a broker has logs and that node does not exist, the store was emptied,
+    or is another one. With it the broker would treat all its logs as strays, and clients would
+    create the topics again, without their records. Raises UsageError.
+    """
+    with_logs = [folder for folder in folders if folder.logs]
+    if not with_logs:
+        return
+    try:
+        await store.get(znodes.last_registration_path(broker_id))
+    except NoNodeError:
+        rows = ", ".join(f"{f.path} ({f.logs} partitions)" for f in with_logs)
+        ids = sorted({f.cluster_id for f in with_logs if f.cluster_id is not None})
+        raise UsageError(
+            f"the metadata store at {where} does not know broker {broker_id}, but there is data of "
+            f"cluster {', '.join(ids) or 'unknown'} in {rows}: the store was emptied, or is "
+            "another one. Point zookeeper.connect at that cluster's ensemble and chroot, or "
+            "restore ZooKeeper's data. If it is lost for good, move the folders away to start "
+            "empty: `headwater dump-log` reads their records, Delta tables keep tiered history"
+        ) from None
+
+
 def check_cluster_id(data: bytes, own: str) -> None:
-    """Raises ZnodeError when `/cluster/id` holds another cluster's: a new session may be with a
-    store that took the place of ours."""
+    """Raises ZnodeError if `/cluster/id` holds another id: a new session may meet another store at
+    the same address."""
     found = znodes.decode_cluster_id(data)
     if found != own:
-        text = f"the metadata store is of cluster {found} by now, this broker of {own}"
+        text = f"the metadata store now belongs to cluster {found}, this broker to {own}"
         raise znodes.ZnodeError(f"{znodes.CLUSTER_ID}: {text}")
 
 
-class Membership:
-    """Keeps this broker registered. `broker_epoch` is NOT_REGISTERED (-1) while it is not."""
+class RegistrationManager:
+    """Keeps this broker registered. `broker_epoch` is -1 (NOT_REGISTERED) while it is not."""
 
     def __init__(
         self,
@@ -84,8 +112,8 @@ class Membership:
         on_registered: Callable[[int], None] | None = None,
     ) -> None:
         self.broker_epoch = NOT_REGISTERED
-        self.untold_disk_failures = 0
-        """Data folders that went offline, of which the controller has not heard."""
+        self.unreported_log_dir_failures = 0
+        """Number of failed data folders that were not reported to the controller yet."""
         self._store = store
         self._clock = clock
         self._describe = describe
@@ -93,32 +121,34 @@ class Membership:
         self._on_registered = on_registered
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
-        self._met_other = False
-        """The last look at our node found another session's."""
+        self._is_taken = False
+        """Whether the node belonged to another session when it was last read."""
         self._closed = False
 
     async def start(self) -> int:
-        """Register; the broker epoch. Raises UsageError when another broker holds this id."""
+        """Register, and return the broker epoch. Raises UsageError if a live broker has this id."""
         self._store.on_session(self._session_changed)
         await self._register()
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="membership")
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name="registration")
         return self.broker_epoch
 
-    async def tell_disk_failures(self) -> None:
-        """Have the controller ask which replicas this broker still has (KIP-112). While the store
-        is away the failures stay untold: call again."""
-        told = self.untold_disk_failures
+    async def report_log_dir_failures(self) -> None:
+        """Have the controller find out which replicas this broker has lost (KIP-112).
+
+        While the store is unreachable the failures stay unreported: call it again.
+        """
+        reported = self.unreported_log_dir_failures
         data = encode_log_dir_event(self._describe().broker_id)
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         try:
             await self._store.multi([Create(path, data, sequential=True)])
         except StoreError as error:
-            logger.warning("the controller does not know of the failed folder yet: %s", error)
+            logger.warning("the failed folder is not reported to the controller yet: %s", error)
         else:
-            self.untold_disk_failures -= told
+            self.unreported_log_dir_failures -= reported
 
     async def stop(self) -> None:
-        """Stop renewing. Closing the store's session removes the registration."""
+        """Do not register again. Closing the session removes the registration."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -138,16 +168,16 @@ class Membership:
             try:
                 await self._register()
             except UsageError:
-                logger.exception("registration lost to another broker; trying again")
+                logger.exception("another broker has registered with this id; trying again")
                 self._lost.set()
                 await asyncio.sleep(self._wait_s)
-            except (StoreError, znodes.ZnodeError) as e:  # what belongs in the store is not there
+            except (StoreError, znodes.ZnodeError) as e:  # nodes are missing, or another cluster's
                 logger.error("registering again failed, trying again until it is mended: %r", e)
                 self._lost.set()
                 await asyncio.sleep(REFUSED_DELAY_S)
 
     async def _register(self) -> None:
-        """Create the node, or wait until an older session's node has gone."""
+        """Create the node; if an older session's node exists, wait until it is gone."""
         broker_id = await self._own_id()
         path = znodes.broker_path(broker_id)
         deadline = self._clock.monotonic() + self._wait_s
@@ -156,9 +186,9 @@ class Membership:
         try:
             while not await self._try_register(path):
                 left = deadline - self._clock.monotonic()
-                if left <= 0 and self._met_other:
-                    raise UsageError(await self._conflict(path, broker_id))
-                if left <= 0:  # nobody holds it: the store cannot be reached
+                if left <= 0 and self._is_taken:
+                    raise UsageError(await self._conflict_text(path, broker_id))
+                if left <= 0:  # the node is not taken: the store is unreachable
                     left = self._wait_s
                     deadline = self._clock.monotonic() + left
                 try:
@@ -170,7 +200,7 @@ class Membership:
             unwatch()
 
     async def _own_id(self) -> int:
-        """A description names the session, so right after an expiry there is none for a moment."""
+        """The registration names the session, and right after an expiry there is none yet."""
         while True:
             try:
                 return self._describe().broker_id
@@ -179,7 +209,7 @@ class Membership:
 
     async def _try_register(self, path: str) -> bool:
         try:
-            registration = self._describe()  # anew at each try: of the session that creates it
+            registration = self._describe()  # at each try: it names the session that creates it
             cluster = await self._store.get(znodes.CLUSTER_ID)
             check_cluster_id(cluster.data, registration.cluster_id)
             check = Check(znodes.CLUSTER_ID, cluster.version)
@@ -189,19 +219,19 @@ class Membership:
         except SessionExpiredError:
             await asyncio.sleep(RETRY_DELAY_S)
             return False
-        return await self._adopt(path)
+        return await self._accept_node(path)
 
-    async def _adopt(self, path: str) -> bool:
-        """True when the node there is of this session: the epoch is its czxid."""
+    async def _accept_node(self, path: str) -> bool:
+        """True if the node belongs to this session. Its czxid becomes the broker epoch."""
         try:
             node = await self._store.get(path)
             session_id = self._store.session().session_id
         except StoreError:
-            self._met_other = False
+            self._is_taken = False
             await asyncio.sleep(RETRY_DELAY_S)
             return False
-        self._met_other = node.ephemeral_owner != session_id
-        if self._met_other:
+        self._is_taken = node.ephemeral_owner != session_id
+        if self._is_taken:
             return False
         self.broker_epoch = node.czxid
         logger.info("registered as %s, broker epoch %d", path, node.czxid)
@@ -209,7 +239,7 @@ class Membership:
             self._on_registered(node.czxid)
         return True
 
-    async def _conflict(self, path: str, broker_id: int) -> str:
+    async def _conflict_text(self, path: str, broker_id: int) -> str:
         try:
             node = await self._store.get(path)
             other = znodes.BrokerRegistration.decode(broker_id, node.data).control_address

@@ -1,1 +1,1 @@
-"""Listeners and connections of the data plane, the gRPC control plane, the status port."""
+"""Listeners and connections of the data plane, the gRPC control port, the status port."""

@@ -1,7 +1,7 @@
-"""Connections that come while `max.connections` are there: they wait for a place, as Kafka's do.
+"""Accepted connections that wait while the broker has `max.connections` (KIP-402).
 
-Kafka's acceptor stands still, and its backlog holds the others. Here they are accepted, and nothing
-of them is read or answered until they get a place, in the order in which they came.
+Kafka's acceptor stops, and the backlog of its socket holds them. Here they are accepted, and
+nothing is read from them until they get a place, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -19,81 +19,93 @@ WAITING_MAX = 512
 logger = logging.getLogger(__name__)
 
 
-class Arrivals:
-    """Those of one listener. `has_place` says whether one more is taken; `serve` makes what reads
-    and answers it."""
+class AcceptQueue:
+    """The waiting connections of one listener."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         has_place: Callable[[], bool],
         serve: Callable[[], asyncio.BaseProtocol],
+        waiting_max: int = WAITING_MAX,
     ) -> None:
-        self.loop = loop
-        self.waiting = OrderedSet[Arrival]()
+        """`has_place`: one more connection may be served. `serve` makes the protocol that serves
+        it."""
+        self._loop = loop
+        self._waiting = OrderedSet[QueuedConnection]()
         self._has_place = has_place
         self._serve = serve
+        self._waiting_max = waiting_max
         self._is_closed = False
         self._is_full = False
-        """That it is has been logged."""
+        """Logged already."""
 
-    def came(self, arrival: Arrival) -> None:
-        """Serve it now, or when its turn comes."""
-        if not self.waiting and not self._is_closed and self._has_place():
-            self._begin(arrival)
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def accept(self, connection: QueuedConnection) -> None:
+        """Serve a new connection now, or when a place is free."""
+        if not self._waiting and not self._is_closed and self._has_place():
+            self._begin(connection)
         elif self._is_closed:
-            arrival.transport.abort()
-        elif len(self.waiting) >= WAITING_MAX:
+            connection.transport.abort()
+        elif len(self._waiting) >= self._waiting_max:
             if not self._is_full:
-                logger.warning("new connections are closed: %d wait for a place", WAITING_MAX)
+                count = self._waiting_max
+                logger.warning("new connections are closed: %d wait for a place", count)
             self._is_full = True
-            arrival.transport.abort()
+            connection.transport.abort()
         else:
-            if not self.waiting:
+            if not self._waiting:
                 logger.warning("new connections wait: there are as many as max.connections allows")
             self._is_full = False
-            self.waiting.add(arrival)
+            self._waiting.add(connection)
             # Not within connection_made: the first releases of Python 3.11 would read all the same.
-            self.loop.call_soon(self._hold, arrival)
+            self._loop.call_soon(self._pause, connection)
 
-    def look(self) -> None:
-        """A place may be free, or the limit another: serve who waited longest."""
-        while self.waiting and self._has_place():
-            arrival = next(iter(self.waiting))
-            self.waiting.discard(arrival)
-            self._begin(arrival)
+    def discard(self, connection: QueuedConnection) -> None:
+        """A waiting connection is gone."""
+        self._waiting.discard(connection)
+
+    def serve_waiting(self) -> None:
+        """Serve as many waiting connections as there are places: one was freed, or the limit was
+        changed."""
+        while self._waiting and self._has_place():
+            connection = next(iter(self._waiting))
+            self._waiting.discard(connection)
+            self._begin(connection)
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Close the waiting connections; serve none any more."""
         self._is_closed = True
-        for arrival in list(self.waiting):
-            self.waiting.discard(arrival)
-            arrival.transport.abort()
+        for connection in list(self._waiting):
+            self._waiting.discard(connection)
+            connection.transport.abort()
 
-    def _hold(self, arrival: Arrival) -> None:
-        if arrival in self.waiting:
-            arrival.transport.pause_reading()
+    def _pause(self, connection: QueuedConnection) -> None:
+        if connection in self._waiting:
+            connection.transport.pause_reading()
 
-    def _begin(self, arrival: Arrival) -> None:
-        transport, protocol = arrival.transport, self._serve()
+    def _begin(self, connection: QueuedConnection) -> None:
+        transport, protocol = connection.transport, self._serve()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if not transport.is_reading():
             transport.resume_reading()
 
 
-class Arrival(asyncio.Protocol):
-    """One accepted socket without a place."""
+class QueuedConnection(asyncio.Protocol):
+    """One accepted socket that may have to wait for a place."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, queue: AcceptQueue) -> None:
         self.transport: asyncio.Transport
-        self._arrivals = arrivals
+        self._queue = queue
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted."""
         self.transport = cast(asyncio.Transport, transport)
-        self._arrivals.came(self)
+        self._queue.accept(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed before its turn came."""
-        self._arrivals.waiting.discard(self)
+        """Closed while it waited."""
+        self._queue.discard(self)

@@ -1,8 +1,8 @@
-"""One client connection of the data plane: frames in, replies out in the order of requests.
+"""One client connection of the data plane: requests in, responses out in the same order.
 
-Frames are received into one buffer and parsed in place; Produce and Fetch never leave it. The
-replies of one loop turn go out in one write. A connection does bounded work per turn, holds a
-bounded number of parked replies, and takes no request while its peer does not read.
+Requests are received into one buffer; Produce and Fetch are parsed in place there. The responses of
+one turn of the loop are written together. A connection does bounded work per turn, parks a bounded
+number of responses, and takes no request while its client does not read.
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, ClassVar, cast
 
 from headwater.sockets import tune
 from headwater.wire.schema import Message
 from headwater_broker.api.context import RequestContext, Services
 from headwater_broker.api.produce.rejected_batches import RefusedBatches
 from headwater_broker.api.registry import ApiRow
-from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply, Part
+from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
+from headwater_broker.api.request_meters import ApiMeter, RequestTiming
+from headwater_broker.network import hold_reasons as hold
 from headwater_broker.network import request_dispatch, throttling
+from headwater_broker.network.acceptor import Acceptor, ServedRequests
 from headwater_broker.network.request_dispatch import MALFORMED
-from headwater_broker.network.send_queue import Outbox, own_parts, release_parts
-from headwater_broker.network.turn_budget import Turn
+from headwater_broker.network.request_timer import TIMED_FIRST, RequestTimer
+from headwater_broker.network.send_queue import SendQueue, own_parts, release_parts
+from headwater_broker.security.authentication_gate import TokenExchange
 from headwater_broker.security.session import Session
 
 BUFFER_MIN_BYTES = 8 * 1024
@@ -32,22 +37,11 @@ BUFFER_BUSY_BYTES = 4 * 1024 * 1024
 """Receive buffer of a busy connection; only larger frames make it larger."""
 BUFFER_GROWTH = 4
 TURN_UNITS = 128
-"""Work of one connection in one loop turn: a frame is one unit, plus one per `UNIT_BYTES`."""
+"""Work of one connection in one turn: a request is one unit, plus one per `UNIT_BYTES`."""
 UNIT_BYTES = 8 * 1024
 HEADER_BYTES_MIN = 10
 """API key, version, correlation id, length of the client id."""
 FRAME_HEAD_BYTES = 4 + HEADER_BYTES_MIN
-
-HOLD_TURN = 1
-"""Frames are buffered, but this turn's share of work, or the turn itself, is used up."""
-HOLD_WRITE = 2
-"""The peer does not read its replies."""
-HOLD_HANDLER = 4
-"""A general handler is running: as in Kafka, the next request waits for it."""
-HOLD_IN_FLIGHT = 8
-"""Too many replies are parked."""
-HOLD_QUOTA = 16
-"""The client is over a quota (KIP-219)."""
 
 _SIZE = struct.Struct(">i")
 _unpack_head = struct.Struct(">ihhih").unpack_from
@@ -56,48 +50,23 @@ _unpack_head = struct.Struct(">ihhih").unpack_from
 logger = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
-    """What a connection needs of its listener."""
-
-    services: Services
-    rows: dict[int, ApiRow]
-    loop: asyncio.AbstractEventLoop
-    name: str
-    request_bytes_max: int
-    in_flight_max: int
-    tick: int
-    turn: Turn
-
-    def admit(self, connection: Connection) -> str:
-        """Count a new connection; the reason to refuse it, or nothing."""
-        ...
-
-    def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
-        ...
-
-    def spawn(
-        self, work: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
-    ) -> None:
-        """Run `work` to its end; `failed` takes what it lets out."""
-        ...
-
-
 class Connection(asyncio.BufferedProtocol):
-    """One accepted socket. Implements `headwater_broker.api.raw_connection.Peer`."""
+    """One accepted socket, without encryption; a subclass for TLS brings its own send queue."""
 
-    def __init__(self, server: Owner) -> None:
-        self.server = server
-        self.services: Services = server.services
-        self._purgatories = server.services.purgatories
-        self.session = Session(server.services.authorizer, listener=server.name)
+    send_queue_class: ClassVar[type[SendQueue]] = SendQueue
+
+    def __init__(self, listener: Acceptor) -> None:
+        self.listener = listener
+        self.services: Services = listener.services
+        self._purgatories = listener.services.purgatories
+        self.session = Session(listener.services.authorizer, listener=listener.name)
         self.client_id = ""
         self.is_exempt = False
         self.refused: RefusedBatches | None = None
-        self.last_active_tick = server.tick
-        """The sweep in which bytes came or went last."""
-        self._unsent_bytes = 0
-        self._rows = server.rows
+        self.last_active_tick = listener.tick
+        self._rows: dict[int, ApiRow]
+        self._handle_frames: Callable[[], int]
+        self._frame_bytes_min = self._request_bytes_max = 0
         self._buffer = bytearray(BUFFER_MIN_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
@@ -108,47 +77,58 @@ class Connection(asyncio.BufferedProtocol):
         self._hold = 0
         self._mute: asyncio.TimerHandle | None = None
         self._spent_s = 0.0
+        self.raw_meters: Mapping[int, ApiMeter] = listener.services.meters.of_clients
+        self._timer = RequestTimer(listener.loop.time, listener.turn)
         self._closed = False
         self._transport: asyncio.Transport
-        self._outbox: Outbox
+        self._send_queue: SendQueue
+        self.serve(listener.served)
+        self.session.gate = listener.guard(self)
 
     # --- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accepted: set the socket up, or refuse it when there are too many."""
+        """Set the socket up; close it when there are too many connections."""
         self._transport = cast(asyncio.Transport, transport)
-        loop = self.server.loop
-        self._outbox = Outbox(self._transport, loop, self._drained, self._write_failed)
+        self._send_queue = self.send_queue_class(
+            self._transport,
+            self.listener.loop,
+            partial(self._release, hold.WRITE),
+            lambda error: self._close(f"write failed: {error}"),
+        )
         sock = transport.get_extra_info("socket")
         peer = transport.get_extra_info("peername")
         self.session.host = str(peer[0]) if isinstance(peer, tuple) else "local"
         if sock is not None:
             tune(sock)
-        refusal = self.server.admit(self)
+        refusal = self.listener.admit(self)
         if refusal:
             self._close(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; what is parked is given up, or resolves into nothing."""
+        """The socket is gone: abandon the parked replies."""
         self._closed = True
         if self._mute is not None:
             self._mute.cancel()
-        self._outbox.close()
+        if self.session.gate is not None:
+            self.session.gate.discard()
+        self._send_queue.close()
         self._discard()
         for reply in self._order:
             reply.abandon()
-        self.server.forget(self)
+        self._timer.lost(self._order)
+        self.listener.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go; never empty, as a full buffer was grown or is on hold."""
+        """The free part of the buffer; never empty, as a full buffer was grown or is on hold."""
         return self._view[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Handle the requests that are complete."""
         size = len(self._buffer)
         was_filled_up = nbytes == size - self._filled
         self._filled += nbytes
-        self.last_active_tick = self.server.tick
+        self.last_active_tick = self.listener.tick
         if not self._hold:
             self._process()
         if was_filled_up and size == len(self._buffer) < BUFFER_BUSY_BYTES:
@@ -158,40 +138,41 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The transport's buffer is not empty."""
-        self._outbox.pause()
+        self._send_queue.pause()
 
     def resume_writing(self) -> None:
         """The transport's buffer is empty."""
-        self._outbox.resume()
+        self._send_queue.resume()
 
     def eof_received(self) -> bool:
-        """The peer closed its side: so do we, once what this turn has answered is written."""
+        """The client closed its side: write this turn's responses, then close."""
         self._flush()
         return False
 
-    # --- Peer
+    # --- api.raw_connection.Peer, network.acceptor.AcceptedConnection
 
     def park(self) -> ParkedReply:
-        """Keep the next place in the order of replies."""
+        """Keep the next place in the order of responses."""
         reply = ParkedReply(self._reply_ready)
         self._order.append(reply)
         return reply
 
     def mute(self, delay_ms: int) -> None:
-        """Read nothing of this client for so long; a longer time that is told already stays."""
-        loop = self.server.loop
+        """Read nothing from the client for so long (KIP-219); a longer mute stays."""
+        self._timer.muted_ms = delay_ms
+        loop = self.listener.loop
         until = loop.time() + delay_ms / 1000
-        if self._closed or (self._hold & HOLD_QUOTA and self._mute and self._mute.when() >= until):
+        if self._closed or (self._hold & hold.QUOTA and self._mute and self._mute.when() >= until):
             return
         if self._mute is not None:
             self._mute.cancel()
-        self._set_hold(HOLD_QUOTA)
-        self._mute = loop.call_at(until, self._release, HOLD_QUOTA)
+        self._set_hold(hold.QUOTA)
+        self._mute = loop.call_at(until, self._release, hold.QUOTA)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end, also when this connection goes. An error that it lets out closes
-        the connection: whatever reply it owed, those behind would wait for it for ever."""
-        self.server.spawn(work, self._work_failed)
+        """Run `work` to its end, also when this connection is lost. An exception closes the
+        connection: the replies behind the one that `work` owed would wait for ever."""
+        self.listener.spawn(work, self._work_failed)
 
     def _work_failed(self, error: BaseException) -> None:
         logger.error("request of %s failed", self.session.host, exc_info=error)
@@ -199,35 +180,59 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Replies that are not out yet."""
+        """Replies that are not written yet."""
         return len(self._order)
 
     def shrink_when_quiet(self) -> None:
-        """Give a large, empty receive buffer back (the listener's sweep calls this)."""
+        """Give a large, empty receive buffer back."""
         if self._filled == 0 and len(self._buffer) > BUFFER_MIN_BYTES and not self._closed:
             self._resize(BUFFER_MIN_BYTES)
 
-    def look_at_outbox(self) -> None:
-        """A peer that reads what waits for it is not idle (the listener's sweep calls this)."""
-        unsent = self._outbox.unsent_bytes
-        if unsent != self._unsent_bytes:
-            self._unsent_bytes = unsent
-            self.last_active_tick = self.server.tick
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of replies that the kernel has not taken yet."""
+        return self._send_queue.unsent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes in the receive buffer: requests that wait, and the part of one that has come."""
+        return self._filled
 
     def close_idle(self) -> None:
-        """Nothing came or went for too long: what the peer has not read by now stays unsent."""
+        """Close after connections.max.idle.ms; responses that the client has not read are lost."""
         self._close("idle", level=logging.DEBUG)
         self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """Close for `reason` (shutdown, a bug): what is with the transport still goes out."""
+        """Close for `reason`; responses that are ready are still sent."""
         self._close(reason, level=logging.DEBUG)
+
+    # --- network.acceptor.GatedConnection
+
+    def serve(self, requests: ServedRequests) -> None:
+        """From the next frame on serve only these requests."""
+        self._rows = requests.rows
+        self._request_bytes_max = requests.request_bytes_max
+        self._handle_frames = self._handle_requests
+        self._frame_bytes_min = HEADER_BYTES_MIN
+        if self._in_turn:
+            self._go_on_next_turn()
+
+    def serve_tokens(self, exchange: TokenExchange) -> None:
+        """From the next frame on take each one as a SASL token (SaslHandshake v0)."""
+        self._handle_frames = partial(self._handle_token, exchange)
+        self._frame_bytes_min = 0
+
+    def close_after_reply(self, reason: str) -> None:
+        """Read nothing more; close once the request at hand is answered."""
+        self._set_hold(hold.CLOSING)
+        self.listener.loop.call_soon(self._close, reason)
 
     # --- requests
 
     def _process(self) -> None:
-        """Handle the complete frames in the buffer, as far as this turn's budget goes."""
-        if not (turn := self.server.turn).has_time():
+        """Handle the complete requests in the buffer, within this turn's budget."""
+        if not (turn := self.listener.turn).has_time():
             self._go_on_next_turn()
             return
         self._in_turn = True
@@ -236,8 +241,8 @@ class Connection(asyncio.BufferedProtocol):
             at = self._handle_frames()
             if at < self._filled:
                 self._check_rest(at)
-            if turn.is_quiet and self._purgatories.is_stirred:
-                turn.answer_few(self._purgatories)
+            if turn.is_quiet and self._purgatories.has_due_operations:
+                turn.wake_some(self._purgatories)
         except MALFORMED as error:
             self._malformed(error)
         except Exception as error:
@@ -255,13 +260,14 @@ class Connection(asyncio.BufferedProtocol):
             if rest:
                 self._view[:rest] = self._view[at : self._filled]
             self._filled = rest
-        if len(self._order) >= self.server.in_flight_max:
-            self._set_hold(HOLD_IN_FLIGHT)
+        if len(self._order) >= self.listener.in_flight_max:
+            self._set_hold(hold.IN_FLIGHT)
 
-    def _handle_frames(self) -> int:
+    def _handle_requests(self) -> int:
         view, filled, order, out = self._view, self._filled, self._order, self._out
-        rows, size_max = self._rows, self.server.request_bytes_max
-        at, units, is_limited = 0, TURN_UNITS, self.services.quotas.is_active
+        rows, size_max, meters = self._rows, self._request_bytes_max, self.raw_meters
+        at, units = 0, TURN_UNITS
+        is_measured = self.services.quotas.is_active or self.listener.turn.to_time > 0
         while filled - at >= FRAME_HEAD_BYTES:
             size, key, version, correlation_id, id_size = _unpack_head(view, at)
             if not HEADER_BYTES_MIN <= size <= size_max:
@@ -280,9 +286,11 @@ class Connection(asyncio.BufferedProtocol):
                     body = request_dispatch.skip_tags(view, body) if view[body] else body + 1
                 if body > end:
                     raise CloseConnectionError("client id runs past the frame")
+                meter = meters[key]
+                meter.requests = number = meter.requests + 1
                 answer = (
-                    self._handle_limited(row, view, at, body, end, version, correlation_id)
-                    if is_limited
+                    self._timer.handle(self, row, view, at, body, end, version, correlation_id)
+                    if is_measured or number <= TIMED_FIRST
                     else row.raw(self, view, body, end, version, correlation_id)
                 )
                 if answer.__class__ is bytes:
@@ -298,29 +306,19 @@ class Connection(asyncio.BufferedProtocol):
                     at = end
                     break
             at = end
-            # Who is muted is done for this turn.
-            units = 0 if is_limited and self._hold else units - 1 - size // UNIT_BYTES
+            # A muted connection is done for this turn.
+            units = 0 if is_measured and self._hold else units - 1 - size // UNIT_BYTES
         return at
 
     def _check_rest(self, at: int) -> None:
-        """Fewer bytes than a header: their size may already be one that no frame has."""
-        size_max = self.server.request_bytes_max
-        if 4 <= self._filled - at < FRAME_HEAD_BYTES and not self._hold:
-            size = _SIZE.unpack_from(self._view, at)[0]
-            if not HEADER_BYTES_MIN <= size <= size_max:
+        """Check the size of a request of which less than the header has come."""
+        if _SIZE.size <= self._filled - at < FRAME_HEAD_BYTES and not self._hold:
+            size, size_max = _SIZE.unpack_from(self._view, at)[0], self._request_bytes_max
+            if not self._frame_bytes_min <= size <= size_max:
                 raise request_dispatch.out_of_bounds(size, size_max)
 
-    def _handle_limited(
-        self, row: ApiRow, view: memoryview, at: int, body: int, end: int, version: int,
-        correlation_id: int,
-    ) -> Answer:  # fmt: skip
-        """Produce or Fetch while there are client quotas."""
-        self.client_id = request_dispatch.client_id_of(view[:end], at + 12) or ""
-        size = end - at
-        return throttling.handle_raw(self, row, view, body, end, version, correlation_id, size)
-
     def _append_ready(self, parts: list[Part]) -> None:
-        if self._order:  # it may wait for those before it, longer than its segment is open
+        if self._order:  # it may wait for the replies before it, longer than its segment is open
             own_parts(parts)
         reply = ParkedReply(self._reply_ready)
         reply.parts = parts
@@ -332,61 +330,78 @@ class Connection(asyncio.BufferedProtocol):
         if request_dispatch.is_api_versions_of_unknown_version(row, key, version):
             self._append_ready([request_dispatch.unsupported_api_versions(correlation_id)])
             return
-        row = request_dispatch.check_version(row, key, version)
+        row = request_dispatch.check_version(row, key, version, self.session)
         frame = memoryview(bytes(self._view[at + 4 : end]))  # requests keep slices of it
         client_id = request_dispatch.client_id_of(frame, 8)
         body = request_dispatch.skip_client_id(frame, 8, version >= row.flexible)
-        context = RequestContext(
-            self.services,
-            self.session,
-            client_id,
-            version,
-            correlation_id,
-        )
+        context = RequestContext(self.services, self.session, client_id, version, correlation_id)
         meter = self.services.meters.api(key)
         meter.requests += 1
-        started = self.services.clock.monotonic()
+        timing = self._timer.begin(meter)
         response = request_dispatch.run_handler(row, context, frame, body)
-        self._spent_s = self.services.clock.monotonic() - started
+        self._spent_s = timing.handled()
         if self.services.quotas.is_active:
             self.client_id = client_id or ""
             self.is_exempt |= throttling.asks_as_replica(self, key, version, frame, body)
         if isinstance(response, Message):
-            meter.observe(self._spent_s * 1000)
-            if self.services.quotas.is_active:
-                response = throttling.charge(self, response, self._spent_s)
-            data = request_dispatch.frame_reply(row, version, correlation_id, response)
-            self._append_ready([data])
+            self._append_ready([self._framed(row, version, correlation_id, response, timing)])
+            self._timer.written.append(timing)
             return
-        self._set_hold(HOLD_HANDLER)
-        work = self._finish(row, response, version, correlation_id, self.park(), started)
-        self.spawn(work)
+        self._set_hold(hold.HANDLER)
+        reply = self.park()
+        reply.timing = timing
+        self.spawn(self._finish(row, response, version, correlation_id, reply, timing))
 
     async def _finish(
-        self,
-        row: ApiRow,
-        pending: Awaitable[Message],
-        version: int,
-        correlation_id: int,
-        reply: ParkedReply,
-        started: float,
-    ) -> None:
+        self, row: ApiRow, pending: Awaitable[Message], version: int, correlation_id: int,
+        reply: ParkedReply, timing: RequestTiming,
+    ) -> None:  # fmt: skip
         try:
             response = await request_dispatch.await_response(row, version, pending)
-            if self.services.quotas.is_active:
-                response = throttling.charge(self, response, self._spent_s)
-            data = request_dispatch.frame_reply(row, version, correlation_id, response)
+            data = self._framed(row, version, correlation_id, response, timing)
         except MALFORMED as error:
             self._malformed(error)
             return
-        except Exception as error:
-            logger.exception("request of API key %d from %s failed", row.key, self.session.host)
-            self._close(f"internal error: {error!r}")
-            return
-        elapsed_ms = (self.services.clock.monotonic() - started) * 1000
-        self.services.meters.api(row.key).observe(elapsed_ms)
         reply.resolve([data])
-        self._release(HOLD_HANDLER)
+        self._release(hold.HANDLER)
+
+    def _handle_token(self, exchange: TokenExchange) -> int:
+        """Handle one frame without a request header; the next one waits for its answer."""
+        if self._filled < _SIZE.size:
+            return 0
+        size: int = _SIZE.unpack_from(self._view)[0]
+        if not 0 <= size <= self._request_bytes_max:
+            raise request_dispatch.out_of_bounds(size, self._request_bytes_max)
+        if (end := _SIZE.size + size) > self._filled:
+            self._reserve(end, 0)
+            return 0
+        self._set_hold(hold.HANDLER)
+        token = bytes(self._view[_SIZE.size : end])
+        self.spawn(self._answer_token(exchange, token, self.park()))
+        return end
+
+    async def _answer_token(
+        self, exchange: TokenExchange, token: bytes, reply: ParkedReply
+    ) -> None:
+        try:
+            answer = await exchange(token)
+        except CloseConnectionError as error:
+            self._close(str(error))
+            return
+        reply.resolve([_SIZE.pack(len(answer)) + answer])
+        self._release(hold.HANDLER)
+
+    def _framed(
+        self, row: ApiRow, version: int, correlation_id: int, response: Message,
+        timing: RequestTiming,
+    ) -> bytes:  # fmt: skip
+        """The framed reply of a general request, once the client is charged for it."""
+        if code := getattr(response, "error_code", 0):
+            self.services.meters.api(row.key).failed(code)
+        if self.services.quotas.is_active:
+            with self._timer.throttled(timing):
+                response = throttling.charge(self, response, self._spent_s)
+        return request_dispatch.frame_reply(row, version, correlation_id, response)
 
     # --- replies
 
@@ -395,11 +410,12 @@ class Connection(asyncio.BufferedProtocol):
             self._discard()
         elif not self._in_turn and not self._flush_due:
             self._flush_due = True
-            self.server.turn.is_ready(self)
-            self.server.loop.call_soon(self._flush_later)
+            self.listener.turn.reply_resolved(self)
+            self.listener.loop.call_soon(self._flush_later)
 
     def flush_ready(self) -> None:
-        """Parked replies are ready; what they held back goes on in the next turn."""
+        """Write the replies that are ready and in order. Requests that were held go on in the next
+        turn."""
         if not self._closed:
             self._flush()
 
@@ -408,42 +424,42 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         self._flush()
-        if self._hold & HOLD_IN_FLIGHT and len(self._order) < self.server.in_flight_max:
-            self._release(HOLD_IN_FLIGHT)
+        if self._hold & hold.IN_FLIGHT and len(self._order) < self.listener.in_flight_max:
+            self._release(hold.IN_FLIGHT)
 
     def _flush(self) -> None:
-        """Write the replies of this turn: the immediate ones, then those that are in order."""
+        """Write the replies of this turn, then the parked ones that are ready and in order."""
         out, order = self._out, self._order
         if not order:
             if out:
                 data = b"".join(out) if len(out) > 1 else out[0]
                 out.clear()
-                self._outbox.push_bytes(data)
-                self.last_active_tick = self.server.tick
+                self._send_queue.push_bytes(data)
+                self.last_active_tick = self.listener.tick
         else:
             parts: list[Part] = [*out]
             out.clear()
             while order and order[0].parts is not None:
-                parts.extend(order.popleft().parts or ())
+                reply = order.popleft()
+                parts.extend(reply.parts or ())
+                if reply.timing is not None:
+                    self._timer.written.append(reply.timing)
             if parts:
-                self._outbox.push(parts)
-                self.last_active_tick = self.server.tick
-        if self._outbox.is_full:
-            self._set_hold(HOLD_WRITE)
+                self._send_queue.push(parts)
+                self.last_active_tick = self.listener.tick
+        if self._timer.written:
+            self._send_queue.call_when_idle(self._timer.sent)
+        if self._send_queue.is_full:
+            self._set_hold(hold.WRITE)
 
-    def _drained(self) -> None:
-        self._release(HOLD_WRITE)
-
-    def _write_failed(self, error: Exception) -> None:
-        self._close(f"write failed: {error}")
-
-    # --- holds and buffer
+    # --- holds, buffer, closing
 
     def _go_on_next_turn(self) -> None:
-        """Reading goes on meanwhile, while there is room: to stop and start it costs as much as a
-        small request."""
-        self._hold |= HOLD_TURN
-        self.server.loop.call_soon(self._release, HOLD_TURN)
+        """Bytes are still received while there is room: to pause and resume reading costs as much
+        as a small request."""
+        self._hold |= hold.TURN
+        self._timer.put_off()
+        self.listener.loop.call_soon(self._release, hold.TURN)
 
     def _set_hold(self, reason: int) -> None:
         if not self._closed:
@@ -458,11 +474,14 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._filled:
             self._process()
+        if not self._hold & hold.TURN:
+            self._timer.caught_up()
         if not self._hold and not self._closed:
             self._transport.resume_reading()
 
     def _reserve(self, need_bytes: int, at: int) -> None:
-        """Room for the frame that starts at `at`: grows with the bytes that came, not promised."""
+        """Make room for the frame at `at`; the buffer grows with the bytes received, not with the
+        size that the frame claims."""
         size = len(self._buffer)
         if need_bytes > size and self._filled - at == size:
             self._resize(min(need_bytes, size * BUFFER_GROWTH))
@@ -474,13 +493,11 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer, self._view = buffer, view
 
     def _discard(self) -> None:
-        """The connection is gone: give back what its finished replies hold."""
+        """The connection is gone: release the files of its unsent replies."""
         for reply in self._order:
             if reply.parts:
                 release_parts(reply.parts)
                 reply.parts = []
-
-    # --- closing
 
     def _malformed(self, error: Exception) -> None:
         self.services.meters.connections_closed_malformed += 1
@@ -489,7 +506,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self, reason: str, level: int = logging.WARNING) -> None:
         if self._closed:
             return
-        self._flush()  # what came before is answered
+        self._flush()  # replies to earlier requests
         self._closed = True
         host, listener = self.session.host, self.session.listener
         logger.log(level, "closing connection of %s on %s: %s", host, listener, reason)

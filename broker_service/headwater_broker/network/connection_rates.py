@@ -1,4 +1,4 @@
-"""How fast new connections may come, to the broker and from one address (KIP-612). Pure."""
+"""Limits on how fast connections are created, at the broker and from one address (KIP-612)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from headwater.clock import Clock
 from headwater_broker.quota.rate import WindowedRate, Windows
 
 HOSTS_MAX = 10_000
-"""Addresses with a measured rate; beyond, silent ones are forgotten."""
+"""Addresses with a measured rate; beyond that, silent ones are forgotten."""
 
 
 class ConnectionRates:
-    """Measures accepted connections over the windows of quotas."""
+    """Rates of accepted connections over the windows of quotas."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class ConnectionRates:
         limit_of: Callable[[str], float | None],
     ) -> None:
         self.limit = limit
-        """max.connection.creation.rate: per second, of the whole broker."""
+        """max.connection.creation.rate: connections per second of the whole broker."""
         self._clock = clock
         self._windows = windows
         self._limit_of = limit_of
@@ -30,8 +30,8 @@ class ConnectionRates:
         self._hosts: dict[str, WindowedRate] = {}
 
     def host_delay_ms(self, host: str) -> int:
-        """Count a connection of `host`; when it comes too soon, for how long to keep it waiting
-        before it is closed. Such a one does not count."""
+        """Count a connection of `host`; the delay after which it is to be closed, 0 within the
+        limit. A connection over the limit does not count."""
         limit = self._limit_of(host)
         if limit is None:
             return 0
@@ -47,11 +47,11 @@ class ConnectionRates:
         return delay_ms
 
     def delay_ms(self) -> int:
-        """Count a connection of the broker: how long it waits until it is served."""
+        """Count a connection of the broker; the delay after which it is served."""
         return self._record(self._all, self.limit, self._clock.monotonic())
 
     def _record(self, rate: WindowedRate, limit: float, now: float) -> int:
-        """As in Kafka, nobody waits longer than a window."""
+        """As in Kafka, no connection waits longer than a window."""
         rate.record(1, now)
         delay_s = min(rate.delay_s(limit, now), self._windows.seconds)
         return max(int(delay_s * 1000), 0)

@@ -1,8 +1,8 @@
-"""Serves the control plane: gRPC on its own port and threads, handlers on the broker's loop.
+"""The gRPC server of the control plane: its own port and threads, handlers on the broker's loop.
 
-The one adapter of grpcio on the serving side. A gRPC thread unpacks the request, posts its handler
-to the broker's loop and waits for the answer there, so partition state is touched by the loop only
-(DESIGN 3.6), and control requests get through while the data plane is full.
+The one adapter of grpcio on the serving side. A gRPC thread decodes the request, runs its handler
+on the broker's loop and waits for the result: only the loop touches partition state, and control
+requests get through while the data plane is full.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from headwater.wire.control_payload import (
 )
 from headwater.wire.schema import Message
 
-# Threads are made only when calls wait, so an idle broker holds a few.
 THREADS_MAX = 64
-# Forwarded admin requests may wait for seconds; they may never take the controller's threads too.
+"""Threads are started only when calls wait: an idle broker has a few."""
 FORWARDED_IN_FLIGHT_MAX = 40
+"""Forwarded admin requests may wait for seconds; they must leave threads to the controller."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,10 @@ class ControlServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
+        """`credentials`: None is a port without TLS."""
+        self._credentials = credentials
         self.host = host
         self.port = port
         self._handlers = dict(handlers)
@@ -59,13 +62,18 @@ class ControlServer:
         self._server: grpc.Server | None = None
 
     def start(self) -> int:
-        """Bind and serve; returns the port. Raises UsageError when the port is taken."""
+        """Bind and serve; the port. Raises UsageError when it is taken."""
         executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="control")
         server = grpc.server(executor, options=SERVER_OPTIONS)
         methods = {cls.__name__: self._method(cls, run) for cls, run in self._handlers.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        address = f"{self.host}:{self.port}"
         try:
-            bound: int = server.add_insecure_port(f"{self.host}:{self.port}")
+            bound: int = (
+                server.add_insecure_port(address)
+                if self._credentials is None
+                else server.add_secure_port(address, self._credentials)
+            )
         except RuntimeError:
             bound = 0
         if bound == 0:
@@ -80,13 +88,13 @@ class ControlServer:
         return bound
 
     def stop(self, grace_s: float = 0.5) -> None:
-        """Refuse new calls at once; those in flight have `grace_s`. Must not run on the loop."""
+        """Refuse new calls at once; calls in flight have `grace_s`. Must not run on the loop."""
         if self._server is not None:
             self._server.stop(grace_s).wait(grace_s + 1.0)
             self._server = None
 
     async def stop_async(self, grace_s: float = 0.5) -> None:
-        """`stop`, from the loop (the calls in flight need the loop to end)."""
+        """`stop` off the loop: the calls in flight need the loop to complete."""
         await asyncio.to_thread(self.stop, grace_s)
 
     def _method(self, cls: type[Message], handler: ControlHandler) -> grpc.RpcMethodHandler:
@@ -99,8 +107,10 @@ class ControlServer:
     def _run(
         self, work: Coroutine[Any, Any, Message], context: grpc.ServicerContext
     ) -> Future[Message]:
-        """Run `work` on the loop; its answer is here before the turn in which it ends is over: a
-        task's own future takes one turn more, and turns are long when the data plane is full.
+        """Run `work` on the loop.
+
+        The future is set within the turn of the loop in which `work` ends: a task's own future
+        takes another turn, and turns are long while the data plane is full.
         """
         answer: Future[Message] = Future()
 
@@ -112,11 +122,11 @@ class ControlServer:
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.cancel()  # does nothing where there is an answer
+                answer.cancel()  # does nothing when the future is set
 
         task = asyncio.run_coroutine_threadsafe(run(), self._loop)
         task.add_done_callback(ended)
-        # The caller gave up: so does the handler. Perhaps it has before this was said.
+        # When the caller gives up, so does the handler. It may have given up already.
         if not context.add_callback(task.cancel):
             task.cancel()
         return answer

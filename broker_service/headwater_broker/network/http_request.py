@@ -1,7 +1,7 @@
-"""The head of an HTTP/1.1 request, as little of it as a read-only page needs. Pure.
+"""Parser of HTTP/1.1 request heads, as much as a read-only page needs. Pure.
 
-GET without a body, and nothing else: whatever does not fit is refused with the status that RFC 9110
-names for it, so that nothing unexpected ever gets as far as a route.
+Only GET without a body is accepted. Anything else is refused with the status that RFC 9110 names,
+so that nothing unexpected reaches a route.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1
 
 
 class BadRequestError(Exception):
-    """Refused: the status code to answer, and why."""
+    """A refused request: the status code of the reply, and the reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -30,10 +30,10 @@ class BadRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a route gets to know."""
+    """A request as routes see it."""
 
     path: str
-    """Without the query: no route takes one."""
+    """Without the query: routes take none."""
     keep_alive: bool
 
 
@@ -45,7 +45,7 @@ def parse_head(head: bytes) -> HttpRequest:
     if version == b"HTTP/1.1" and b"host" not in headers:
         raise BadRequestError(400, "a Host header is required")
     if b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0":
-        raise BadRequestError(413, "a GET has no body here")
+        raise BadRequestError(413, "a GET request with a body is not accepted")
     options = {part.strip() for part in headers.get(b"connection", b"").lower().split(b",")}
     keep_alive = b"close" not in options and (version == b"HTTP/1.1" or b"keep-alive" in options)
     return HttpRequest(path, keep_alive)
@@ -54,16 +54,16 @@ def parse_head(head: bytes) -> HttpRequest:
 def _request_line(line: bytes) -> tuple[str, bytes]:
     matched = _REQUEST_LINE.fullmatch(line)
     if matched is None:
-        raise BadRequestError(400, "that is not an HTTP request line")
+        raise BadRequestError(400, "not an HTTP request line")
     method, target, version = matched.groups()
     if version not in (b"HTTP/1.1", b"HTTP/1.0"):
-        raise BadRequestError(505, "HTTP/1.1 is spoken here")
+        raise BadRequestError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     if method != b"GET":
-        raise BadRequestError(405, "this page is read-only: GET")
+        raise BadRequestError(405, "only GET is allowed: the page is read-only")
     if len(target) > TARGET_BYTES_MAX:
         raise BadRequestError(414, f"the target is longer than {TARGET_BYTES_MAX} bytes")
     if not target.startswith(b"/") or not target.isascii():
-        raise BadRequestError(400, "the target has to be a path")
+        raise BadRequestError(400, "the target must be a path")
     return target.partition(b"?")[0].decode("ascii"), version
 
 
@@ -77,6 +77,6 @@ def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
             raise BadRequestError(400, "a header is malformed")
         name, value = matched[1].lower(), matched[2].strip()
         if name in found and name in (b"host", b"content-length"):
-            raise BadRequestError(400, f"{name.decode()} stands twice")
+            raise BadRequestError(400, f"header {name.decode()} occurs twice")
         found[name] = value
     return found

@@ -1,8 +1,7 @@
-"""Serves the status page: a small read-only HTTP/1.1 server on the broker's own loop.
+"""The HTTP server of the status page: GET only, on the broker's own loop.
 
-Nothing it does may stall the loop: heads are short, connections are few, and a client that is slow
-to ask or to read is cut off. What takes longer than a moment to make is made by the routes in
-slices (`headwater_broker.telemetry.status_page`), never here.
+Nothing here may stall the loop: heads are short, connections are few, and a client that is slow to
+ask or to read is cut off. Routes make long replies in slices (`telemetry.status_page`).
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from headwater_broker.network.http_request import (
 )
 
 CONNECTIONS_MAX = 64
-"""A browser takes up to six."""
+"""A browser opens up to six."""
 HEAD_TIMEOUT_S = 10.0
-"""From the end of one answer to the end of the next head: also the longest a connection idles."""
+"""From the end of one reply to the end of the next head: also the longest a connection idles."""
 SEND_TIMEOUT_S = 10.0
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
@@ -45,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """A whole answer."""
+    """A whole reply."""
 
     body: bytes
     content_type: str = JSON
@@ -56,21 +55,29 @@ Route = Callable[[], Awaitable[HttpReply]]
 
 
 class HttpStatusServer:
-    """The status port of one broker. Binding and serving are apart, as with the listeners."""
+    """The status port of one broker. It is bound before it serves, as listeners are."""
 
-    def __init__(self, routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
+    ) -> None:
         self.port = 0
         self._routes = dict(routes)
+        self._connections_max = connections_max
+        self._head_timeout_s = head_timeout_s
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def connections(self) -> int:
-        """Open now."""
+        """Open connections."""
         return len(self._tasks)
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port, accept nothing yet. Raises UsageError when it is taken or unknown."""
+        """Bind the port without accepting yet. Raises UsageError when that is not possible."""
         try:
             self._server = await asyncio.start_server(
                 self._accept, host or None, port, limit=HEAD_BYTES_MAX, start_serving=False
@@ -100,30 +107,33 @@ class HttpStatusServer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A plain function: the task is ours, so that `close` can end it.
-        work = self._talk(reader, writer)
+        # A plain function: `close` ends the tasks that are made here.
+        work = self._serve_connection(reader, writer)
         task = asyncio.get_running_loop().create_task(work, name="status-page")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end."""
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.transport.set_write_buffer_limits(high=0)  # `drain` waits for the last byte
         try:
-            if len(self._tasks) > CONNECTIONS_MAX:
+            if len(self._tasks) > self._connections_max:
                 await _send(writer, _refusal(503, "too many connections"), keep_alive=False)
                 return
-            while await self._one(reader, writer):
+            while await self._serve_request(reader, writer):
                 pass
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            logger.debug("status page: a client went: %r", error)
+            logger.debug("status page: connection lost: %r", error)
         finally:
             _end(writer)
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer; True when the connection goes on."""
+    async def _serve_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Read and answer one request; True when the connection is kept alive."""
         try:
-            async with asyncio.timeout(HEAD_TIMEOUT_S):
+            async with asyncio.timeout(self._head_timeout_s):
                 head = await reader.readuntil(HEAD_END)
             if len(head) > HEAD_BYTES_MAX:
                 raise BadRequestError(431, "the head is too long")
@@ -135,19 +145,19 @@ class HttpStatusServer:
         except BadRequestError as error:
             await _send(writer, _refusal(error.status, error.reason), keep_alive=False)
             return False
-        await _send(writer, await self._answer(request), keep_alive=request.keep_alive)
+        await _send(writer, await self._reply(request), keep_alive=request.keep_alive)
         return request.keep_alive
 
-    async def _answer(self, request: HttpRequest) -> HttpReply:
+    async def _reply(self, request: HttpRequest) -> HttpReply:
         route = self._routes.get(request.path)
         if route is None:
             known = " ".join(sorted(self._routes))
-            return _refusal(404, f"nothing is here; there are {known}")
+            return _refusal(404, f"no such page; the pages are {known}")
         try:
             return await route()
         except Exception:
             logger.exception("status page: %s failed", request.path)
-            return _refusal(500, "this failed; the broker's log tells why")
+            return _refusal(500, "internal error: see the broker's log")
 
 
 def _refusal(status: int, reason: str) -> HttpReply:
@@ -170,7 +180,7 @@ async def _send(writer: asyncio.StreamWriter, reply: HttpReply, *, keep_alive: b
 
 
 def _end(writer: asyncio.StreamWriter) -> None:
-    """Close; what a client has not taken in its time is dropped, or its socket would stay."""
+    """Close; abort if bytes are unread, as the socket would stay open for them."""
     if writer.transport.get_write_buffer_size():
         writer.transport.abort()
     else:

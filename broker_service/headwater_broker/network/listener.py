@@ -1,4 +1,4 @@
-"""One listening port of the data plane and its connections."""
+"""One listener of the data plane (Kafka's `Acceptor`): it binds a port and owns its connections."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from headwater.config.connection_limits import connection_overrides
@@ -18,29 +19,44 @@ from headwater.errors import UsageError
 from headwater.ordered import OrderedSet
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
-from headwater_broker.network.accept_queue import Arrival, Arrivals
+from headwater_broker.network.accept_queue import WAITING_MAX, AcceptQueue, QueuedConnection
+from headwater_broker.network.acceptor import (
+    AcceptedConnection,
+    Acceptor,
+    GatedConnection,
+    ServedRequests,
+)
 from headwater_broker.network.connection import Connection
 from headwater_broker.network.connection_rates import ConnectionRates
-from headwater_broker.network.turn_budget import Turn
+from headwater_broker.network.turn_budget import TurnBudget
+from headwater_broker.security.authentication_gate import (
+    AUTHENTICATION_KEYS,
+    UNAUTHENTICATED_REQUEST_BYTES_MAX,
+    AuthenticationGate,
+    GateActions,
+)
 
 BACKLOG = 512
 SYSTEM_BUFFER = -1
-"""socket.*.buffer.bytes: the system chooses, and adapts, a connection's buffers."""
+"""socket.*.buffer.bytes: the system chooses, and adapts, the buffers of connections."""
 ACCEPTS_PER_TURN = 32
-"""asyncio accepts as many in one turn as it thinks the backlog holds."""
-SWEEP_SHARE = 10
-"""The idle sweep runs this often within connections.max.idle.ms."""
+"""asyncio accepts in one turn of its loop as many connections as it thinks the backlog holds."""
+SWEEPS_PER_IDLE_TIME = 10
+"""Idle sweeps within connections.max.idle.ms."""
 SWEEP_MIN_S = 0.01
 SWEEP_MAX_S = 10.0
-NEVER = 2**62
+NEVER_S = 2**62
 UNLIMITED = 2**31 - 1
-"""Limits of connections, where nobody sets them."""
+"""Default of the limits of connections."""
 
 logger = logging.getLogger(__name__)
 
+MakeConnection = Callable[[Acceptor], Connection]
+"""The connection class of a listener's security protocol: it brings its own send queue."""
+
 
 class Listener:
-    """A listener by Kafka's meaning: name, host and port; it owns its connections."""
+    """A listener in Kafka's sense: name, host and port, and the connections that it accepted."""
 
     def __init__(
         self,
@@ -49,6 +65,8 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         *,
         name: str = "PLAINTEXT",
+        make_connection: MakeConnection = Connection,
+        requires_authentication: bool = False,
         request_bytes_max: int = 100 * 1024 * 1024,
         in_flight_max: int = 500,
         send_buffer_bytes: int = SYSTEM_BUFFER,
@@ -58,52 +76,75 @@ class Listener:
         connections_per_host_max: int = UNLIMITED,
         connections_of_host: Mapping[str, int] | None = None,
         connections_per_s: int = UNLIMITED,
+        waiting_max: int = WAITING_MAX,
+        turn: TurnBudget | None = None,
     ) -> None:
         self.services = services
         self.rows = rows
         self.loop = loop
         self.name = name
-        self.request_bytes_max = request_bytes_max
+        self.served = ServedRequests(rows, request_bytes_max)
         self.in_flight_max = in_flight_max
         self.tick = 0
-        self.turn = Turn(loop)
+        self.turn = turn or TurnBudget(loop)
         self.port = 0
+        self._make_connection = make_connection
+        self._requires_authentication = requires_authentication
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
             (socket.SO_RCVBUF, receive_buffer_bytes),
         )
         self._connections_max = connections_max
         self._per_host_max = connections_per_host_max
-        self._of_host = connections_of_host or {}
+        self._overrides = connections_of_host or {}
         quotas = services.quotas
         self._rates = ConnectionRates(
             services.clock, quotas.windows, connections_per_s, quotas.connection_rate
         )
-        idle_s = idle_ms / 1000 if idle_ms >= 0 else NEVER
-        self._sweep_s = min(max(idle_s / SWEEP_SHARE, SWEEP_MIN_S), SWEEP_MAX_S)
-        self._idle_ticks = max(int(idle_s / self._sweep_s), 1)
-        self._connections = OrderedSet[Connection]()
-        self._leaving = OrderedSet[Connection]()
+        idle_s = idle_ms / 1000 if idle_ms >= 0 else NEVER_S
+        self.sweep_interval_s = min(max(idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_MIN_S), SWEEP_MAX_S)
+        self.idle_sweeps = max(int(idle_s / self.sweep_interval_s), 1)
+        """A connection is closed when it is idle for more sweeps than these."""
+        self._connections = OrderedSet[AcceptedConnection]()
+        self._closing = OrderedSet[AcceptedConnection]()
         """Closed for the sake of max.connections, and not gone yet."""
-        self._arrivals = Arrivals(loop, self._has_place, lambda: Connection(self))
+        self._accept_queue = AcceptQueue(
+            loop, self._has_place, lambda: make_connection(self), waiting_max
+        )
+        self._unsent: dict[AcceptedConnection, int] = {}
+        """Bytes that were not sent at the last sweep, where there were any."""
         self._hosts: Counter[str] = Counter()
         self._tasks = OrderedSet[asyncio.Task[None]]()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def connections(self) -> tuple[AcceptedConnection, ...]:
+        """Open connections, oldest first."""
+        return tuple(self._connections)
+
+    @property
+    def waiting(self) -> int:
+        """How many connections wait for a place (max.connections)."""
+        return len(self._accept_queue)
+
+    def connections_from(self, host: str) -> int:
+        """How many connections are open from this address."""
+        return self._hosts[host]
+
     def limit_connections(self, values: Values) -> None:
-        """How many connections are taken from now on. Of those there, the idlest go until
-        max.connections holds; the limits of an address are for new ones. Both as in Kafka."""
+        """Set the limits of connections while the listener runs, as in Kafka.
+
+        The idlest connections are closed until max.connections holds. The limits of one address are
+        for new connections only.
+        """
         self._connections_max = values.integer("max.connections")
         self._per_host_max = values.integer("max.connections.per.ip")
-        self._of_host = connection_overrides(values.strings("max.connections.per.ip.overrides"))
+        self._overrides = connection_overrides(values.strings("max.connections.per.ip.overrides"))
         self._rates.limit = values.integer("max.connection.creation.rate")
-        self._close_idlest(self._count() - self._connections_max)
-        self._arrivals.look()
-
-    def _count(self) -> int:
-        """Connections of the whole broker, without those that this listener has told to go."""
-        return self.services.meters.connections - len(self._leaving)
+        open_now = self.services.meters.connections - len(self._closing)
+        self._close_idlest(open_now - self._connections_max)
+        self._accept_queue.serve_waiting()
 
     def _has_place(self) -> bool:
         return self.services.meters.connections < self._connections_max
@@ -111,17 +152,17 @@ class Listener:
     def _close_idlest(self, excess: int) -> None:
         if excess <= 0:
             return
-        there = [c for c in self._connections if c not in self._leaving]
-        there.sort(key=lambda connection: connection.last_active_tick)
-        logger.info("max.connections is less than there are: the %d idlest go", excess)
-        for connection in there[:excess]:
-            self._leaving.add(connection)
+        candidates = [c for c in self._connections if c not in self._closing]
+        candidates.sort(key=lambda connection: connection.last_active_tick)
+        logger.info("max.connections was lowered: closing the %d idlest connections", excess)
+        for connection in candidates[:excess]:
+            self._closing.add(connection)
             connection.close(f"more than {self._connections_max} connections (max.connections)")
 
     def _protocol(self) -> asyncio.BaseProtocol:
         if self._connections_max >= UNLIMITED:
-            return Connection(self)
-        return Arrival(self._arrivals)
+            return self._make_connection(self)
+        return QueuedConnection(self._accept_queue)
 
     async def start(self, host: str, port: int) -> int:
         """`bind`, then `serve`; the port bound."""
@@ -130,7 +171,7 @@ class Listener:
         return self.port
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port, accept nothing yet. Raises UsageError when it is taken or unknown."""
+        """Bind the port without accepting yet. Raises UsageError when that is not possible."""
         try:
             self._server = await self.loop.create_server(
                 self._protocol,
@@ -159,16 +200,16 @@ class Listener:
             await self._server.start_serving()
             for listening in self._server.sockets:
                 if listening.fileno() < 0:
-                    continue  # a loop of virtual time: nothing to deepen
+                    continue  # a loop of virtual time: there is no backlog
                 with socket.socket(fileno=os.dup(listening.fileno())) as raw:
                     raw.listen(BACKLOG)
-        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
+        self._schedule_sweep()
 
     def stop_accepting(self) -> None:
-        """Refuse new connections; those there stay."""
+        """Refuse new connections; open ones stay."""
         if self._server is not None:
             self._server.close()
-        self._arrivals.close()
+        self._accept_queue.close()
 
     async def close(self) -> None:
         """Close the port and every connection."""
@@ -181,8 +222,23 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def admit(self, connection: Connection) -> str:
-        """Count a new connection; the reason to refuse it, or nothing."""
+    def guard(self, connection: GatedConnection) -> AuthenticationGate | None:
+        """The gate of a new connection; None where no authentication is required."""
+        if not self._requires_authentication:
+            return None
+        rows = {key: self.rows[key] for key in AUTHENTICATION_KEYS if key in self.rows}
+        before = ServedRequests(rows, UNAUTHENTICATED_REQUEST_BYTES_MAX)
+        actions = GateActions(
+            serve_all=partial(connection.serve, self.served),
+            serve_authentication=partial(connection.serve, before),
+            serve_tokens=connection.serve_tokens,
+            close_after_reply=connection.close_after_reply,
+            call_later=self.loop.call_later,
+        )
+        return AuthenticationGate(actions)
+
+    def admit(self, connection: AcceptedConnection) -> str:
+        """Count a new connection; the reason to refuse it, or an empty text."""
         host = connection.session.host
         self._connections.add(connection)
         self._hosts[host] += 1
@@ -191,14 +247,14 @@ class Listener:
         meters.connections_total += 1
         if meters.connections > self._connections_max:
             return f"more than {self._connections_max} connections (max.connections)"
-        most = self._of_host.get(host, self._per_host_max)
+        most = self._overrides.get(host, self._per_host_max)
         if self._hosts[host] > most:
             return f"more than {most} connections of {host} (max.connections.per.ip)"
         self._pace(connection)
         return ""
 
-    def _pace(self, connection: Connection) -> None:
-        """Connections that come too fast wait (KIP-612); those of one address are closed then."""
+    def _pace(self, connection: AcceptedConnection) -> None:
+        """Delay connections that come too fast; those of one address are closed then (KIP-612)."""
         host, throttled = connection.session.host, self.services.quotas.throttled
         if delay_ms := self._rates.host_delay_ms(host):
             throttled[CONNECTION_RATE] += 1
@@ -209,28 +265,29 @@ class Listener:
             throttled["max.connection.creation.rate"] += 1
             self._mute_new(connection, delay_ms)
 
-    def _mute_new(self, connection: Connection, delay_ms: int) -> None:
-        """Not within `connection_made`: the first releases of Python 3.11 begin to read after it
-        all the same. This comes before anything is read."""
+    def _mute_new(self, connection: AcceptedConnection, delay_ms: int) -> None:
+        """Mute before anything is read, but not within `connection_made`: the first releases of
+        Python 3.11 begin to read after it all the same."""
         self.loop.call_soon(connection.mute, delay_ms)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: AcceptedConnection) -> None:
         """A connection is gone."""
         if connection not in self._connections:
             return
         self._connections.discard(connection)
-        self._leaving.discard(connection)
+        self._closing.discard(connection)
+        self._unsent.pop(connection, None)
         self.services.meters.connections -= 1
         host = connection.session.host
         self._hosts[host] -= 1
         if not self._hosts[host]:
             del self._hosts[host]
-        self._arrivals.look()
+        self._accept_queue.serve_waiting()
 
     def spawn(
         self, work: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
     ) -> None:
-        """Run `work` to its end, also when its connection goes; `failed` takes what it lets out."""
+        """Run `work` to its end, also when its connection is lost; `failed` gets its exception."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -242,15 +299,31 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(ended)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Close connections without traffic for connections.max.idle.ms; shrink quiet buffers."""
         self.tick += 1
-        self._arrivals.look()  # another listener's connection may have left its place
+        self._accept_queue.serve_waiting()  # another listener may have freed a place
         for connection in list(self._connections):
-            connection.look_at_outbox()
+            self._note_reading(connection)
             age = self.tick - connection.last_active_tick
-            if age > self._idle_ticks and not connection.in_flight:
+            if age > self.idle_sweeps and not connection.in_flight:
                 connection.close_idle()
             elif age == 1 or age == 2:
                 connection.shrink_when_quiet()
-        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
+
+    def _note_reading(self, connection: AcceptedConnection) -> None:
+        """A client that has read some of its replies since the last sweep is not idle."""
+        unsent = connection.unsent_bytes
+        if unsent != self._unsent.get(connection, 0):
+            connection.last_active_tick = self.tick
+        if unsent:
+            self._unsent[connection] = unsent
+        else:
+            self._unsent.pop(connection, None)
+
+    def _schedule_sweep(self) -> None:
+        self._sweep_timer = self.loop.call_later(self.sweep_interval_s, self._sweep_due)
+
+    def _sweep_due(self) -> None:
+        self.sweep()
+        self._schedule_sweep()

@@ -1,7 +1,7 @@
-"""Cold file guard: ask the page cache before the loop reads, and let a thread wait for the disk.
+"""The kernel's page cache, probed before the loop reads a file: a thread waits for the disk.
 
-`preadv2(RWF_NOWAIT)` reads only what is in memory and fails with EAGAIN otherwise. File systems
-that do not know it (tmpfs: EOPNOTSUPP) hold everything in memory or cannot say: treated as hot.
+`preadv2(RWF_NOWAIT)` reads only what is in memory and fails with EAGAIN otherwise. Files of file
+systems without it (tmpfs: EOPNOTSUPP) count as cached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
 class PageCache:
-    """`api.page_cache_port.Warmer` over the real page cache. Disk threads only wait and read."""
+    """The kernel's page cache. Implements `api.page_cache_port.Warmer`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class PageCache:
         self.cold_reads_total = 0
 
     def is_cold(self, fd: int, position: int, size: int) -> bool:
-        """Probe one byte per read-ahead window, and the last one."""
+        """Probe one byte per read-ahead window, and the last byte."""
         if not RWF_NOWAIT:
             return False
         scratch = [self._scratch]
@@ -39,7 +39,7 @@ class PageCache:
         try:
             while at < last:
                 if os.preadv(fd, scratch, at, RWF_NOWAIT) == 0:
-                    return False  # past the end: the sender tells
+                    return False  # past the end of the file: sending it fails
                 at += COLD_PROBE_BYTES
             os.preadv(fd, scratch, last, RWF_NOWAIT)
         except BlockingIOError:
@@ -52,7 +52,7 @@ class PageCache:
         return False
 
     async def warm(self, parts: Sequence[FilePart]) -> None:
-        """Read the start of each part in a disk thread."""
+        """Read the start of each part in a thread of the pool."""
         jobs = [(part.fd, part.position, min(part.size, WARM_BYTES_MAX)) for part in parts]
         await self._loop.run_in_executor(self._pool, _read_all, jobs)
 

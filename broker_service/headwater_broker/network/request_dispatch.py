@@ -1,4 +1,4 @@
-"""General requests: frame -> typed request -> handler -> framed reply."""
+"""General requests (all but Produce and Fetch): decode, call the handler, encode the response."""
 
 from __future__ import annotations
 
@@ -16,23 +16,29 @@ from headwater_broker.api.context import RequestContext
 from headwater_broker.api.k18_api_versions import unsupported_version
 from headwater_broker.api.registry import API_VERSIONS_KEY, ApiRow
 from headwater_broker.api.replies import CloseConnectionError
+from headwater_broker.api.unserved_keys import UNSERVED_ROWS
+from headwater_broker.security.session import Session
 
 _FRAME = struct.Struct(">ii")
 _FRAME_FLEXIBLE = struct.Struct(">iiB")
 _SHORT = struct.Struct(">h")
 MALFORMED = (struct.error, IndexError, ValueError, OverflowError, CloseConnectionError)
-"""What a request raises that cannot be read: its connection closes."""
+"""Exceptions of a request that cannot be decoded: its connection is closed."""
 
 logger = logging.getLogger(__name__)
 
 
 def out_of_bounds(size: int, size_max: int) -> CloseConnectionError:
-    """Why a frame of `size` bytes is not read."""
+    """The error of a request of `size` bytes."""
     return CloseConnectionError(f"request of {size} bytes (at most {size_max})")
 
 
-def check_version(row: ApiRow | None, key: int, version: int) -> ApiRow:
-    """The row that serves this version. Raises CloseConnectionError, which names what is served."""
+def check_version(row: ApiRow | None, key: int, version: int, session: Session) -> ApiRow:
+    """The row that answers this version. Raises CloseConnectionError, which names the versions."""
+    if row is None:
+        if session.gate is not None and not session.gate.is_open:
+            raise CloseConnectionError(f"API key {key} before authentication")
+        row = UNSERVED_ROWS.get(key)
     if row is None:
         raise CloseConnectionError(f"unknown API key {key} (version {version})")
     if not row.low <= version <= row.high:
@@ -43,19 +49,19 @@ def check_version(row: ApiRow | None, key: int, version: int) -> ApiRow:
 
 
 def skip_client_id(view: memoryview, at: int, flexible: bool) -> int:
-    """The position behind the header's client id and tagged fields, from the id's length on."""
+    """The position after the header's client id, which is at `at`, and its tagged fields."""
     size = _SHORT.unpack_from(view, at)[0]
     at += 2 + size if size > 0 else 2
     return skip_tags(view, at) if flexible else at
 
 
 def skip_tags(view: memoryview, at: int) -> int:
-    """The position behind tagged fields."""
+    """The position after the tagged fields at `at`."""
     return read_tagged(view, at, {}, {})
 
 
 def client_id_of(view: memoryview, at: int) -> str | None:
-    """The header's client id, from its length on."""
+    """The header's client id at `at`."""
     size = _SHORT.unpack_from(view, at)[0]
     if size < 0:
         return None
@@ -65,13 +71,13 @@ def client_id_of(view: memoryview, at: int) -> str | None:
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:
-    """An ApiVersions version we do not know: error 35 in a version-0 body (KIP-511)."""
+    """The framed response to an unknown version of ApiVersions: error 35 in version 0 (KIP-511)."""
     body = encoder(ApiVersionsResponse, 0)(unsupported_version())
     return _FRAME.pack(len(body) + 4, correlation_id) + body
 
 
 def frame_reply(row: ApiRow, version: int, correlation_id: int, response: Message) -> bytes:
-    """Length, header, body."""
+    """The response with its size and header."""
     body = encoder(row.response, version)(response)
     if row.response_header_flexible(version):
         return _FRAME_FLEXIBLE.pack(len(body) + 5, correlation_id, 0) + body
@@ -81,11 +87,10 @@ def frame_reply(row: ApiRow, version: int, correlation_id: int, response: Messag
 def run_handler(
     row: ApiRow, ctx: RequestContext, frame: memoryview, at: int
 ) -> Message | Awaitable[Message]:
-    """Decode the body at `at` and call the handler.
+    """Decode the body at `at` and call the handler. Raises CloseConnectionError.
 
-    `frame` must stay valid: requests keep slices of it. What lies behind the last field is ignored,
-    as by Kafka: librdkafka 2.16 sends three bytes more when it asks for the metadata of all topics.
-    Raises CloseConnectionError.
+    `frame` must stay valid: requests keep slices of it. Bytes after the last field are ignored, as
+    in Kafka: librdkafka 2.16 sends three of them when it requests the metadata of all topics.
     """
     if row.handler is None:
         raise CloseConnectionError(f"API key {row.key} has no general handler")
@@ -97,13 +102,13 @@ def run_handler(
     except MALFORMED:
         raise
     except Exception as error:
-        if (response := unforeseen(row, ctx.api_version, error)) is None:
+        if (response := internal_error(row, ctx.api_version, error)) is None:
             raise
         return response
 
 
-def unforeseen(row: ApiRow, version: int, error: Exception) -> Message | None:
-    """UNKNOWN_SERVER_ERROR, where a reply has one error for all of it; None where it has not."""
+def internal_error(row: ApiRow, version: int, error: Exception) -> Message | None:
+    """A response with UNKNOWN_SERVER_ERROR; None if the response has no top-level error code."""
     text = f"internal error: {error!r}"
     try:
         response = error_response(row, version, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
@@ -114,7 +119,8 @@ def unforeseen(row: ApiRow, version: int, error: Exception) -> Message | None:
 
 
 def error_response(row: ApiRow, version: int, error: KafkaError) -> Message:
-    """A reply that carries only the error. Raises CloseConnectionError where none can."""
+    """A response with only the error. Raises CloseConnectionError if it has no top-level error
+    code."""
     fields = dataclasses.fields(_as_dataclass(row.response))
     names = {field.name for field in fields if version in field.metadata["wire"].versions}
     if "error_code" not in names:
@@ -130,7 +136,7 @@ def _as_dataclass(cls: type[Message]) -> Any:
 
 
 async def await_response(row: ApiRow, version: int, pending: Awaitable[Message]) -> Message:
-    """The awaited response; a KafkaError becomes the reply that carries it."""
+    """The awaited response; a KafkaError becomes a response with that error."""
     try:
         return await pending
     except KafkaError as error:
@@ -138,11 +144,11 @@ async def await_response(row: ApiRow, version: int, pending: Awaitable[Message])
     except MALFORMED:
         raise
     except Exception as error:
-        if (response := unforeseen(row, version, error)) is None:
+        if (response := internal_error(row, version, error)) is None:
             raise
         return response
 
 
 def is_api_versions_of_unknown_version(row: ApiRow | None, key: int, version: int) -> bool:
-    """Only this request is answered when its version is not known."""
+    """True for the one request that is answered when its version is unknown."""
     return key == API_VERSIONS_KEY and row is not None and not row.low <= version <= row.high

@@ -1,28 +1,25 @@
-"""Requests while client quotas are set: measure, tell throttle_time_ms, read no more (KIP-219).
+"""The quota stage of requests: measure, set throttle_time_ms, mute the connection (KIP-219).
 
-Time is that of handlers on the broker's one loop, without what they await. Connections of brokers
-are exempt: those that fetch, or ask for offsets, as a replica.
+It is passed by while no client has a quota. Request time is that of handlers on the broker's one
+loop, without what they await. Connections of brokers are exempt: those that fetch, or ask for
+offsets, as a replica.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 from headwater.ports.authorizer import Operation, ResourceType
-from headwater.wire.schema import Message, decode, encode
+from headwater.wire.apis.k00_produce import ProduceRequest
+from headwater.wire.schema import Message
 from headwater_broker.api.admin.forwarding import CLUSTER
-from headwater_broker.api.fetch_quota import LimitedFetch, tell_fetch
-from headwater_broker.api.k00_produce import FLEXIBLE as PRODUCE_FLEXIBLE
-from headwater_broker.api.k01_fetch import fetch
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import ApiRow
-from headwater_broker.api.replies import Answer, ParkedReply, Part
-from headwater_broker.quota.client_quotas import Budget
+from headwater_broker.api.replies import Answer, ParkedReply
+from headwater_broker.quota.request_quota import RequestQuota
 
-PRODUCE, FETCH = 0, 1
 REPLICA_ID_FIRST = {2: 0, 23: 3}
 """API key -> first version whose body begins with the replica id: ListOffsets,
 OffsetForLeaderEpoch."""
@@ -34,29 +31,26 @@ def handle_raw(
     peer: Peer, row: ApiRow, view: memoryview, body: int, end: int, version: int,
     correlation_id: int, request_bytes: int,
 ) -> Answer:  # fmt: skip
-    """Run Produce or Fetch, and charge the client for it."""
-    clock = peer.services.clock
-    budget = peer.services.quotas.of(peer.session.principal.name, peer.client_id)
-    delay_ms = 0
+    """Run the raw handler of `row` with the client's quotas, and throttle the client."""
+    assert row.raw is not None
+    clock, quota = peer.services.clock, _quota_of(peer)
     started = clock.monotonic()
-    if row.key == FETCH:
-        answer: Answer = fetch(peer, view, body, end, version, correlation_id, LimitedFetch)
-    else:
-        assert row.raw is not None
-        answer = row.raw(peer, view, body, end, version, correlation_id)
-        if row.key == PRODUCE and budget.produce is not None:
-            delay_ms = budget.produce.record(request_bytes)
-    delay_ms = max(delay_ms, _request_delay_ms(peer, budget, clock.monotonic() - started))
+    answer: Answer = row.raw(peer, view, body, end, version, correlation_id, quota)
+    spent_s = clock.monotonic() - started
+    delay_ms = 0
+    if row.key == ProduceRequest.api_key:
+        delay_ms = quota.produce_delay_ms(request_bytes)
+    if not peer.is_exempt:
+        delay_ms = max(delay_ms, quota.request_delay_ms(spent_s))
     if not delay_ms:
         return answer
     peer.mute(delay_ms)
-    return _told(answer, row, version, delay_ms)
+    return _with_throttle_time(answer, row, version, delay_ms)
 
 
 def charge(peer: Peer, response: Message, spent_s: float) -> Message:
-    """Charge the client for a general request; the response that tells it to wait."""
-    budget = peer.services.quotas.of(peer.session.principal.name, peer.client_id)
-    delay_ms = _request_delay_ms(peer, budget, spent_s)
+    """Throttle the client for the time of a general request; the response with that time."""
+    delay_ms = 0 if peer.is_exempt else _quota_of(peer).request_delay_ms(spent_s)
     if not delay_ms:
         return response
     peer.mute(delay_ms)
@@ -66,7 +60,7 @@ def charge(peer: Peer, response: Message, spent_s: float) -> Message:
 
 
 def asks_as_replica(peer: Peer, key: int, version: int, frame: memoryview, body: int) -> bool:
-    """True for a general request that a broker sends, and may."""
+    """True for a general request that a broker sends and has the right to send."""
     if version < REPLICA_ID_FIRST.get(key, version + 1) or len(frame) < body + 4:
         return False
     return int(_INT32.unpack_from(frame, body)[0]) >= 0 and peer.session.allows(
@@ -74,39 +68,20 @@ def asks_as_replica(peer: Peer, key: int, version: int, frame: memoryview, body:
     )
 
 
-def _request_delay_ms(peer: Peer, budget: Budget, spent_s: float) -> int:
-    if budget.request is None or peer.is_exempt:
-        return 0
-    return budget.request.record(100 * spent_s)
+def _quota_of(peer: Peer) -> RequestQuota:
+    return peer.services.quotas.of(peer.session.principal.name, peer.client_id)
 
 
-def _told(answer: Answer, row: ApiRow, version: int, delay_ms: int) -> Answer:
+def _with_throttle_time(answer: Answer, row: ApiRow, version: int, delay_ms: int) -> Answer:
+    """The answer, now or once it is there, with this throttle_time_ms."""
+    amend = row.with_throttle_time
+    assert amend is not None
     if answer is None:
         return None
-
-    def tell(parts: Sequence[Part]) -> Sequence[Part]:
-        if not parts:
-            return parts
-        if row.key == FETCH:
-            return tell_fetch(parts, version, delay_ms)
-        return [_tell_produce(_joined(parts), row, version, delay_ms)]
-
     if isinstance(answer, ParkedReply):
-        answer.amend(tell)
+        answer.amend(lambda parts: amend(parts, version, delay_ms) if parts else parts)
         return answer
-    return _joined(tell([answer])) if isinstance(answer, bytes) else list(tell(answer))
-
-
-def _joined(parts: Sequence[Part]) -> bytes:
-    return b"".join(part for part in parts if isinstance(part, bytes))
-
-
-def _tell_produce(data: bytes, row: ApiRow, version: int, delay_ms: int) -> bytes:
-    """The field lies behind the rows: read and written anew."""
-    at = 9 if version >= PRODUCE_FLEXIBLE else 8
-    response = decode(row.response, version, data[at:])
-    body = encode(dataclasses.replace(_any(response), throttle_time_ms=delay_ms), version)
-    return data[:at] + body
+    return amend([answer] if isinstance(answer, bytes) else answer, version, delay_ms)
 
 
 def _any(value: Any) -> Any:

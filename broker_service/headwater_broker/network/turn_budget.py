@@ -1,5 +1,8 @@
-"""What the client connections of a listener share of one turn of the loop: its time, and the few
-replies that one's requests make ready for others."""
+"""What the connections of a listener share in one iteration of the event loop (a turn).
+
+A turn has a time budget for their requests. Its replies are written together when it ends, except
+in a quiet turn, whose one client should not wait.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,29 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from headwater_broker.api.context import Purgatories
+from headwater_broker.replica.delayed_operations import Purgatories
 
 TURN_S = 0.002
-"""What else the loop owes (control calls, heartbeats, timers) waits for this long, for the request
-that is at work then, and for the writes that follow: not for one request of every busy
+"""Control calls, heartbeats and timers wait for requests this long, plus the request that is being
+handled when the time ends, plus the writes that follow: not for one request of every busy
 connection."""
 QUIET_S = 0.0002
-"""A turn that comes so long after the last one is quiet: there is nothing to join replies with.
-(The loop's last one, whatever it was for: a timer that fired just before hides a quiet one.)"""
+"""A turn is quiet when the loop slept this long before it: no other replies can join its own.
+(The loop's last turn counts, whatever it was for: a timer that fired hides a quiet turn.)"""
+TIMED_EVERY_S = 0.005
+"""Requests are timed in one turn of every so long: every turn while there are few."""
+TIMED_PER_TURN = 8
+"""At most so many requests of such a turn. Timing then costs half a percent of the time."""
 
 logger = logging.getLogger(__name__)
 
 
-class Turns(Protocol):
-    """A loop's turns."""
+class LoopTurns(Protocol):
+    """The turns of an event loop."""
 
     @property
     def number(self) -> int:
-        """Of this turn: the next one has another."""
+        """Number of the present turn."""
         ...
 
     @property
@@ -36,44 +43,44 @@ class Turns(Protocol):
 
     @property
     def began_s(self) -> float:
-        """When this one began."""
+        """When this turn began."""
         ...
 
     def at_end(self, callback: Callable[[], None], /) -> object:
-        """Call `callback` once, when this turn is over."""
+        """Call `callback` once, when this turn ends."""
         ...
 
 
-class CountedTurns:
-    """The turns of a loop that does not count them: known from the first question in each."""
+class TurnCounter:
+    """The turns of a loop that does not count them itself: a turn begins with its first query."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._number = 0
-        self._is_watched = False
+        self._is_counted = False
         self.ended_s = self.began_s = 0.0
         self.at_end = loop.call_soon
 
     @property
     def number(self) -> int:
-        """Of this turn."""
-        if not self._is_watched:
-            self._is_watched = True
+        """Number of the present turn."""
+        if not self._is_counted:
+            self._is_counted = True
             self.began_s = self._loop.time()
-            self._loop.call_soon(self._over)
+            self._loop.call_soon(self._turn_ended)
         return self._number
 
-    def _over(self) -> None:
-        self._is_watched = False
+    def _turn_ended(self) -> None:
+        self._is_counted = False
         self._number += 1
         self.ended_s = self._loop.time()
 
 
-class Woken(Protocol):
-    """A connection with a reply that has become ready."""
+class ReadyConnection(Protocol):
+    """A connection with replies that can be written."""
 
     def flush_ready(self) -> None:
-        """Write what can go out."""
+        """Write the replies that are ready and in order."""
         ...
 
     def close(self, reason: str) -> None:
@@ -81,24 +88,48 @@ class Woken(Protocol):
         ...
 
 
-class Turn:
-    """Shared by the connections of a listener: whoever finds it used up goes on in the next one.
+class TurnBudget:
+    """The time budget and the unwritten replies of one turn, for all connections of a listener.
 
-    Held connections are queued by `loop.call_soon`, so they come first, in their order, and before
-    what has arrived meanwhile.
+    A connection that finds the budget used up goes on in the next turn. Such connections are queued
+    by `loop.call_soon`: they come first there, in their order, before what has arrived meanwhile.
     """
 
-    __slots__ = ("_ends", "_number", "_time", "_turns", "_unsent", "_woken", "is_quiet")
+    __slots__ = (
+        "_deadline", "_number", "_quiet_s", "_time", "_timed_at", "_turn_s", "_turns", "_unwritten",
+        "_woken", "is_quiet", "to_time",
+    )  # fmt: skip
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        turn_s: float = TURN_S,
+        quiet_s: float = QUIET_S,
+    ) -> None:
         self._time = loop.time
-        self._turns: Turns = getattr(loop, "turns", None) or CountedTurns(loop)
+        self._turns: LoopTurns = getattr(loop, "turns", None) or TurnCounter(loop)
+        self._turn_s = turn_s
+        self._quiet_s = quiet_s
         self._number = -1
-        self._ends = 0.0
+        self._deadline = 0.0
         self.is_quiet = False
-        """The first connection of a quiet turn is at work."""
-        self._woken: list[Woken] | None = None
-        self._unsent: list[Woken] = []
+        """True while the first connection of a quiet turn is handled."""
+        self.to_time = 0
+        """How many more requests of this turn are timed."""
+        self._timed_at = 0.0
+        self._woken: list[ReadyConnection] | None = None
+        self._unwritten: list[ReadyConnection] = []
+
+    @property
+    def number(self) -> int:
+        """Number of the present turn."""
+        return self._number
+
+    @property
+    def began_s(self) -> float:
+        """When the present turn began, by the loop's clock."""
+        return self._turns.began_s
 
     def has_time(self) -> bool:
         """False when this turn's time is used up."""
@@ -106,36 +137,44 @@ class Turn:
         number = turns.number
         if number == self._number:
             self.is_quiet = False
-            return now < self._ends
+            return now < self._deadline
         self._number = number
-        self.is_quiet = turns.began_s - turns.ended_s >= QUIET_S
-        self._ends = now + TURN_S
+        self.is_quiet = turns.began_s - turns.ended_s >= self._quiet_s
+        self._deadline = now + self._turn_s
+        if now >= self._timed_at:
+            self._timed_at = now + TIMED_EVERY_S
+            self.to_time = TIMED_PER_TURN
+        else:
+            self.to_time = 0
         return True
 
-    def _send_unsent(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        for connection in unsent:
+    def flush_at_end(self, connection: ReadyConnection) -> None:
+        """Write the replies of this connection when the turn ends.
+
+        Each write wakes a client, which may cost more than the request. The second write finds the
+        client's machine awake.
+        """
+        if not self._unwritten:
+            self._turns.at_end(self._flush_all)
+        self._unwritten.append(connection)
+
+    def _flush_all(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for connection in unwritten:
             try:
                 connection.flush_ready()
-            except Exception as error:  # the others wait for theirs
+            except Exception as error:  # the other connections still get their replies
                 logger.exception("replies of a turn failed")
                 connection.close(f"internal error: {error!r}")
 
-    def flush_at_end(self, connection: Woken) -> None:
-        """Write the replies of this connection once all that this turn has are at hand.
+    def wake_some(self, purgatories: Purgatories) -> None:
+        """Complete a few delayed operations before the reply to the request that completed them.
 
-        Each write wakes a client, which may cost more than the request; the second one finds the
-        client's machine awake. It is not for quiet turns."""
-        if not self._unsent:
-            self._turns.at_end(self._send_unsent)
-        self._unsent.append(connection)
-
-    def answer_few(self, purgatories: Purgatories) -> None:
-        """Answer a few of those who waited for what one connection has just done, before it gets
-        its own replies: to write these wakes its client, for which the consumers would have to
-        wait (a tenth of their latency). All others are answered in the next turn; in turns that
-        are not quiet everybody is, as one reply then has what several requests brought."""
-        woken: list[Woken] = []
+        That reply wakes its client, for which consumers would have to wait (a tenth of their
+        latency). The other operations are completed in the next turn. In turns that are not quiet
+        all are: one reply then carries what several requests brought.
+        """
+        woken: list[ReadyConnection] = []
         self._woken = woken
         try:
             purgatories.fetch.wake_few()
@@ -145,7 +184,7 @@ class Turn:
         for connection in woken:
             connection.flush_ready()
 
-    def is_ready(self, connection: Woken) -> None:
-        """A parked reply of this connection was resolved."""
+    def reply_resolved(self, connection: ReadyConnection) -> None:
+        """A parked reply of this connection is ready."""
         if self._woken is not None:
             self._woken.append(connection)

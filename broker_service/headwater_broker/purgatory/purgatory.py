@@ -1,16 +1,16 @@
-"""Parked requests cost O(1) to add, complete and expire, however many there are.
+"""Purgatory for delayed operations: adding, completing and expiring each cost O(1) (Kafka's term).
 
-A request waits for *rising numbers* (a partition's high watermark, last stable offset, log end)
-to reach a threshold, or for its deadline. Each rising number is a `Gauge`: as thresholds come in
-rising order (whoever parks wants more than there is now), a gauge is a queue whose head is the
-next to wake. Deadlines sit in buckets of `TICK_MS`, one loop timer per bucket that is in use. A
-waiter that completes is only marked; gauges drop the marked ones as they meet them, and sweep
-when they are the majority (Kafka's purge interval, without its scan of every key). Gauges that
-nobody adds to any more are trimmed from both ends, when more have finished than wait.
+An operation waits for *watched offsets* of a partition (high watermark, last stable offset, log
+end) to reach a threshold, or for its timeout. Thresholds arrive in rising order, because a new
+operation asks for more than there is now: so a `WatchedOffset` is a queue whose head is due next.
+Timeouts lie in buckets of `TICK_MS`, with one loop timer per bucket in use. A completed operation
+is only marked; watched offsets drop marked operations as they meet them, and sweep when these are
+the majority (Kafka's purge interval, without its scan of every key). Watched offsets that nothing
+is added to any more are trimmed from both ends, once more operations have finished than wait.
 
-Wakes are coalesced: a number that moves marks its gauge, and one drain per loop turn checks the
-marked ones, for `TURN_S` or `WAKES_PER_TURN` waiters in a turn, so that no burst stalls the loop.
-Whoever made the number move may have a few of them checked at once (`wake_few`).
+Wake-ups are coalesced: an offset that moves is marked, and one drain per loop turn tries the
+operations of the marked offsets, for `TURN_S` or `WAKES_PER_TURN` operations, so that no burst
+stalls the loop. The code that moved an offset may have a few tried at once (`wake_few`).
 """
 
 from __future__ import annotations
@@ -24,86 +24,90 @@ from itertools import islice
 from operator import itemgetter
 
 TICK_MS = 5
-"""Deadlines are rounded up to this."""
+"""Timeouts are rounded up to this."""
 WAKES_PER_TURN = 128
-"""How many waiters one loop turn may answer."""
+"""Operations that one loop turn may complete."""
 WAKES_PER_LOOK = 16
-"""So many are answered between two looks at the clock."""
+"""Operations completed between two looks at the clock."""
 TURN_S = 0.002
-"""How long one loop turn may answer waiters: replies that carry errors cost more than others."""
+"""How long one loop turn may complete operations: replies with errors cost more than others."""
 WAKES_AT_ONCE = 4
-"""How many waiters may be answered without waiting for the next turn."""
+"""Operations that may be completed without waiting for the next turn."""
 TRIMMED_PER_TURN = 512
-"""How many finished waiters one loop turn may drop from gauges that nobody adds to."""
+"""Finished operations that one loop turn may drop from offsets that nothing is added to."""
 SWEEP_MIN = 1000
-"""A gauge with fewer entries than this is never swept (Kafka: purge.interval.requests)."""
+"""A queue with fewer entries than this is never swept (Kafka: purge.interval.requests)."""
 
 
 logger = logging.getLogger(__name__)
 
 
-class Waiter:
-    """A parked request. Subclasses answer it; `done` is set before they do."""
+class DelayedOperation:
+    """An operation that waits in a purgatory. Subclasses complete it; `done` is set before."""
 
     __slots__ = ("_bucket", "done")
 
     def __init__(self) -> None:
         self.done = False
-        self._bucket: dict[Waiter, None] | None = None
+        self._bucket: dict[DelayedOperation, None] | None = None
 
-    def check(self, gauge: Gauge) -> None:
-        """The number behind `gauge` reached the threshold: answer, or add to the gauge again."""
+    def try_complete(self, watched: WatchedOffset) -> None:
+        """`watched` has reached the threshold: complete, or add to a watched offset again."""
         raise NotImplementedError
 
-    def expire(self) -> None:
-        """The deadline passed: answer with what there is. Called once, with `done` set."""
+    def on_expiration(self) -> None:
+        """The timeout has passed: answer with what there is. Called once, with `done` set."""
         raise NotImplementedError
 
-    def fail(self, error: Exception) -> None:
-        """Answering failed in a way nobody foresaw: end the wait of whoever asked. Called once,
-        with `done` set."""
+    def on_failure(self, error: Exception) -> None:
+        """Completing raised an unexpected error: end the wait. Called once, with `done` set."""
         raise NotImplementedError
 
 
 _threshold = itemgetter(0)
 
 
-class Gauge:
-    """One rising number and who waits for it. `read` gives its current value."""
+class WatchedOffset:
+    """One rising offset and the operations that wait for it. `read` returns its current value."""
 
     __slots__ = ("_due", "_entries", "_purgatory", "_read", "marked")
 
     def __init__(self, purgatory: Purgatory, read: Callable[[], int]) -> None:
         self._purgatory = purgatory
         self._read = read
-        self._entries: deque[tuple[int, Waiter]] = deque()
+        self._entries: deque[tuple[int, DelayedOperation]] = deque()
         self._due = 0
         self.marked = False
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, threshold: int, waiter: Waiter) -> None:
-        """Wake `waiter` once the number is at least `threshold`."""
+    @property
+    def value(self) -> int:
+        """The present value of the offset."""
+        return self._read()
+
+    def add(self, threshold: int, operation: DelayedOperation) -> None:
+        """Try `operation` once the offset is at least `threshold`."""
         entries = self._entries
         if not entries:
             self._purgatory.waited.append(self)
         if entries and entries[-1][0] > threshold:
-            insort(entries, (threshold, waiter), key=_threshold)
+            insort(entries, (threshold, operation), key=_threshold)
         else:
-            entries.append((threshold, waiter))
+            entries.append((threshold, operation))
         if len(entries) >= SWEEP_MIN and len(entries) & (SWEEP_MIN - 1) == 0:
             self.sweep()
 
     def sweep(self) -> None:
-        """Drop answered waiters when they are the majority of a sample of the queue."""
+        """Drop finished operations when they are the majority of a sample of the queue."""
         entries = self._entries
         sample = list(islice(entries, 64))
-        if 2 * sum(waiter.done for _, waiter in sample) >= len(sample):
+        if 2 * sum(operation.done for _, operation in sample) >= len(sample):
             self._entries = deque(entry for entry in entries if not entry[1].done)
 
     def trim(self, limit: int) -> int:
-        """Drop at most `limit` finished waiters from the ends of the queue; how many went."""
+        """Drop at most `limit` finished operations from the ends of the queue; return how many."""
         entries = self._entries
         dropped = 0
         while entries and dropped < limit and entries[0][1].done:
@@ -115,35 +119,35 @@ class Gauge:
         return dropped
 
     def moved(self, _source: object = None) -> None:
-        """The number rose, or its owner changed: check the waiters in the next turn."""
+        """The offset rose, or its owner changed: try the operations in the next turn."""
         if not self.marked and self._entries:
             self.marked = True
             self._purgatory.mark(self)
 
     def all_moved(self) -> None:
-        """Whoever waits now must look again, whatever the number: leadership has moved."""
+        """Try every operation, whatever the offset: leadership has changed."""
         self._due = len(self._entries)
         self.moved()
 
     def wake(self, limit: int) -> int:
-        """Check at most `limit` waiters whose threshold is reached; how many were checked.
+        """Try at most `limit` operations whose threshold is reached; return how many were tried.
 
-        A waiter that adds itself again asks for more than the value read here, so this ends.
+        An operation that adds itself again asks for more than the value read here, so this ends.
         """
         value = self._read()
         entries = self._entries
         woken = 0
         while entries and woken < limit and (self._due > 0 or entries[0][0] <= value):
-            waiter = entries.popleft()[1]
+            operation = entries.popleft()[1]
             self._due -= 1
-            if not waiter.done:
+            if not operation.done:
                 try:
-                    waiter.check(self)
+                    operation.try_complete(self)
                 except Exception as error:
-                    # All others wait behind it. Its own answer comes at its deadline.
-                    logger.exception("a parked request could not be looked at")
-                    if waiter.done:
-                        _give_up(waiter, error)
+                    # The operations behind it go on. This one ends at its timeout, if not here.
+                    logger.exception("a delayed operation could not be tried")
+                    if operation.done:
+                        _fail(operation, error)
                 entries = self._entries
             woken += 1
         if woken < limit:
@@ -152,78 +156,78 @@ class Gauge:
 
 
 class Purgatory:
-    """Every parked request of one kind, on one loop."""
+    """The delayed operations of one kind, on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._buckets: dict[int, dict[Waiter, None]] = {}
-        self._marked: deque[Gauge] = deque()
+        self._buckets: dict[int, dict[DelayedOperation, None]] = {}
+        self._marked: deque[WatchedOffset] = deque()
         self._draining = False
-        self.waited: list[Gauge] = []
-        """Gauges that have had waiters since they were trimmed last; some more than once."""
+        self.waited: list[WatchedOffset] = []
+        """Offsets that have had operations since the last trim; some more than once."""
         self._finished = 0
-        self._to_trim: list[Gauge] = []
+        self._to_trim: list[WatchedOffset] = []
         self.parked = 0
         self.expired_total = 0
 
-    def park(self, waiter: Waiter, timeout_ms: int) -> None:
-        """Call `waiter.expire` after `timeout_ms`, unless `complete` came first."""
+    def park(self, operation: DelayedOperation, timeout_ms: int) -> None:
+        """Expire `operation` after `timeout_ms`, unless `complete` is called before."""
         tick = int(self._loop.time() * 1000 + timeout_ms) // TICK_MS + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = {}
             self._loop.call_at(tick * TICK_MS / 1000, self._expire_bucket, tick)
-        bucket[waiter] = None
-        waiter._bucket = bucket
+        bucket[operation] = None
+        operation._bucket = bucket
         self.parked += 1
 
-    def complete(self, waiter: Waiter) -> bool:
-        """Mark as answered; False when it already was, so that each is answered once."""
-        if waiter.done:
+    def complete(self, operation: DelayedOperation) -> bool:
+        """Mark as done; False when it was done already, so that each is answered once."""
+        if operation.done:
             return False
-        waiter.done = True
-        bucket, waiter._bucket = waiter._bucket, None
-        if bucket is not None and bucket.pop(waiter, waiter) is None:
+        operation.done = True
+        bucket, operation._bucket = operation._bucket, None
+        if bucket is not None and bucket.pop(operation, operation) is None:
             self.parked -= 1
         self._count_finished(1)
         return True
 
-    def mark(self, gauge: Gauge) -> None:
-        """Check `gauge` in the next turn."""
-        self._marked.append(gauge)
+    def mark(self, watched: WatchedOffset) -> None:
+        """Try the operations of `watched` in the next turn."""
+        self._marked.append(watched)
         if not self._draining:
             self._draining = True
             self._loop.call_soon(self._drain)
 
     @property
-    def is_stirred(self) -> bool:
-        """True when some number moved, and nobody has been told yet."""
+    def has_due_operations(self) -> bool:
+        """True when an offset has moved and its operations have not been tried yet."""
         return bool(self._marked)
 
     def wake_few(self) -> None:
-        """Check a few of those that are due, now; the others in the next turn."""
+        """Try a few of the due operations now; the others are tried in the next turn."""
         marked = self._marked
         budget = WAKES_AT_ONCE
         while marked and budget > 0:
-            gauge = marked[0]
-            woken = gauge.wake(budget)
+            watched = marked[0]
+            woken = watched.wake(budget)
             budget -= woken or 1
             if budget > 0:
                 marked.popleft()
-                gauge.marked = False
+                watched.marked = False
 
     def _drain(self) -> None:
         budget = WAKES_PER_TURN
         marked = self._marked
         until = self._loop.time() + TURN_S
         while marked and budget > 0:
-            gauge = marked.popleft()
-            woken = gauge.wake(WAKES_PER_LOOK)
+            watched = marked.popleft()
+            woken = watched.wake(WAKES_PER_LOOK)
             budget -= woken or 1
             if woken >= WAKES_PER_LOOK:
-                marked.append(gauge)  # perhaps more is due: look again, after the others
+                marked.append(watched)  # more may be due: try again after the others
             else:
-                gauge.marked = False
+                watched.marked = False
             if self._loop.time() > until:
                 break
         self._draining = bool(marked)
@@ -234,18 +238,18 @@ class Purgatory:
         bucket = self._buckets[tick]
         count = 0
         until = self._loop.time() + TURN_S
-        for count, waiter in enumerate(list(islice(bucket, WAKES_PER_TURN)), 1):
-            del bucket[waiter]
+        for count, operation in enumerate(list(islice(bucket, WAKES_PER_TURN)), 1):
+            del bucket[operation]
             self.parked -= 1
-            if not waiter.done:
-                waiter.done = True
-                waiter._bucket = None
+            if not operation.done:
+                operation.done = True
+                operation._bucket = None
                 self.expired_total += 1
                 try:
-                    waiter.expire()
+                    operation.on_expiration()
                 except Exception as error:
-                    logger.exception("a parked request could not be answered")
-                    _give_up(waiter, error)
+                    logger.exception("a delayed operation could not be expired")
+                    _fail(operation, error)
             if count % WAKES_PER_LOOK == 0 and self._loop.time() > until:
                 break
         self._count_finished(count)
@@ -265,21 +269,21 @@ class Purgatory:
     def _trim(self) -> None:
         left = TRIMMED_PER_TURN
         while self._to_trim and left > 0:
-            gauge = self._to_trim[-1]
-            dropped = gauge.trim(left)
+            watched = self._to_trim[-1]
+            dropped = watched.trim(left)
             left -= dropped or 1
             if left > 0:
                 self._to_trim.pop()
-                if gauge:
-                    self.waited.append(gauge)
+                if watched:
+                    self.waited.append(watched)
         if self._to_trim:
             self._loop.call_soon(self._trim)
         else:
             self._count_finished(0)  # more may have finished meanwhile
 
 
-def _give_up(waiter: Waiter, error: Exception) -> None:
+def _fail(operation: DelayedOperation, error: Exception) -> None:
     try:
-        waiter.fail(error)
-    except Exception:  # others still wait to be answered
-        logger.exception("nor could its end be told")
+        operation.on_failure(error)
+    except Exception:  # the other operations go on
+        logger.exception("a delayed operation could not be failed")

@@ -1,1 +1,1 @@
-"""Client quotas (KIP-13, KIP-124, KIP-219, KIP-546) and the rates they are measured by."""
+"""Client quotas and the rates they are measured by (KIP-13, KIP-124, KIP-219, KIP-546)."""

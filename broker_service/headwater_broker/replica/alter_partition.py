@@ -1,4 +1,4 @@
-"""ISR changes on their way to the controller: one request at a time, all that is due in each."""
+"""Sends ISR changes to the controller (KIP-497): one request at a time, with all that are due."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 Call = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionReply]]
 
 
-class IsrChanges:
-    """Collects proposals and sends them. A partition has at most one at a time (`pending_isr`)."""
+class AlterPartitionManager:
+    """Collects proposed ISRs and sends them. A partition has at most one open (`pending_isr`)."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class IsrChanges:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self.shrinks_total = 0
-        """ISRs of this broker's partitions that became smaller because followers fell behind."""
+        """ISRs of this broker's leaders that shrank."""
         self.expands_total = 0
 
     def propose(self, partition: Partition) -> None:
-        """Send `partition.isr_item` soon, together with what else is due."""
+        """Send `partition.alter_partition_item` soon, together with the others that are due."""
         self._due[(partition.topic_id, partition.partition)] = partition
         if self._task is None and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Give up; the next leader decides the ISR anew."""
+        """Stop sending; the next leader decides the ISR anew."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -78,9 +78,13 @@ class IsrChanges:
     async def _send(
         self, due: dict[tuple[UUID, int], Partition]
     ) -> dict[tuple[UUID, int], Partition]:
-        """One request; the partitions whose proposal has to be sent again."""
+        """Send one request; returns the partitions whose proposal has to be sent again."""
         epoch = self._broker_epoch()
-        items = {key: item for key, p in due.items() if (item := p.isr_item(epoch)) is not None}
+        items = {
+            key: item
+            for key, p in due.items()
+            if (item := p.alter_partition_item(epoch)) is not None
+        }
         if not items:
             return {}
         request = AlterPartitionRequest(
@@ -90,7 +94,7 @@ class IsrChanges:
             async with asyncio.timeout(self._timeout_s):
                 reply = await self._call(request)
         except (HeadwaterError, OSError, TimeoutError) as error:
-            # The outcome is unknown: the proposals stay pending, and are repeated as they are.
+            # The outcome is unknown: the proposals stay open, and are repeated as they are.
             _log.warning("AlterPartition of %d partitions: %s; again", len(items), error)
             return {key: due[key] for key in items}
         if reply.error_code != ErrorCode.NONE:
@@ -116,9 +120,9 @@ class IsrChanges:
                 continue
             if result.error_code:
                 name = ErrorCode(result.error_code).name
-                _log.info("%r: ISR %s refused: %s", partition, partition.pending_isr, name)
+                _log.info("%r: ISR %s rejected: %s", partition, partition.pending_isr, name)
             size = len(partition.isr)
-            if partition.isr_answered(item, result, retry_at):
+            if partition.on_isr_result(item, result, retry_at):
                 again[key] = partition
             self.shrinks_total += len(partition.isr) < size
             self.expands_total += len(partition.isr) > size

@@ -1,7 +1,7 @@
-"""Followers that hold all there is: their fetches pass a partition by until something moves there.
+"""Caught-up followers of a partition: their fetches skip it until something changes there. Pure.
 
-A fetch session names thousands of partitions once and then only changes (KIP-227). What is left is
-to look at those alone that moved: a partition tells whoever is registered with it. Pure.
+A fetch session names thousands of partitions once and then only the changes (KIP-227). What
+remains is to look at changed partitions only: a partition wakes the followers registered with it.
 """
 
 from __future__ import annotations
@@ -9,54 +9,55 @@ from __future__ import annotations
 from typing import Protocol
 
 OWN_FETCHER = -1
-"""Who fetches for this replica registers under this id; followers elsewhere under theirs."""
+"""Id under which this replica's own fetcher registers; other followers use their broker id."""
 
 
-class Idle(Protocol):
-    """Somebody who passes a partition by."""
+class CaughtUpFollower(Protocol):
+    """A follower whose fetches skip a partition."""
 
-    def stirred(self) -> None:
-        """There is data, or a role, epoch or log has changed: look at it in the next fetch, and
-        now if one is parked. It is not registered any more."""
+    def wake(self) -> None:
+        """Records were appended, or leadership, epoch or log changed: look at the partition in the
+        next fetch, and now if a fetch is delayed. The follower is not registered any more."""
         ...
 
-    def marks_moved(self) -> None:
-        """High watermark, log start or ISR moved: the next fetch looks; nobody waits for that, and
-        thousands of ISRs may change while a fetch is parked. It stays registered."""
+    def state_updated(self) -> None:
+        """High watermark, log start or ISR changed: look at the partition in the next fetch. No
+        delayed fetch is completed for it, as thousands of ISRs may change meanwhile. The follower
+        stays registered."""
         ...
 
 
-class IdleRows:
-    """Who passes one partition by, by replica id. Falsy while that is nobody."""
+class CaughtUpFollowers:
+    """The caught-up followers of one partition, by replica id. Falsy while there is none."""
 
     __slots__ = ("_rows",)
 
     def __init__(self) -> None:
-        self._rows: dict[int, Idle] = {}
+        self._rows: dict[int, CaughtUpFollower] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, replica_id: int, row: Idle) -> None:
-        """Register. Another row of the same replica (an older session's) gives way."""
+    def put(self, replica_id: int, row: CaughtUpFollower) -> None:
+        """Register. A row of the same replica (of an older fetch session) is woken and replaced."""
         older = self._rows.get(replica_id)
         self._rows[replica_id] = row
         if older is not None and older is not row:
-            older.stirred()
+            older.wake()
 
-    def drop(self, replica_id: int, row: Idle) -> None:
-        """Unregister `row`, unless another has taken its place."""
+    def drop(self, replica_id: int, row: CaughtUpFollower) -> None:
+        """Unregister `row`, unless another one has replaced it."""
         if self._rows.get(replica_id) is row:
             del self._rows[replica_id]
 
-    def stir(self) -> None:
-        """Everybody must look again."""
+    def wake_all(self) -> None:
+        """Wake every follower and unregister all."""
         if self._rows:
             rows, self._rows = self._rows, {}
             for row in rows.values():
-                row.stirred()
+                row.wake()
 
-    def marks_moved(self) -> None:
-        """Everybody has something to be told."""
+    def state_updated(self) -> None:
+        """Pass the update to every follower."""
         for row in self._rows.values():
-            row.marks_moved()
+            row.state_updated()

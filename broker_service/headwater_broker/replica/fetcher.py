@@ -1,16 +1,16 @@
-"""The loop that follows one leader broker: Fetch, append, Fetch again (the I/O shell).
+"""The fetch loop for one leader broker: fetch, append, fetch again (Kafka's ReplicaFetcherThread).
 
-One loop per leader broker, one connection, one fetch in flight. Kafka's `num.replica.fetchers`
-has no counterpart: one loop fills this broker's one core.
+One loop per leader broker, one connection, one fetch in flight. Kafka's `num.replica.fetchers` has
+no counterpart: one loop fills the one core of this broker.
 
-It may follow thousands of partitions, and looks at those alone that are *due*: new ones, those
-that an answer named, that are behind or paused, or that tell of a change (`Idle`).
+A loop may follow thousands of partitions and looks only at those that are *due*: new partitions,
+those that an answer named, that lag or are delayed, or that reported a change (`CaughtUpFollower`).
 
-When partitions are added while a fetch is parked at the leader, the connection is dropped and a
-new one names them at once: waiting for the parked fetch would cost up to
-replica.fetch.wait.max.ms, right when a failed-over partition waits for its followers. A new
-connection names all partitions anew. So for a while after that fetches are parked only shortly,
-and partitions added meanwhile wait for the next one.
+When partitions are added while the leader delays a fetch, the connection is dropped and a new one
+names them at once: waiting for the delayed fetch would cost up to replica.fetch.wait.max.ms, just
+when a failed-over partition waits for its followers. A new connection names all partitions again,
+so for a while after that fetches are delayed only shortly, and partitions added meanwhile wait for
+the next fetch.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from headwater_broker.replica.follower import (
 )
 from headwater_broker.replica.follower_fetch_codec import (
     FETCH_VERSION,
-    FetchAsk,
-    Fetched,
+    FetchedPartition,
     FetchHead,
     FetchReply,
+    PartitionFetch,
     pack_fetch,
     parse_fetch,
 )
@@ -53,21 +53,21 @@ from headwater_broker.replica.truncation import truncation
 _log = logging.getLogger(__name__)
 
 CPU_SLICE_S = 0.001
-"""After so much work on one reply the loop gets a turn."""
+"""Work on one reply after which the loop gets a turn."""
 BATCHES_PER_TURN = 128
 """Small batches appended in one turn of the loop: about a millisecond."""
 REPLY_BYTES_MAX = 2 * 1024 * 1024
-"""What one fetch asks for at most, whatever replica.fetch.response.max.bytes allows beyond it: a
-larger reply costs the loop milliseconds for its memory alone, and brings nothing per byte."""
+"""Most bytes of one fetch, even if replica.fetch.response.max.bytes allows more: a larger reply
+costs the loop milliseconds for its memory alone, and is no cheaper per byte."""
 THROTTLE_PAUSE_S = 0.1
-"""A partition that was left out for its quota is looked at again after so long."""
+"""A partition that was left out for its quota is looked at again after this."""
 EAGER_S = 1.0
-"""So long after the last partition was added more may come: a thousand topics made one by one must
-not drop a thousand connections."""
+"""More partitions may be added for this long after the last one: a thousand topics created one by
+one must not drop a thousand connections."""
 EAGER_WAIT_MS = 50
-"""How long fetches are parked meanwhile: what a partition waits that is added then."""
+"""How long fetches are delayed meanwhile: the wait of a partition that is added then."""
 ANSWER_GRACE_S = 10.0
-"""How much longer than the parking time a reply may take before the connection is given up."""
+"""How much longer than max_wait_ms a reply may take before the connection is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,18 +81,18 @@ class FetcherPorts:
     entropy: Entropy
     connect: Connect
     endpoint: Callable[[int], tuple[str, int] | None]
-    """Where a leader's data plane listens; None while it is not known to live."""
+    """(broker id) -> host and port of its data plane; None while it is not known to be alive."""
     on_peer_gone: Callable[[int], None]
     recover: Callable[[Partition, PeerConnection, Reaction, int], Awaitable[None]]
-    """(partition, connection, FIND_RANGE or START_AT_LOCAL, leader id): find where to go on."""
+    """(partition, connection, FIND_RANGE or START_AT_LOCAL, leader id): find the next offset."""
     quota: ReplicationQuota
-    """How fast partitions that are behind may be fetched (KIP-73)."""
+    """How fast partitions that lag may be fetched (KIP-73)."""
 
 
-class Following:
-    """One partition that follows this leader, at the leader epoch the controller gave."""
+class PartitionFetchState:
+    """One followed partition, in the leader epoch of its LeaderAndIsr."""
 
-    __slots__ = ("_due", "failures", "is_behind", "key", "leader_epoch", "partition", "ready_at")
+    __slots__ = ("_due", "failures", "key", "lags", "leader_epoch", "partition", "ready_at")
 
     def __init__(self, partition: Partition, due: Callable[[Key], None]) -> None:
         self._due = due
@@ -101,12 +101,12 @@ class Following:
         self.key: Key = (partition.topic_id.bytes, partition.partition)
         self.ready_at = 0.0
         self.failures = 0
-        self.is_behind = True
-        """As far as the last answer told: the high watermark lay beyond what is here."""
+        self.lags = True
+        """By the last answer: the leader's high watermark lies beyond the log end here."""
 
     @property
     def is_current(self) -> bool:
-        """False once the partition has another role or epoch, or its disk failed."""
+        """False once the partition has another role or epoch, or its log directory failed."""
         partition = self.partition
         return (
             partition.leader_epoch == self.leader_epoch
@@ -114,20 +114,20 @@ class Following:
             and not partition.offline_reason
         )
 
-    def pass_by(self) -> None:
-        """Look at it again when something moves."""
-        self.partition.idle.put(OWN_FETCHER, self)
+    def skip(self) -> None:
+        """Look at the partition again when something changes there."""
+        self.partition.caught_up_followers.put(OWN_FETCHER, self)
 
     def end(self) -> None:
-        """It is followed no more."""
-        self.partition.idle.drop(OWN_FETCHER, self)
+        """The partition is followed no more."""
+        self.partition.caught_up_followers.drop(OWN_FETCHER, self)
 
-    def stirred(self) -> None:
-        """See `Idle`."""
+    def wake(self) -> None:
+        """See `CaughtUpFollower`."""
         self._due(self.key)
 
-    def marks_moved(self) -> None:
-        """See `Idle`."""
+    def state_updated(self) -> None:
+        """See `CaughtUpFollower`."""
         self._due(self.key)
 
 
@@ -138,7 +138,7 @@ class Fetcher:
         self.leader_id = leader_id
         self._limits = limits
         self._ports = ports
-        self._following: dict[Key, Following] = {}
+        self._following: dict[Key, PartitionFetchState] = {}
         self._due: dict[Key, None] = {}
         self._session = FetchSession()
         self._connection: PeerConnection | None = None
@@ -156,19 +156,19 @@ class Fetcher:
         return len(self._following)
 
     def follow(self, partitions: list[Partition]) -> None:
-        """Add partitions, or take over their new leader epoch. They are fetched at once, or in
+        """Add partitions, or apply their new leader epoch. They are fetched at once, or within
         `EAGER_WAIT_MS` when others were added just before.
         """
         are_new = True
         for partition in partitions:
-            row = Following(partition, self._mark)
+            row = PartitionFetchState(partition, self._mark_due)
             older = self._following.get(row.key)
             if older is not None:
                 older.end()
                 are_new = False
             self._following[row.key] = row
-            self._mark(row.key)
-            self._session.forget(row.key)
+            self._mark_due(row.key)
+            self._session.resend(row.key)
         now = self._ports.clock.monotonic()
         is_eager = are_new and now < self._eager_until
         if self._in_flight and are_new:
@@ -178,11 +178,11 @@ class Fetcher:
             self._drop_connection()
 
     def unfollow(self, topic_id: UUID, partition: int) -> None:
-        """Drop a partition; what a fetch in flight brings for it is ignored."""
+        """Drop a partition; the answer of a fetch in flight for it is ignored."""
         row = self._following.pop((topic_id.bytes, partition), None)
         if row is not None:
             row.end()
-            self._mark(row.key)
+            self._mark_due(row.key)
 
     async def close(self) -> None:
         """Stop the loop and drop the connection."""
@@ -195,7 +195,7 @@ class Fetcher:
         except asyncio.CancelledError:
             pass
 
-    def _mark(self, key: Key) -> None:
+    def _mark_due(self, key: Key) -> None:
         self._due[key] = None
 
     def _drop_connection(self) -> None:
@@ -220,20 +220,21 @@ class Fetcher:
                 connection = self._connection
                 reply = await self._fetch(connection, changes, wait_s)
                 if reply is not None:
-                    await self._take(connection, reply)
+                    await self._process_reply(connection, reply)
             except (OSError, TimeoutError, SchemaError, KafkaError) as error:
                 await self._connection_failed(error)
-            except Exception:  # noqa: BLE001 - told with its traceback, see below
-                # A shell: one unforeseen reply must not end replication from this leader.
+            except Exception:  # noqa: BLE001 - logged with its traceback, see below
+                # One unforeseen reply must not end replication from this leader.
                 _log.exception("fetcher of broker %d: this fetch failed", self.leader_id)
                 await self._connection_failed(None)
 
-    def _changes(self) -> tuple[dict[Key, FetchAsk | None], float | None]:
-        """What is due and how to fetch it now (None: not), and when the next paused one is."""
+    def _changes(self) -> tuple[dict[Key, PartitionFetch | None], float | None]:
+        """The due partitions with their next fetch (None: not now), and the seconds until the next
+        delayed one is due."""
         if self._session.is_full:
             self._due = dict.fromkeys(self._following)
         now = self._ports.clock.monotonic()
-        changes: dict[Key, FetchAsk | None] = {}
+        changes: dict[Key, PartitionFetch | None] = {}
         next_at: float | None = None
         for key in self._due:
             changes[key] = None
@@ -244,37 +245,37 @@ class Fetcher:
                 del self._following[key]
                 row.end()
                 continue
-            if row.is_behind and self._ports.quota.holds_back(row.partition):
+            if row.lags and self._ports.quota.throttles(row.partition):
                 row.ready_at = max(row.ready_at, now + THROTTLE_PAUSE_S)
             if row.ready_at > now:
                 next_at = row.ready_at if next_at is None else min(next_at, row.ready_at)
             else:
-                changes[key] = self._ask(row)
+                changes[key] = self._fetch_of(row)
         return changes, None if next_at is None else next_at - now
 
-    def _pass_by(self, changes: Mapping[Key, FetchAsk | None]) -> None:
-        """These are about to be told to the leader: what is in step is looked at no more."""
-        for key, ask in changes.items():
+    def _skip_caught_up(self, changes: Mapping[Key, PartitionFetch | None]) -> None:
+        """`changes` are about to be sent: caught-up partitions are looked at no more."""
+        for key, fetch in changes.items():
             row = self._following.get(key)
-            if row is None or (ask is not None and not row.is_behind):
+            if row is None or (fetch is not None and not row.lags):
                 del self._due[key]
                 if row is not None:
-                    row.pass_by()
+                    row.skip()
 
-    def _ask(self, row: Following) -> FetchAsk:
+    def _fetch_of(self, row: PartitionFetchState) -> PartitionFetch:
         log = row.partition.log
-        return FetchAsk(
+        return PartitionFetch(
             topic_id=row.key[0],
             partition=row.key[1],
             leader_epoch=row.leader_epoch,
             fetch_offset=log.log_end_offset,
-            last_fetched_epoch=row.partition.latest_epoch,
+            last_fetched_epoch=log.latest_epoch,
             log_start_offset=log.log_start_offset,
             max_bytes=self._limits.fetch_max_bytes,
         )
 
     async def _pause(self, seconds: float | None) -> None:
-        """Until something is added, or for `seconds` (None: no limit)."""
+        """Wait until a partition is added, or for `seconds` (None: no limit)."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -291,7 +292,7 @@ class Fetcher:
             self._connection = await self._ports.connect(*endpoint)
         except ConnectionRefusedError:
             if self._was_connected:
-                # Its connection ended, and now nobody listens: the process is dead.
+                # The connection ended, and now the port refuses connections: the process is dead.
                 self._was_connected = False
                 self._ports.on_peer_gone(self.leader_id)
             raise
@@ -303,7 +304,7 @@ class Fetcher:
         return self._ports.entropy.uniform(longest / 2, longest)
 
     async def _connection_failed(self, error: Exception | None) -> None:
-        """Reconnect at once after a first failure; then with growing pauses."""
+        """Reconnect at once after a first failure, then after growing pauses."""
         interrupted = self._changed.is_set()
         self._drop_connection()
         if interrupted:
@@ -317,7 +318,7 @@ class Fetcher:
     async def _fetch(
         self,
         connection: PeerConnection,
-        changes: Mapping[Key, FetchAsk | None],
+        changes: Mapping[Key, PartitionFetch | None],
         due_s: float | None,
     ) -> FetchReply | None:
         limits = self._limits
@@ -327,7 +328,7 @@ class Fetcher:
         if self._ports.clock.monotonic() < self._eager_until:
             wait_ms = min(wait_ms, EAGER_WAIT_MS)
         plan = self._session.plan(changes)
-        self._pass_by(changes)
+        self._skip_caught_up(changes)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = FetchHead(
             correlation_id=self._correlation_id,
@@ -341,11 +342,11 @@ class Fetcher:
             session_id=plan.session_id,
             session_epoch=plan.session_epoch,
         )
-        request = pack_fetch(head, plan.asks, plan.forgotten)
+        request = pack_fetch(head, plan.partitions, plan.forgotten)
         self._in_flight = True
         try:
-            patience_s = min(wait_ms / 1000 + ANSWER_GRACE_S, limits.socket_timeout_ms / 1000)
-            async with asyncio.timeout(patience_s):
+            timeout_s = min(wait_ms / 1000 + ANSWER_GRACE_S, limits.socket_timeout_ms / 1000)
+            async with asyncio.timeout(timeout_s):
                 raw = await connection.request(request)
         finally:
             self._in_flight = False
@@ -356,84 +357,84 @@ class Fetcher:
                 f"fetch reply {correlation_id} came for request {self._correlation_id}"
             )
         error = ErrorCode(reply.error_code)
-        if not self._session.answered(error, reply.session_id):
+        if not self._session.on_reply(error, reply.session_id):
             if error not in SESSION_ERRORS:
                 raise KafkaError(error, f"broker {self.leader_id} and Fetch v{FETCH_VERSION}")
             return None
         self._connect_failures = 0
         return reply
 
-    # -- what a reply brings
+    # -- replies
 
-    async def _take(self, connection: PeerConnection, reply: FetchReply) -> None:
+    async def _process_reply(self, connection: PeerConnection, reply: FetchReply) -> None:
         clock = self._ports.clock
         began = clock.monotonic()
         for row in reply.partitions:
             key = (row.topic_id, row.partition)
             following = self._following.get(key)
-            self._mark(key)
+            self._mark_due(key)
             if (
                 following is None
                 or not following.is_current
-                or self._session.told(key) != self._ask(following)
+                or self._session.sent(key) != self._fetch_of(following)
             ):
-                continue  # its role, epoch or log moved on while this was on its way
-            await self._take_one(connection, following, row)
+                continue  # role, epoch or log changed while the reply was on its way
+            await self._process_partition(connection, following, row)
             if clock.monotonic() - began > CPU_SLICE_S:
                 await asyncio.sleep(0)
                 began = clock.monotonic()
 
-    async def _take_one(
-        self, connection: PeerConnection, following: Following, row: Fetched
+    async def _process_partition(
+        self, connection: PeerConnection, following: PartitionFetchState, row: FetchedPartition
     ) -> None:
         partition = following.partition
         error = ErrorCode(row.error_code)
-        what = reaction(error, diverges=row.diverging is not None)
+        react = reaction(error, diverges=row.diverging is not None)
         try:
-            if what is Reaction.APPEND:
+            if react is Reaction.APPEND:
                 await self._append(following, row)
-            elif what is Reaction.TRUNCATE:
-                self._hold(following, "divergence", rarely=False)
+            elif react is Reaction.TRUNCATE:
+                self._delay(following, "divergence", rarely=False)
                 if self._truncate(partition, row):
                     following.ready_at = 0.0
-            elif what in (Reaction.RETRY, Reaction.AWAIT_CONTROLLER):
-                self._hold(following, error.name, rarely=what is Reaction.AWAIT_CONTROLLER)
+            elif react in (Reaction.RETRY, Reaction.AWAIT_CONTROLLER):
+                self._delay(following, error.name, rarely=react is Reaction.AWAIT_CONTROLLER)
             else:
-                self._hold(following, error.name, rarely=False)
-                await self._ports.recover(partition, connection, what, self.leader_id)
+                self._delay(following, error.name, rarely=False)
+                await self._ports.recover(partition, connection, react, self.leader_id)
         except KafkaError as refused:
             _log.warning("following broker %d: %s", self.leader_id, refused)
             partition.check_storage(refused)
-            self._hold(following, refused.code.name, rarely=False)
+            self._delay(following, refused.code.name, rarely=False)
 
-    async def _append(self, following: Following, row: Fetched) -> None:
-        """A megabyte may hold thousands of batches: the loop has its turn between some of them."""
+    async def _append(self, following: PartitionFetchState, row: FetchedPartition) -> None:
+        """Append the records; a megabyte may hold thousands of batches, so the loop gets turns."""
         partition, records = following.partition, row.records
-        self._ports.quota.passed(partition, len(records))
+        self._ports.quota.record_copied(partition, len(records))
         while following.is_current and self._following.get(following.key) is following:
             taken = partition.append_as_follower(
                 records, row.high_watermark, row.log_start_offset, BATCHES_PER_TURN
             )
             records = records[taken:]
-            following.is_behind = row.high_watermark > partition.log.log_end_offset
+            following.lags = row.high_watermark > partition.log.log_end_offset
             if not taken or not len(records):
                 following.failures = 0
                 return
             await asyncio.sleep(0)
 
-    def _truncate(self, partition: Partition, row: Fetched) -> bool:
-        """Cut where the logs part. False when that changed nothing: do not ask again at once."""
+    def _truncate(self, partition: Partition, row: FetchedPartition) -> bool:
+        """Truncate where the logs diverge; False when nothing changed: do not fetch at once."""
         assert row.diverging is not None
         log = partition.log
-        before = (log.log_end_offset, partition.latest_epoch)
+        before = (log.log_end_offset, log.latest_epoch)
         cut = truncation(
             row.diverging,
             log.log_end_offset,
             partition.high_watermark,
-            partition.own_epoch_end,
+            partition.epoch_end,
         )
         _log.info(
-            "%s-%d: parted from leader %d at epoch %d, end %d: cut %d -> %d",
+            "%s-%d: diverges from leader %d in epoch %d, end %d: truncated from %d to %d",
             partition.topic,
             partition.partition,
             self.leader_id,
@@ -443,14 +444,14 @@ class Fetcher:
             cut.offset,
         )
         partition.truncate_to(cut.offset)
-        return before != (log.log_end_offset, partition.latest_epoch)
+        return before != (log.log_end_offset, log.latest_epoch)
 
-    def _hold(self, following: Following, error: str, *, rarely: bool) -> None:
+    def _delay(self, following: PartitionFetchState, error: str, *, rarely: bool) -> None:
         following.failures += 1
         longest = self._limits.fetch_backoff_ms
         pause = longest if rarely else pause_ms(following.failures, longest)
         following.ready_at = self._ports.clock.monotonic() + pause / 1000
         if following.failures in (5, 50):
             _log.warning(
-                "%r: %d fetches in a row met %s", following.partition, following.failures, error
+                "%r: %d fetches in a row failed: %s", following.partition, following.failures, error
             )

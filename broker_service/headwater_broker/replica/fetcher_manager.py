@@ -1,4 +1,4 @@
-"""The fetch loops of this broker, one per leader broker; idle ones are stopped."""
+"""The fetch loops of this broker, one per leader broker; loops without partitions are stopped."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from headwater.ordered import OrderedSet
 from headwater.wire.control import LiveBroker
 from headwater_broker.replica.fetcher import Fetcher, FetcherPorts
-from headwater_broker.replica.out_of_range_recovery import Recovery
+from headwater_broker.replica.out_of_range_recovery import OutOfRangeRecovery
 from headwater_broker.replica.partition import NO_LEADER, Partition
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.replication_quota import ReplicationQuota
 
 
-class Fetchers:
-    """Partition -> fetch loop of its leader."""
+class FetcherManager:
+    """Assigns followed partitions to the fetch loop of their leader."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class Fetchers:
         self._by_leader: dict[int, Fetcher] = {}
         self._closing = OrderedSet[asyncio.Task[None]]()
         self._closed = False
-        self._is_leaving = False
-        recovery = Recovery(broker_id, ports.control, self._control_address)
+        self._is_shutting_down = False
+        recovery = OutOfRangeRecovery(broker_id, ports.control, self._control_address)
         self._ports = FetcherPorts(
             broker_id=broker_id,
             broker_epoch=ports.broker_epoch,
@@ -49,14 +49,14 @@ class Fetchers:
         )
 
     def follow(self, partitions: list[Partition]) -> None:
-        """Fetch these from their leaders, and from nobody else any more."""
+        """Fetch these partitions from their present leaders only."""
         if self._closed:
             return
         by_leader: dict[int, list[Partition]] = {}
         for partition in partitions:
             self.unfollow(partition)
-            is_let_go = self._is_leaving and self._broker_id not in partition.isr
-            if partition.leader_id != NO_LEADER and not is_let_go:
+            is_handed_over = self._is_shutting_down and self._broker_id not in partition.isr
+            if partition.leader_id != NO_LEADER and not is_handed_over:
                 by_leader.setdefault(partition.leader_id, []).append(partition)
         for leader_id, rows in by_leader.items():
             fetcher = self._by_leader.get(leader_id)
@@ -65,22 +65,22 @@ class Fetchers:
                 self._by_leader[leader_id] = fetcher
             fetcher.follow(rows)
 
-    def leave(self) -> None:
-        """This broker drains: what it hands over, and is out of the ISR of, it does not begin to
-        follow. Its fetches would only have each new leader ask the controller to take it back."""
-        self._is_leaving = True
+    def begin_controlled_shutdown(self) -> None:
+        """Do not start to follow partitions that are handed over and whose ISR this broker left:
+        its fetches would only have the new leaders propose it for the ISR again."""
+        self._is_shutting_down = True
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch this one no more."""
+        """Stop fetching this partition."""
         for fetcher in self._by_leader.values():
             fetcher.unfollow(partition.topic_id, partition.partition)
 
     def drop_idle(self) -> None:
-        """Stop the loops that follow nothing."""
+        """Stop the loops that follow no partition."""
         for leader_id in [b for b, fetcher in self._by_leader.items() if not len(fetcher)]:
-            self._keep(self._by_leader.pop(leader_id).close())
+            self._close_later(self._by_leader.pop(leader_id).close())
 
-    def _keep(self, work: Awaitable[None]) -> None:
+    def _close_later(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -93,7 +93,7 @@ class Fetchers:
         await asyncio.gather(*(f.close() for f in fetchers), *self._closing)
 
     def describe(self) -> list[dict[str, Any]]:
-        """For the status page."""
+        """For the status document."""
         return [
             {"leader": b, "partitions": len(f), "fetches": f.fetches_total}
             for b, f in sorted(self._by_leader.items())

@@ -1,6 +1,6 @@
-"""The follower's side without I/O: fetch sessions, and what to do about each answer. Pure.
+"""A follower without I/O: its fetch session, and the reaction to each answer. Pure.
 
-What a follower holds is its log's end: no offset is remembered beside it.
+The fetch position of a follower is its log end offset; no other position is remembered.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from enum import Enum
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode
-from headwater_broker.replica.follower_fetch_codec import FetchAsk
+from headwater_broker.replica.follower_fetch_codec import PartitionFetch
 
 NO_SESSION = 0
 FULL_EPOCH = 0
-"""A full fetch: names every partition, and opens a session."""
+"""A full fetch: it names every partition and opens a session."""
 _EPOCH_MAX = 2**31 - 1
 FIRST_PAUSE_DIVISOR = 50
-"""The first pause after an error is this part of replica.fetch.backoff.ms; it doubles."""
+"""The first pause after an error is replica.fetch.backoff.ms over this; then pauses double."""
 
 Key = tuple[bytes, int]
 
 
-class SessionPlan(NamedTuple):
-    """What one fetch names: partitions that are new or changed, and those to forget."""
+class SessionFetch(NamedTuple):
+    """One fetch of a session: partitions that are new or changed, and those to forget."""
 
     session_id: int
     session_epoch: int
-    asks: list[FetchAsk]
+    partitions: list[PartitionFetch]
     forgotten: list[Key]
 
 
@@ -38,54 +38,54 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""Of a whole reply: a full fetch at once is the cure. Any other error it would meet again."""
+"""Errors of a whole reply that a full fetch at once mends; others would come again."""
 
 
 class FetchSession:
-    """The client's half of an incremental fetch session (KIP-227)."""
+    """The follower's half of an incremental fetch session (KIP-227)."""
 
     __slots__ = ("_epoch", "_id", "_sent")
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FULL_EPOCH
-        self._sent: dict[Key, FetchAsk | None] = {}
-        """What the leader knows; None: another ask than any that may be made now."""
+        self._sent: dict[Key, PartitionFetch | None] = {}
+        """The partitions that the leader knows; None: to be sent again, whatever was sent."""
 
     @property
     def is_full(self) -> bool:
         """The next fetch names every partition."""
         return self._epoch == FULL_EPOCH
 
-    def is_empty_after(self, changes: Mapping[Key, FetchAsk | None]) -> bool:
-        """True when a fetch with `changes` would ask for nothing at all."""
-        if any(ask is not None for ask in changes.values()):
+    def is_empty_after(self, changes: Mapping[Key, PartitionFetch | None]) -> bool:
+        """True when a fetch with `changes` would fetch no partition at all."""
+        if any(partition is not None for partition in changes.values()):
             return False
         return len(changes) >= len(self._sent) and all(key in changes for key in self._sent)
 
-    def plan(self, changes: Mapping[Key, FetchAsk | None]) -> SessionPlan:
-        """What to send when these have changed; None: not to be fetched now. `changes` of a full
-        fetch are all there are.
+    def plan(self, changes: Mapping[Key, PartitionFetch | None]) -> SessionFetch:
+        """The next fetch; `changes` of an incremental fetch are the changed partitions, of a full
+        fetch all of them. None: do not fetch the partition now.
         """
         sent = self._sent
-        asks: list[FetchAsk] = []
+        partitions: list[PartitionFetch] = []
         forgotten: list[Key] = []
-        for key, ask in changes.items():
-            if ask is None:
+        for key, partition in changes.items():
+            if partition is None:
                 if key in sent:
                     del sent[key]
                     forgotten.append(key)
-            elif sent.get(key) != ask:
-                sent[key] = ask
-                asks.append(ask)
-        return SessionPlan(self._id, self._epoch, asks, forgotten)
+            elif sent.get(key) != partition:
+                sent[key] = partition
+                partitions.append(partition)
+        return SessionFetch(self._id, self._epoch, partitions, forgotten)
 
-    def told(self, key: Key) -> FetchAsk | None:
-        """What the leader was asked of a partition, if it answers that now."""
+    def sent(self, key: Key) -> PartitionFetch | None:
+        """The fetch of a partition that the leader answers now; None: it answers an older one."""
         return self._sent.get(key)
 
-    def answered(self, error: ErrorCode, session_id: int) -> bool:
-        """Take the reply's head. False: the session is gone, the next fetch is a full one."""
+    def on_reply(self, error: ErrorCode, session_id: int) -> bool:
+        """Apply the head of a reply. False: the session is gone, the next fetch is a full one."""
         if error is not ErrorCode.NONE:
             self.reset()
             return False
@@ -96,26 +96,26 @@ class FetchSession:
         self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
         return True
 
-    def forget(self, key: Key) -> None:
-        """Name this partition again in the next fetch, whatever was sent before."""
+    def resend(self, key: Key) -> None:
+        """Name this partition in the next fetch, whatever was sent before."""
         if key in self._sent:
             self._sent[key] = None
 
     def reset(self) -> None:
-        """The next fetch is full. The old session's id goes along, so that the leader drops it."""
+        """Make the next fetch full; it names the old session, so that the leader drops it."""
         self._epoch = FULL_EPOCH
         self._sent = {}
 
 
 class Reaction(Enum):
-    """What a follower does about one partition of a reply."""
+    """What a follower does on the answer for one partition."""
 
-    APPEND = "append the records, follow the marks"
-    TRUNCATE = "cut where the leader says that the logs part"
-    FIND_RANGE = "ask the leader for its range of offsets"
-    START_AT_LOCAL = "begin at the leader's local start, with its producer state"
+    APPEND = "append the records, follow high watermark and log start"
+    TRUNCATE = "truncate where the logs diverge"
+    FIND_RANGE = "look up the leader's range of offsets"
+    START_AT_LOCAL = "start at the leader's local log start, with its producer state"
     RETRY = "pause, then fetch again"
-    AWAIT_CONTROLLER = "another leader epoch is on its way: fetch rarely until it is here"
+    AWAIT_CONTROLLER = "LeaderAndIsr with another leader epoch follows: fetch rarely until then"
 
 
 _REACTIONS: dict[ErrorCode, Reaction] = {
@@ -128,35 +128,35 @@ _REACTIONS: dict[ErrorCode, Reaction] = {
 
 
 def reaction(error: ErrorCode, *, diverges: bool) -> Reaction:
-    """The reaction to one partition's answer; every error without a row of its own is retried.
+    """The reaction to one partition's answer; an error without a row of its own is retried.
 
     UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_ID mean that the leader has not
-    heard of its role yet: the controller tells all replicas at once, in no order.
+    applied its LeaderAndIsr yet: the controller sends it to all replicas at once, in no order.
     """
     if error is ErrorCode.NONE and diverges:
         return Reaction.TRUNCATE
     return _REACTIONS.get(error, Reaction.RETRY)
 
 
-class RangeDecision(NamedTuple):
-    """After FIND_RANGE: cut to `offset`, or (`restart`) drop all and begin there."""
+class Restart(NamedTuple):
+    """After FIND_RANGE: truncate to `offset`, or (`is_full`) truncate fully and start there."""
 
     offset: int
-    restart: bool
+    is_full: bool
 
 
-def after_out_of_range(own_end: int, leader_start: int, leader_end: int) -> RangeDecision:
-    """The leader refused our log end as an offset.
+def after_out_of_range(own_end: int, leader_start: int, leader_end: int) -> Restart:
+    """The leader answered OFFSET_OUT_OF_RANGE for the follower's log end.
 
-    It ends before ours: an unclean election, cut to its end and let the epochs decide the rest.
-    Otherwise its log begins after our end (retention, DeleteRecords): begin where it begins.
+    It ends before the follower's: an unclean election; truncate to its end and let the epochs
+    decide the rest. Otherwise it starts behind it (retention, DeleteRecords): start there.
     """
     if leader_end < own_end:
-        return RangeDecision(leader_end, False)
-    return RangeDecision(max(leader_start, own_end), True)
+        return Restart(leader_end, False)
+    return Restart(max(leader_start, own_end), True)
 
 
 def pause_ms(failures: int, longest_ms: int) -> float:
-    """How long to wait after the n-th failure in a row (1 is the first)."""
+    """The pause after the n-th failure in a row (1: the first)."""
     first = longest_ms / FIRST_PAUSE_DIVISOR
     return min(float(longest_ms), first * (1 << min(failures - 1, 30)))

@@ -1,6 +1,6 @@
-"""Fetch version 17 as a follower speaks it: packed and parsed in place, records never copied.
+"""Fetch version 17 as followers use it: packed and parsed in place, records are never copied.
 
-The schema `headwater.wire.apis.k01_fetch` describes the same bytes; the tests compare both ways.
+The schema `headwater.wire.apis.k01_fetch` describes the same bytes; tests compare the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.wire.schema import SchemaError
 from headwater_broker.replica.truncation import EpochEnd
 
 FETCH_VERSION = 17
-"""Topic ids (13), broker epochs (15), and no KRaft-only fields (18)."""
+"""With topic ids (13) and broker epochs (15), without KRaft's own fields (18)."""
 
 _HEADER = struct.Struct(">hhih")
 _BODY = struct.Struct(">iiibii")
@@ -33,7 +33,7 @@ _ABORTED_BYTES = 17
 _EMPTY = memoryview(b"")
 
 
-class FetchAsk(NamedTuple):
+class PartitionFetch(NamedTuple):
     """One partition of a follower's fetch."""
 
     topic_id: bytes
@@ -46,7 +46,7 @@ class FetchAsk(NamedTuple):
 
 
 class FetchHead(NamedTuple):
-    """What a fetch says beside its partitions."""
+    """The fields of a fetch besides its partitions."""
 
     correlation_id: int
     client_id: bytes
@@ -60,7 +60,7 @@ class FetchHead(NamedTuple):
     session_epoch: int
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     """One partition of the reply; `records` is a slice of the reply itself."""
 
     topic_id: bytes
@@ -79,30 +79,30 @@ class FetchReply(NamedTuple):
 
     error_code: int
     session_id: int
-    partitions: list[Fetched]
+    partitions: list[FetchedPartition]
 
 
 def pack_fetch(
-    head: FetchHead, asks: Sequence[FetchAsk], forgotten: Sequence[tuple[bytes, int]]
+    head: FetchHead, partitions: Sequence[PartitionFetch], forgotten: Sequence[tuple[bytes, int]]
 ) -> bytes:
-    """A request: header version 2 and body version 17."""
+    """A request with header version 2 and body version 17."""
     out = bytearray(_HEADER.pack(1, FETCH_VERSION, head.correlation_id, len(head.client_id)))
     out += head.client_id
     out.append(0)
     out += _BODY.pack(
         head.max_wait_ms, head.min_bytes, head.max_bytes, 0, head.session_id, head.session_epoch
     )
-    _pack_asks(out, asks)
+    _pack_partitions(out, partitions)
     _pack_forgotten(out, forgotten)
     out += b"\x01"  # rack id: empty
     _pack_tags(out, head)
     return bytes(out)
 
 
-def _pack_asks(out: bytearray, asks: Sequence[FetchAsk]) -> None:
-    by_topic: dict[bytes, list[FetchAsk]] = {}
-    for ask in asks:
-        by_topic.setdefault(ask.topic_id, []).append(ask)
+def _pack_partitions(out: bytearray, partitions: Sequence[PartitionFetch]) -> None:
+    by_topic: dict[bytes, list[PartitionFetch]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic_id, []).append(partition)
     write_uvarint(out, len(by_topic) + 1)
     for topic_id, rows in by_topic.items():
         out += topic_id
@@ -150,7 +150,7 @@ def parse_fetch(view: memoryview) -> tuple[int, FetchReply]:
         at = _skip_tags(view, _CORRELATION_BYTES)
         _, error_code, session_id = _REPLY_HEAD.unpack_from(view, at)
         at += _REPLY_HEAD.size
-        partitions: list[Fetched] = []
+        partitions: list[FetchedPartition] = []
         topics, at = read_uvarint(view, at)
         for _ in range(topics - 1):
             topic_id = bytes(view[at : at + _UUID_BYTES])
@@ -166,12 +166,12 @@ def parse_fetch(view: memoryview) -> tuple[int, FetchReply]:
     return correlation_id, FetchReply(error_code, session_id, partitions)
 
 
-def _parse_partition(topic_id: bytes, view: memoryview, at: int) -> tuple[Fetched, int]:
+def _parse_partition(topic_id: bytes, view: memoryview, at: int) -> tuple[FetchedPartition, int]:
     index, error, mark, _, log_start = _PARTITION_HEAD.unpack_from(view, at)
     aborted, at = read_uvarint(view, at + _PARTITION_HEAD.size)
     for _ in range(aborted - 1):
         at = _skip_tags(view, at + _ABORTED_BYTES - 1)
-    at += 4  # preferred read replica: not for followers
+    at += 4  # preferred read replica: for consumers only
     size, at = read_uvarint(view, at)
     records = _EMPTY
     if size > 1:
@@ -182,7 +182,9 @@ def _parse_partition(topic_id: bytes, view: memoryview, at: int) -> tuple[Fetche
         at = end
     diverging, leader, at = _parse_partition_tags(view, at)
     return (
-        Fetched(topic_id, index, error, mark, log_start, diverging, leader[0], leader[1], records),
+        FetchedPartition(
+            topic_id, index, error, mark, log_start, diverging, leader[0], leader[1], records
+        ),
         at,
     )
 

@@ -1,4 +1,4 @@
-"""The high watermark: what every member of the maximal ISR holds. Pure."""
+"""The high watermark: the lowest log end offset of the maximal ISR. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headwater_broker.replica.isr import FollowerProgress
 def leader_high_watermark(
     current: int, leader_end: int, counted: Iterable[FollowerProgress]
 ) -> int:
-    """The high watermark after a fetch, an append or an ISR change; it never goes backwards.
+    """The high watermark after a fetch, an append or an ISR change; it never decreases.
 
-    `counted` are the followers of the maximal ISR and those about to join it. One that has not
-    fetched in this epoch (end -1) holds it where it is.
+    `counted`: the followers of the maximal ISR and those about to join it. A follower that has not
+    fetched in this epoch (log end -1) keeps the high watermark where it is.
     """
     lowest = leader_end
     for follower in counted:
@@ -23,14 +23,14 @@ def leader_high_watermark(
 
 
 def follower_high_watermark(current: int, leader_mark: int, own_end: int) -> int:
-    """What a follower may call committed: the leader's mark, as far as its own log reaches.
+    """A follower's high watermark: the leader's, but not beyond the follower's log end.
 
-    It never goes backwards while the log only grows: a new leader's mark may lag behind.
+    It never decreases while the log only grows: a new leader's high watermark may lag behind.
     """
     mark = min(leader_mark, own_end)
     return mark if mark > current else current
 
 
 def loaded_high_watermark(checkpoint: int, log_start: int, log_end: int) -> int:
-    """The high watermark of a replica that was just opened."""
+    """The high watermark of a replica whose log was just opened."""
     return max(log_start, min(checkpoint, log_end))

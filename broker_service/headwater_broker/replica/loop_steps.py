@@ -1,4 +1,4 @@
-"""Long work of the loop as steps: jobs for the disk, and places where the loop may have a turn."""
+"""Long work on the loop, cut into steps: jobs for disk threads, and turns of the loop between."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing
 from typing import TypeVar, cast
 
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 Job = Callable[[], None]
 T = TypeVar("T")
-Steps = Generator[Job | None, None, T]
-"""Gives a job that is to be done before it goes on, or None where others may have their turn."""
+LoopSteps = Generator[Job | None, None, T]
+"""Yields a job that must be done before the next step, or None to give the loop a turn."""
 
 
-def run_now(steps: Steps[T]) -> T:
-    """All steps in one turn of the loop."""
+def run_now(steps: LoopSteps[T]) -> T:
+    """Run all steps in one turn of the loop."""
     while True:
         try:
             job = next(steps)
@@ -26,8 +26,8 @@ def run_now(steps: Steps[T]) -> T:
             job()
 
 
-async def run_in_turns(steps: Steps[T], off_loop: Callable[[Job], Awaitable[None]]) -> T:
-    """Jobs run by `off_loop`; where a step gives None the loop has a turn."""
+async def run_in_turns(steps: LoopSteps[T], off_loop: Callable[[Job], Awaitable[None]]) -> T:
+    """Run jobs by `off_loop`; give the loop a turn where a step yields None."""
     with closing(steps):
         while True:
             try:
@@ -40,10 +40,10 @@ async def run_in_turns(steps: Steps[T], off_loop: Callable[[Job], Awaitable[None
                 await off_loop(job)
 
 
-def begin_epoch(log: PartitionLog, epoch: int) -> Steps[None]:
-    """The start of an epoch that we shall lead, on disk before the first append of it.
+def begin_epoch(log: UnifiedLog, epoch: int) -> LoopSteps[None]:
+    """Write the start of an epoch that this broker will lead, before the first append in it.
 
-    Nobody may append meanwhile. Raises KafkaError when the disk fails.
+    Nothing may be appended meanwhile. Raises KafkaError when the disk fails.
     """
     log.epochs.assign(epoch, log.log_end_offset)
     if not log.epochs.changed:
@@ -61,5 +61,5 @@ def begin_epoch(log: PartitionLog, epoch: int) -> Steps[None]:
     for error in failed:
         log.epochs.changed = True
         raise log.storage_error(error)
-    if log.epochs.entries != written:  # retention has saved a newer state meanwhile
+    if log.epochs.entries != written:  # retention has written a newer state meanwhile
         log.save_epochs()

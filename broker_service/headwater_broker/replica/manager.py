@@ -1,4 +1,4 @@
-"""All replicas of this broker: roles from the controller, fetchers, ISR changes, checkpoints."""
+"""The replicas of this broker: roles set by the controller, fetchers, ISR changes, checkpoints."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from headwater.wire.control import (
     StopReplicaRequest,
     TopicState,
 )
-from headwater.wire.control_order import ControllerOrder
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_creation import Creation
+from headwater_broker.log.log_creation import LogCreation
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.replica.alter_partition import IsrChanges
-from headwater_broker.replica.fetcher_manager import Fetchers
-from headwater_broker.replica.leader_and_isr import as_hosted, is_other, refusal
-from headwater_broker.replica.loop_steps import Steps, begin_epoch, run_in_turns, run_now
+from headwater_broker.log.unified_log import UnifiedLog
+from headwater_broker.replica.alter_partition import AlterPartitionManager
+from headwater_broker.replica.control_fence import ControlFence
+from headwater_broker.replica.fetcher_manager import FetcherManager
+from headwater_broker.replica.leader_and_isr import differs, hosted_replica, rejection
+from headwater_broker.replica.loop_steps import LoopSteps, begin_epoch, run_in_turns, run_now
 from headwater_broker.replica.out_of_range_recovery import replica_state
 from headwater_broker.replica.partition import Notify, Partition
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.replication_quota import ReplicationQuotas
-from headwater_broker.replica.role_transitions import Decision, decide
+from headwater_broker.replica.role_transitions import RoleTransition, decide
 
 _log = logging.getLogger(__name__)
 
@@ -47,53 +47,52 @@ NO_DIRECTORY = UUID(int=0)
 
 
 class ReplicaManager:
-    """Every replica hosted here. All methods run on the broker's loop.
+    """Every replica hosted by this broker. All methods run on the broker's loop.
 
-    `partitions` by (topic, partition); `by_id` by (topic id, partition); `topic_ids` topic name
-    by the 16 bytes of the topic id (the fetch path's key). Never change them from outside.
+    To be read only: `partitions` by (topic, partition); `by_id` by (topic id, partition);
+    `topic_ids`: topic name by the 16 bytes of the topic id, the key of the fetch path.
     """
 
     def __init__(
-        self, broker_id: int, logs: LogManager, limits: ReplicationLimits, ports: ReplicationPorts
+        self,
+        broker_id: int,
+        logs: LogManager,
+        limits: ReplicationLimits,
+        ports: ReplicationPorts,
+        *,
+        on_leadership: Notify,
     ) -> None:
+        """`on_leadership`: `Partition.on_leadership` of every partition."""
         self.broker_id = broker_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.topic_ids: dict[bytes, str] = {}
-        self.on_hw: Notify | None = None
-        """Given to every partition, as are the next two: the purgatories' wake-ups."""
-        self.on_append: Notify | None = None
-        self.on_leadership: Notify | None = None
         self.leadership_listeners: list[Callable[[Partition], None]] = []
-        """Called after LeaderAndIsr or StopReplica was applied, per partition whose leader epoch,
-        leadership or hosting changed (coordinators load and unload shards here).
+        """Called after LeaderAndIsr or StopReplica was applied, with each partition whose leader
+        epoch, leadership or hosting changed (coordinators load and drop shards then).
         """
+        self._on_leadership = on_leadership
         self._logs, self._folder_of = logs, logs.futures.folder_of
         self._limits = limits
         self._ports = ports
         self._overrides: dict[UUID, dict[str, str]] = {}
+        logs.high_watermarks = self.high_watermark_of
         self._live: dict[int, LiveBroker] = {}
-        self._isr_changes = IsrChanges(
+        self._alter_partition = AlterPartitionManager(
             broker_id, ports.broker_epoch, ports.clock, limits, ports.alter_partition
         )
         self.quotas = ReplicationQuotas(
             broker_id, ports.clock, limits.quota_windows, limits.log_dirs_quota_windows
         )
-        self._fetchers = Fetchers(broker_id, limits, ports, self.live_broker, self.quotas.follower)
-        self.in_order = asyncio.Lock()
-        """Held while a control request is taken."""
-        self._order = ControllerOrder()
-        self._taking = OrderedSet[asyncio.Task[LeaderAndIsrReply]]()
+        self._fetchers = FetcherManager(
+            broker_id, limits, ports, self.live_broker, self.quotas.follower
+        )
+        self.control_lock = asyncio.Lock()
+        """Held while a control request is applied: they are applied in the order of arrival."""
+        self._fence = ControlFence(ports.broker_epoch)
+        self._applying = OrderedSet[asyncio.Task[LeaderAndIsrReply]]()
 
-    # -- looking up
-
-    def set_wakers(
-        self, *, on_hw: Notify | None, on_append: Notify | None, on_leadership: Notify | None
-    ) -> None:
-        """Wire the purgatories; also for partitions that exist already."""
-        self.on_hw, self.on_append, self.on_leadership = on_hw, on_append, on_leadership
-        for partition in self.partitions.values():
-            self._wire(partition)
+    # -- look-ups
 
     def lookup(self, topic: str, partition: int) -> Partition:
         """The hosted replica. Raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -106,47 +105,45 @@ class ReplicaManager:
         return found
 
     def leader(self, topic: str, partition: int) -> Partition:
-        """The hosted replica, led here. Raises also NOT_LEADER_OR_FOLLOWER."""
+        """The hosted replica, which leads. Raises also NOT_LEADER_OR_FOLLOWER."""
         found = self.lookup(topic, partition)
         found.check_leader_epoch(-1)
         return found
 
     def live_broker(self, broker_id: int) -> LiveBroker | None:
-        """A live broker: as the cluster view knows it, or as LeaderAndIsr named it."""
+        """A live broker, by the metadata cache or by the live leaders of LeaderAndIsr."""
         return self._ports.broker(broker_id) or self._live.get(broker_id)
 
     # -- control requests
 
-    async def take_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        """Become leader or follower as the controller says, with a turn of the loop after each
-        partition: opening hundreds of logs stalls nobody.
-
-        Control requests are taken one after the other, in the order they came.
+    async def handle_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
+        """Become leader or follower per partition, with a turn of the loop after each one, so that
+        opening hundreds of logs stalls nothing. Control requests are applied one by one, in order.
         """
-        # To its end even when the caller gives up: what a thread is creating must be taken over.
-        task = asyncio.get_running_loop().create_task(self._take(request))
-        self._taking.add(task)
-        task.add_done_callback(self._taking.discard)
+        # To its end even when the caller gives up: a thread may be creating a log for it.
+        task = asyncio.get_running_loop().create_task(self._apply_in_turns(request))
+        self._applying.add(task)
+        task.add_done_callback(self._applying.discard)
         return await asyncio.shield(task)
 
-    async def _take(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        async with self.in_order:
-            return await run_in_turns(self._steps(request), self._ports.off_loop)
+    async def _apply_in_turns(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
+        async with self.control_lock:
+            return await run_in_turns(self.leader_and_isr_steps(request), self._ports.off_loop)
 
     def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        """The same in one turn of the loop."""
-        return run_now(self._steps(request))
+        """Apply LeaderAndIsr in one turn of the loop."""
+        return run_now(self.leader_and_isr_steps(request))
 
-    def _steps(self, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrReply]:
-        """Partition by partition: gives jobs for the disk, to be done before it goes on, and None
-        where the loop may have a turn. What was applied is followed and told even when this ends
-        between two partitions: the controller sends the rest again."""
-        refused = self._fence(request)
-        if refused is not ErrorCode.NONE:
-            return LeaderAndIsrReply(error_code=refused)
+    def leader_and_isr_steps(self, request: LeaderAndIsrRequest) -> LoopSteps[LeaderAndIsrReply]:
+        """Apply LeaderAndIsr partition by partition, in steps. When this is ended between two
+        partitions, the applied ones are fetched and listeners notified; the controller sends the
+        request again."""
+        error = self._fence.check(request)
+        if error is not ErrorCode.NONE:
+            return LeaderAndIsrReply(error_code=error)
         self._live.update((broker.broker_id, broker) for broker in request.live_leaders)
         for topic in request.topics:
-            self._take_configs(topic)
+            self._apply_configs(topic)
         results = []
         changed: list[Partition] = []
         following: list[Partition] = []
@@ -156,45 +153,45 @@ class ReplicaManager:
                 results.append(result)
                 yield None
             if request.full:
-                self._stop_unnamed(request, changed)
+                self._stop_absent(request, changed)
         finally:
             self._fetchers.follow(following)
             self._fetchers.drop_idle()
-            self._tell(changed)
+            self._notify_listeners(changed)
         return LeaderAndIsrReply(error_code=ErrorCode.NONE, partitions=tuple(results))
 
-    async def take_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
-        """`stop_replica`, after the control requests that came before."""
-        async with self.in_order:
+    async def handle_stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
+        """`stop_replica`, after the control requests before it."""
+        async with self.control_lock:
             reply = self.stop_replica(request)
         if any(row.delete for row in request.partitions):
-            await self._ports.durable()  # nobody asks again for what was confirmed
+            await self._ports.durable()  # the controller never repeats a confirmed deletion
         return reply
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaReply:
-        """Stop hosting; with `delete`, remove the log too (also one not hosted: the topic was
-        deleted while this broker was away).
+        """Stop hosting replicas; with `delete`, remove the log, too (also of a replica that is not
+        hosted: the topic was deleted while this broker was down).
         """
-        refused = self._fence(request)
-        if refused is not ErrorCode.NONE:
-            return StopReplicaReply(error_code=refused)
+        error = self._fence.check(request)
+        if error is not ErrorCode.NONE:
+            return StopReplicaReply(error_code=error)
         changed: list[Partition] = []
         results = tuple(self._stop_one(row, changed) for row in request.partitions)
         self._fetchers.drop_idle()
-        self._tell(changed)
+        self._notify_listeners(changed)
         return StopReplicaReply(error_code=ErrorCode.NONE, partitions=results)
 
     def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateReply:
-        """A follower begins at our local start: producer state and leader epochs there."""
+        """Producer state and leader epochs at the local log start, where a follower will start."""
         partition = self.by_id.get((request.topic_id, request.partition))
         if partition is None:
             return ReplicaStateReply(error_code=ErrorCode.UNKNOWN_TOPIC_ID)
         return replica_state(partition, request.offset)
 
     def update_topic_configs(self, topic_id: UUID, overrides: Mapping[str, str]) -> None:
-        """A topic's configuration overrides changed (all of them, as they now are)."""
+        """Apply a topic's config overrides: all that there are now."""
         if self._overrides.get(topic_id, {}) == overrides:
-            return  # as with most new topics: they have none
+            return  # most new topics have none
         self._overrides[topic_id] = dict(overrides)
         config = self._ports.log_config(overrides)
         for partition in self.partitions.values():
@@ -202,7 +199,7 @@ class ReplicaManager:
                 _reconfigure(partition, config)
 
     def update_log_configs(self) -> None:
-        """The broker's own settings changed, and with them what topics default to."""
+        """Apply changed broker settings, the defaults of topic configs."""
         configs: dict[UUID, LogConfig] = {}
         for partition in self.partitions.values():
             config = configs.get(partition.topic_id)
@@ -214,20 +211,20 @@ class ReplicaManager:
     # -- ticks and state
 
     def isr_tick(self) -> None:
-        """Shrink ISRs; call every replica.lag.time.max.ms / 2."""
+        """Shrink ISRs; to be called every replica.lag.time.max.ms / 2."""
         now = self._ports.clock.monotonic()
         for partition in self.partitions.values():
             partition.isr_tick(now)
 
-    def high_watermark_of(self, log: PartitionLog) -> int:
-        """What `replication-offset-checkpoint` shall hold of a log (LogManager's provider)."""
+    def high_watermark_of(self, log: UnifiedLog) -> int:
+        """The high watermark to write to `replication-offset-checkpoint`, for `LogManager`."""
         partition = self.partitions.get((log.topic, log.partition))
         if partition is None or partition.log is not log:
             return self._logs.high_watermark_checkpoint(log)
         return partition.high_watermark
 
-    def directory_failed(self, folder: str, logs: list[PartitionLog]) -> None:
-        """A disk failed (`LogManager.on_offline`): its replicas go offline, the others go on."""
+    def directory_failed(self, folder: str, logs: list[UnifiedLog]) -> None:
+        """Take the replicas of a failed log directory offline; the others go on."""
         _log.error("log directory %s failed: %d replicas go offline", folder, len(logs))
         for log in logs:
             partition = self.partitions.get((log.topic, log.partition))
@@ -235,48 +232,37 @@ class ReplicaManager:
                 partition.fail_storage(folder)
 
     def describe_fetching(self) -> dict[str, Any]:
-        """For the status page, beside the partitions' own rows (`describe_partition`)."""
+        """Fetchers for the status document; partitions have rows of their own."""
         return {
-            "controller_epoch": self._order.controller_epoch,
+            "controller_epoch": self._fence.controller_epoch,
             "fetchers": self._fetchers.describe(),
         }
 
     @property
     def isr_shrinks_total(self) -> int:
-        """How often a leader here made its ISR smaller."""
-        return self._isr_changes.shrinks_total
+        """ISRs of leaders here that shrank."""
+        return self._alter_partition.shrinks_total
 
     @property
     def isr_expands_total(self) -> int:
-        """How often a leader here made its ISR larger."""
-        return self._isr_changes.expands_total
+        """ISRs of leaders here that grew."""
+        return self._alter_partition.expands_total
 
-    def leave(self) -> None:
-        """This broker drains: what it has handed over it does not begin to follow."""
-        self._fetchers.leave()
+    def begin_controlled_shutdown(self) -> None:
+        """Do not start to follow the leaders that this broker hands over to from now on."""
+        self._fetchers.begin_controlled_shutdown()
 
     async def close(self) -> None:
-        """Stop fetchers and pending ISR changes; logs stay open (LogManager closes them)."""
-        for task in list(self._taking):
+        """Stop fetchers and ISR changes; logs stay open until `LogManager` closes them."""
+        for task in list(self._applying):
             task.cancel()
-        await asyncio.gather(*self._taking, return_exceptions=True)
+        await asyncio.gather(*self._applying, return_exceptions=True)
         await self._fetchers.close()
-        await self._isr_changes.close()
+        await self._alter_partition.close()
 
     # -- one partition
 
-    def _fence(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> ErrorCode:
-        if self._order.is_old(request.controller_epoch, request.sequence):
-            return ErrorCode.STALE_CONTROLLER_EPOCH
-        own = self._ports.broker_epoch()
-        if request.broker_epoch > -1 and (own == -1 or request.broker_epoch < own):
-            # Not registered yet: the registration it means is of our last life, which the store has
-            # not given up. What that life held may be gone with its power.
-            return ErrorCode.STALE_BROKER_EPOCH
-        self._order.take(request.controller_epoch, request.sequence)
-        return ErrorCode.NONE
-
-    def _take_configs(self, topic: TopicState) -> None:
+    def _apply_configs(self, topic: TopicState) -> None:
         overrides = {row.name: row.value for row in topic.configs if row.value is not None}
         self.update_topic_configs(topic.topic_id, overrides)
 
@@ -285,13 +271,13 @@ class ReplicaManager:
 
     def _apply_safely(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> Steps[PartitionError]:
+    ) -> LoopSteps[PartitionError]:
         error, partition = ErrorCode.NONE, None
         try:
             partition = yield from self._apply(state, changed, following)
-        except KafkaError as refused:
-            _log.warning("LeaderAndIsr: %s", refused)
-            error = refused.code
+        except KafkaError as rejected:
+            _log.warning("LeaderAndIsr: %s", rejected)
+            error = rejected.code
         except OSError as failed:
             _log.error("LeaderAndIsr: %s-%d: %s", state.topic, state.partition, failed)
             error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -304,57 +290,51 @@ class ReplicaManager:
 
     def _apply(
         self, state: PartitionState, changed: list[Partition], following: list[Partition]
-    ) -> Steps[Partition | None]:
+    ) -> LoopSteps[Partition | None]:
         hosted = self.by_id.get((state.topic_id, state.partition))
-        what = decide(
-            None if hosted is None else as_hosted(hosted),
+        transition = decide(
+            None if hosted is None else hosted_replica(hosted),
             state.leader_epoch,
             state.partition_epoch,
             is_replica=self.broker_id in state.replicas,
             leads_here=state.leader_id == self.broker_id,
-            is_other=hosted is not None and is_other(hosted, state),
+            has_changes=hosted is not None and differs(hosted, state),
         )
-        if what is Decision.NOT_HERE:
-            _log.warning("LeaderAndIsr: %s-%d: %s", state.topic, state.partition, what.value)
+        if transition is RoleTransition.NOT_ASSIGNED:
+            _log.warning("LeaderAndIsr: %s-%d: %s", state.topic, state.partition, transition.value)
             return None
-        if what in (Decision.FAILED, Decision.STALE):
-            raise refusal(state, what, hosted)
+        if transition in (RoleTransition.FAILED, RoleTransition.STALE):
+            raise rejection(state, transition, hosted)
         partition = hosted or (yield from self._host(state))
-        if what is Decision.UPDATE:
+        if transition is RoleTransition.UPDATE:
             partition.update_state(state)
-        elif what is Decision.LEAD:
+        elif transition is RoleTransition.LEAD:
             yield from self._lead(partition, state)
             changed.append(partition)
-        elif what is Decision.FOLLOW:
+        elif transition is RoleTransition.FOLLOW:
             partition.become_follower(state)
             following.append(partition)
             changed.append(partition)
         return partition
 
-    def _lead(self, partition: Partition, state: PartitionState) -> Steps[None]:
+    def _lead(self, partition: Partition, state: PartitionState) -> LoopSteps[None]:
         self._fetchers.unfollow(partition)
         tiered = self._ports.tiered_end(partition.topic_id, partition.partition)
         if tiered is not None and partition.log.log_end_offset < tiered:
-            # Offsets that are in the table are never given out again.
+            # Offsets in the Delta table are never assigned again.
             partition.restart_at(tiered, partition.log.log_start_offset)
-        if not partition.is_leader:  # nobody appends meanwhile
+        if not partition.is_leader:  # so nothing is appended meanwhile
             yield from begin_epoch(partition.log, state.leader_epoch)
-            if partition.storage_error:  # meanwhile
+            if partition.storage_error:  # its directory failed meanwhile
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, partition.offline_reason)
         partition.become_leader(state, partition.log.config.min_insync_replicas)
         is_empty = state.is_new and not partition.log.log_end_offset
         if partition.log.config.remote_storage and not is_empty and len(partition.isr) == 1:
-            # Perhaps an unclean election: what was learned of the table before may be too old.
-            self.hold(partition, held=True)
+            # Perhaps an unclean election: the end of the table known here may be too old.
+            partition.set_awaits_tiered_end(True)
 
-    @staticmethod
-    def hold(partition: Partition, *, held: bool) -> None:
-        """Append nothing until it is known where the table ends: no offset is given out twice."""
-        partition.held = held
-        partition.set_min_insync_replicas(partition.min_insync_replicas)
-
-    def _host(self, state: PartitionState) -> Steps[Partition]:
-        """Open or create the log. An older topic of the same name gives way."""
+    def _host(self, state: PartitionState) -> LoopSteps[Partition]:
+        """Open or create the log. A replica of an older topic of the same name is dropped."""
         key = (state.topic, state.partition)
         older = self.partitions.get(key)
         if older is not None:
@@ -365,17 +345,17 @@ class ReplicaManager:
             and not state.is_new
             and not self._has_log(state)
         ):
-            # An empty disk must never lead: whoever was in the ISR had a log here.
+            # An empty disk must never lead: a member of the ISR had a log here.
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{state.topic}-{state.partition}: told to lead epoch {state.leader_epoch}, "
+                f"{state.topic}-{state.partition}: asked to lead epoch {state.leader_epoch}, "
                 "but no log directory of this broker holds that replica",
             )
         config = self._config_of(state.topic_id)
         log = self._logs.find_or_plan(
             state.topic, state.topic_id, state.partition, config, is_new=state.is_new
         )
-        if isinstance(log, Creation):
+        if isinstance(log, LogCreation):
             yield log.run
             log = self._logs.adopt(log)
             log.update_config(self._config_of(state.topic_id))
@@ -391,22 +371,17 @@ class ReplicaManager:
             self._ports.clock,
             self._limits,
             high_watermark=self._logs.high_watermark_checkpoint(log),
-            propose=self._isr_changes.propose,
+            propose=self._alter_partition.propose,
         )
-        self._wire(partition)
+        partition.on_leadership = self._on_leadership
         self.partitions[key] = partition
         self.by_id[(state.topic_id, state.partition)] = partition
         self.topic_ids[state.topic_id.bytes] = state.topic
         return partition
 
     def _has_log(self, state: PartitionState) -> bool:
-        """One of an older topic of that name is not it."""
+        """True for a log of this topic id; an older topic of the same name does not count."""
         return self._logs.find(state.topic, state.topic_id, state.partition) is not None
-
-    def _wire(self, partition: Partition) -> None:
-        partition.on_hw = self.on_hw
-        partition.on_append = self.on_append
-        partition.on_leadership = self.on_leadership
 
     def _forget(self, partition: Partition, reason: str) -> None:
         self._fetchers.unfollow(partition)
@@ -446,9 +421,9 @@ class ReplicaManager:
             self._fetchers.unfollow(partition)
             partition.stop(STOPPED)
 
-    def _stop_unnamed(self, request: LeaderAndIsrRequest, changed: list[Partition]) -> None:
-        """A full request names all that this broker hosts. What it does not name is stopped, but
-        its log stays: only StopReplica with `delete` removes data.
+    def _stop_absent(self, request: LeaderAndIsrRequest, changed: list[Partition]) -> None:
+        """A full request names every replica of this broker. The others are stopped, and their logs
+        stay: only StopReplica with `delete` removes data.
         """
         named = {(state.topic_id, state.partition) for state in request.partitions}
         for key, partition in list(self.by_id.items()):
@@ -456,7 +431,7 @@ class ReplicaManager:
                 self._stop_hosted(partition, delete=False)
                 changed.append(partition)
 
-    def _tell(self, changed: list[Partition]) -> None:
+    def _notify_listeners(self, changed: list[Partition]) -> None:
         for partition in changed:
             for listener in self.leadership_listeners:
                 listener(partition)
@@ -468,7 +443,7 @@ def _reconfigure(partition: Partition, config: LogConfig) -> None:
 
 
 def describe_partition(partition: Partition) -> dict[str, Any]:
-    """One replica's row of the status document."""
+    """The row of one replica in the status document."""
     log = partition.log
     return {
         "topic": partition.topic,

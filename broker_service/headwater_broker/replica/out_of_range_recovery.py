@@ -1,7 +1,7 @@
-"""A follower that cannot go on where its log ends: ask the leader for another place (KIP-405).
+"""Recovery of a follower whose log end the leader does not have: another start offset (KIP-405).
 
-Two ways: the leader's range of offsets (ListOffsets), or, when what is missing lives in the table
-only, the leader's local start together with its producer state and leader epochs there.
+Two ways: the leader's range of offsets (ListOffsets), or, when the missing records are in the Delta
+table only, the leader's local log start together with its producer state and leader epochs there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headwater_broker.replica.partition import Partition
 _log = logging.getLogger(__name__)
 
 LIST_OFFSETS_VERSION = 8
-"""The first that knows EARLIEST_LOCAL."""
+"""The first version that knows EARLIEST_LOCAL."""
 LATEST = -1
 EARLIEST = -2
 EARLIEST_LOCAL = -4
@@ -35,8 +35,8 @@ REPLICA_STATE_TIMEOUT_MS = 10_000
 _CORRELATION_ID = 0
 
 
-class Recovery:
-    """Finds where a follower goes on. One instance per broker."""
+class OutOfRangeRecovery:
+    """Finds the offset where a follower goes on. One instance per broker."""
 
     def __init__(
         self, broker_id: int, control: ControlCalls, control_address: Callable[[int], str | None]
@@ -46,19 +46,20 @@ class Recovery:
         self._control_address = control_address
 
     async def run(
-        self, partition: Partition, connection: PeerConnection, what: Reaction, leader_id: int
+        self, partition: Partition, connection: PeerConnection, react: Reaction, leader_id: int
     ) -> None:
-        """Cut or restart the log. Raises KafkaError, ConnectionError, ControlUnavailableError."""
+        """Truncate or restart the log. Raises KafkaError, ConnectionError,
+        ControlUnavailableError."""
         epoch = partition.leader_epoch
-        if what is Reaction.START_AT_LOCAL:
+        if react is Reaction.START_AT_LOCAL:
             await self._start_at_local(partition, connection, leader_id)
             return
         start = await self._offset(partition, connection, EARLIEST)
         end = await self._offset(partition, connection, LATEST)
-        if not _still(partition, epoch):
+        if not _still_follows(partition, epoch):
             return
         own_end = partition.log.log_end_offset
-        decision = after_out_of_range(own_end, start, end)
+        restart = after_out_of_range(own_end, start, end)
         _log.warning(
             "%s-%d: leader %d has offsets [%d, %d), here the log ends at %d: %s at %d",
             partition.topic,
@@ -67,13 +68,13 @@ class Recovery:
             start,
             end,
             own_end,
-            "begin again" if decision.restart else "cut",
-            decision.offset,
+            "starts again" if restart.is_full else "truncated",
+            restart.offset,
         )
-        if not decision.restart:
-            partition.truncate_to(decision.offset)
-        elif decision.offset != own_end:
-            partition.restart_at(decision.offset)
+        if not restart.is_full:
+            partition.truncate_to(restart.offset)
+        elif restart.offset != own_end:
+            partition.restart_at(restart.offset)
 
     async def _start_at_local(
         self, partition: Partition, connection: PeerConnection, leader_id: int
@@ -100,7 +101,7 @@ class Recovery:
                 f"{partition.topic}-{partition.partition}: replica state at {offset} "
                 f"of leader {leader_id}",
             )
-        if not _still(partition, epoch):
+        if not _still_follows(partition, epoch):
             return
         partition.restart_at(offset, min(start, offset))
         log = partition.log
@@ -137,15 +138,15 @@ class Recovery:
         return row.offset
 
 
-def _still(partition: Partition, leader_epoch: int) -> bool:
-    """It follows in that epoch. One that was deleted must not touch its folder any more: by now it
-    may be that of a topic of the same name."""
+def _still_follows(partition: Partition, leader_epoch: int) -> bool:
+    """True while the replica follows in that epoch. A deleted one must not touch its folder: by now
+    it may belong to a new topic of the same name."""
     is_hosted = not partition.offline_reason
     return is_hosted and partition.leader_epoch == leader_epoch and not partition.is_leader
 
 
 def replica_state(partition: Partition, offset: int) -> ReplicaStateReply:
-    """The leader's side of `_start_at_local`."""
+    """The leader's answer to ReplicaState: producer state and leader epochs at `offset`."""
     if not partition.is_leader:
         return ReplicaStateReply(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     log = partition.log

@@ -1,16 +1,17 @@
-"""One hosted replica: its log, its role and epochs, its high watermark.
+"""One replica of a partition on this broker: its log, its role and epochs, its high watermark.
 
-`Partition` joins the pure rules (`isr`, `watermark`, `truncation`, `leader`) with a log. It does
-no I/O but the log's, belongs to the broker's loop, and tells three plain callables what moved:
+`Partition` joins a log with the pure rules (`isr`, `high_watermark`, `truncation`,
+`leader_state`). It does no I/O but the log's, belongs to the broker's loop, and calls back when
+something moved:
 
-- `on_hw(partition)`: the high watermark (and with it perhaps the last stable offset) rose;
-- `on_append(partition)`: the leader's log grew while others replicate it: parked follower
-  fetches have data. It comes after the high watermark was tried, and not at all when no other
-  broker holds a replica;
-- `on_leadership(partition)`: leader, leader epoch or hosting changed: whatever is parked here
-  must look again.
+- `on_hw(partition)`: the high watermark rose, and with it perhaps the last stable offset;
+- `on_append(partition)`: the leader's log grew while followers replicate it, so their delayed
+  fetches have data. Called after the high watermark was tried, and not at all for a sole replica;
+- `on_low_watermark(partition)`: the log start of a follower, or the set of replicas, changed;
+- `on_leadership(partition)`: leader, leader epoch or hosting changed: every delayed operation of
+  the partition is to be tried again.
 
-They must be O(1), must not raise and must not call back into the partition at once; None is fine.
+A callback is O(1), does not raise and does not call back into the partition at once; None is fine.
 """
 
 from __future__ import annotations
@@ -21,45 +22,46 @@ from uuid import UUID
 from headwater.clock import Clock
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.control import AlterPartitionItem, AlterPartitionResult, PartitionState
-from headwater_broker.log.partition_log import ALL_BATCHES, PartitionLog
 from headwater_broker.log.results import EMPTY, AppendOrigin, AppendResult, LogSlice
+from headwater_broker.log.unified_log import ALL_BATCHES, UnifiedLog
 from headwater_broker.replica import isr as rules
 from headwater_broker.replica import replica_errors as errors
-from headwater_broker.replica.caught_up_followers import IdleRows
+from headwater_broker.replica.caught_up_followers import CaughtUpFollowers
 from headwater_broker.replica.high_watermark import follower_high_watermark, loaded_high_watermark
 from headwater_broker.replica.isr import FollowerProgress
-from headwater_broker.replica.leader_state import Answer, LeaderRole
+from headwater_broker.replica.leader_state import LeaderState, ResultAction
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from headwater_broker.replica.truncation import EpochEnd, divergence
 
 Notify = Callable[["Partition"], None]
 
 READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 ACKS_ALL = -1
 NO_LEADER = -1
 
 
 class Partition:
-    """One replica on this broker, as leader, follower or neither.
+    """A replica as leader, as follower, or stopped.
 
-    Attributes for reading: `topic`, `topic_id`, `partition`, `log`, `leader_id` (-1: none known),
-    `leader_epoch`, `partition_epoch`, `isr` (committed), `replicas`, `adding_replicas` (of those,
-    the ones that a move brings), `is_leader`, `high_watermark`, `offline_reason` (empty: fine),
-    `role` (None: no leader), `idle` (who is told when something moves, see `IdleRows`).
+    To be read only: `topic`, `topic_id`, `partition`, `log`, `leader_id` (-1: none known),
+    `leader_epoch`, `partition_epoch`, `isr` (committed), `replicas`, `adding_replicas` (those that
+    a reassignment adds), `is_leader`, `high_watermark`, `offline_reason` (empty: online),
+    `leader_state` (None: not the leader), `caught_up_followers`, `awaits_tiered_end` (a leader
+    that appends nothing until the end of its Delta table is known).
     """
 
     __slots__ = (
-        "_broker_id", "_clock", "_lag_max_s", "_limits", "_propose", "_short", "_sole",
-        "adding_replicas", "held", "high_watermark", "idle", "is_leader", "isr", "leader_epoch",
-        "leader_id", "log", "min_insync_replicas", "offline_reason", "on_append", "on_hw",
-        "on_leadership", "partition", "partition_epoch", "replicas", "role", "storage_error",
-        "topic", "topic_id",
+        "_broker_id", "_cannot_commit", "_clock", "_is_sole_replica", "_lag_max_s", "_limits",
+        "_propose", "adding_replicas", "awaits_tiered_end", "caught_up_followers", "high_watermark",
+        "is_leader", "isr", "leader_epoch", "leader_id", "leader_state", "log",
+        "min_insync_replicas", "offline_reason", "on_append", "on_hw", "on_leadership",
+        "on_low_watermark", "partition", "partition_epoch", "replicas", "storage_error", "topic",
+        "topic_id",
     )  # fmt: skip
 
     def __init__(
         self,
-        log: PartitionLog,
+        log: UnifiedLog,
         broker_id: int,
         clock: Clock,
         limits: ReplicationLimits,
@@ -67,8 +69,8 @@ class Partition:
         high_watermark: int,
         propose: Callable[[Partition], None],
     ) -> None:
-        """`high_watermark` is the checkpointed one; `propose(partition)` sends `isr_item`."""
-        self.idle = IdleRows()
+        """`high_watermark`: of the checkpoint; `propose` sends `alter_partition_item`."""
+        self.caught_up_followers = CaughtUpFollowers()
         self.use_log(log)
         self.topic: str = log.topic
         self.topic_id: UUID = log.topic_id
@@ -89,21 +91,22 @@ class Partition:
         self.on_hw: Notify | None = None
         self.on_append: Notify | None = None
         self.on_leadership: Notify | None = None
+        self.on_low_watermark: Notify | None = None
         self._broker_id = broker_id
         self._clock = clock
         self._limits = limits
         self._lag_max_s = limits.replica_lag_time_max_ms / 1000
         self._propose = propose
-        self.role: LeaderRole | None = None
-        self._sole = False
-        self._short = False
-        self.held = False
+        self.leader_state: LeaderState | None = None
+        self._is_sole_replica = False
+        self._cannot_commit = False
+        self.awaits_tiered_end = False
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
         return f"<Partition {self.topic}-{self.partition} {role} epoch {self.leader_epoch}>"
 
-    # -- the hot path: append, read, acknowledge
+    # -- hot path: append, read, acknowledge
 
     def append(
         self,
@@ -112,42 +115,50 @@ class Partition:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendResult:
-        """Append as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all, before
-        anything is written), KAFKA_STORAGE_ERROR, and what the log refuses."""
-        if not self.is_leader:
-            raise errors.not_leader(self, self._broker_id)
-        if self._short and (acks == ACKS_ALL or self.held):
-            raise errors.held(self) if self.held else errors.not_enough_replicas(self)
+        """Append as leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all; nothing
+        is written), KAFKA_STORAGE_ERROR, and the errors of `UnifiedLog.append_as_leader`."""
+        if self._cannot_commit or not self.is_leader:
+            self.check_append(acks)
         log = self.log
         try:
             result = log.append_as_leader(view, self.leader_epoch, now_ms, origin=origin)
         except KafkaError as error:
             self.check_storage(error)
             raise
-        if self._sole:
+        if self._is_sole_replica:
             self.high_watermark = log.log_end_offset
             if self.on_hw is not None:
                 self.on_hw(self)
             return result
-        if not self.role.counted:  # type: ignore[union-attr] # a leader has a role
+        if not self.leader_state.isr_followers:  # type: ignore[union-attr] # a leader has it
             self._advance()
         if self.on_append is not None:
             self.on_append(self)
-        if self.idle:
-            self.idle.stir()
+        if self.caught_up_followers:
+            self.caught_up_followers.wake_all()
         return result
 
-    def outcome(self, last_offset: int, leader_epoch: int) -> ErrorCode | None:
-        """What to answer an acks=all produce whose last offset is `last_offset`; None: park it.
+    def check_append(self, acks: int = ACKS_ALL) -> None:
+        """Raises what leadership, ISR or an unknown end of the table reject an append with now."""
+        if not self.is_leader:
+            raise errors.not_leader(self, self._broker_id)
+        if self._cannot_commit and (acks == ACKS_ALL or self.awaits_tiered_end):
+            raise errors.cannot_commit(self)
 
-        NONE once the high watermark passed it, NOT_ENOUGH_REPLICAS_AFTER_APPEND when the ISR has
-        shrunk below min.insync.replicas by then, NOT_LEADER_OR_FOLLOWER when this leadership
-        (`leader_epoch` at the append) has ended.
+    def outcome(self, last_offset: int, leader_epoch: int) -> ErrorCode | None:
+        """The outcome of an acks=all append; None while it is not replicated.
+        NONE once the high watermark has passed `last_offset`, NOT_ENOUGH_REPLICAS_AFTER_APPEND when
+        the ISR has shrunk below min.insync.replicas by then, NOT_LEADER_OR_FOLLOWER when the
+        leadership of the append (`leader_epoch`) has ended.
         """
         if not self.is_leader or self.leader_epoch != leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark > last_offset:
-            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if self._short else ErrorCode.NONE
+            return (
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                if self._cannot_commit
+                else ErrorCode.NONE
+            )
         return None
 
     def read(
@@ -158,13 +169,11 @@ class Partition:
         min_one: bool = True,
         replica: int | None = None,
     ) -> LogSlice:
-        """Whole batches from `offset`, below the bound of `isolation` (or the log end, for a
-        follower: `replica` is its id). Empty when `offset` is at or above the bound, though not
-        above the log end.
-
-        Raises OFFSET_OUT_OF_RANGE; for a follower below the local start but not below the log
-        start OFFSET_MOVED_TO_TIERED_STORAGE. (A consumer's offset in
-        [log_start_offset, local_log_start_offset) is the caller's to serve from the table.)
+        """Whole batches from `offset`, up to the bound of `isolation` (for a follower, whose id is
+        `replica`: up to the log end). Empty when `offset` lies between the bound and the log end.
+        Raises OFFSET_OUT_OF_RANGE, and for a follower between log start and local log start
+        OFFSET_MOVED_TO_TIERED_STORAGE. (A consumer's offset in that range is read from the Delta
+        table by the caller.)
         """
         log = self.log
         if replica is not None:
@@ -185,31 +194,30 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The bound of read-committed readers."""
+        """The offset that read_committed consumers read up to."""
         return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def high_watermark_is_current(self) -> bool:
-        """False on a new leader until its high watermark has reached its epoch's start: until
-        then "latest" would go backwards, so ListOffsets answers OFFSET_NOT_AVAILABLE (KIP-207).
+        """False on a new leader until its high watermark has reached the start of its epoch: until
+        then "latest" would go backwards, and ListOffsets answers OFFSET_NOT_AVAILABLE (KIP-207).
         """
-        role = self.role
+        role = self.leader_state
         return role is None or self.high_watermark >= role.epoch_start
 
     def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
-        """Fence a request by the epoch its sender knows (-1: no opinion), then by leadership;
-        without `leader_only` a follower will do (KIP-392).
-
+        """Check the leader epoch that the sender of a request knows (-1: none), then leadership;
+        without `leader_only` a follower may serve the request (KIP-392).
         Raises FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER (KIP-320).
         """
         own = self.leader_epoch
         if current_leader_epoch not in (-1, own):
-            raise errors.other_epoch(self, current_leader_epoch)
+            raise errors.wrong_leader_epoch(self, current_leader_epoch)
         if not self.is_leader and (leader_only or self.offline_reason):
             raise errors.not_leader(self, self._broker_id)
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """What a fetcher (follower or consumer) must be told when its log parted from ours."""
+        """The diverging epoch to answer a fetch with; None: the logs do not diverge."""
         log = self.log
         if last_fetched_epoch == -1 or (
             last_fetched_epoch == log.latest_epoch and fetch_offset <= log.log_end_offset
@@ -217,30 +225,20 @@ class Partition:
             return None
         end = EpochEnd(*self.log.end_offset_for_epoch(last_fetched_epoch))
         if end.epoch == -1:
-            raise errors.epochs_gone(self, last_fetched_epoch)
+            raise errors.unknown_epoch(self, last_fetched_epoch)
         return divergence(end, last_fetched_epoch, fetch_offset)
 
-    @property
-    def latest_epoch(self) -> int:
-        """The leader epoch of the newest record (or of this leadership); -1 when there is none."""
-        return self.log.latest_epoch
-
-    def own_epoch_end(self, epoch: int) -> EpochEnd:
-        """The epoch end of this log, whoever leads."""
-        return EpochEnd(*self.log.end_offset_for_epoch(epoch))
-
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """OffsetForLeaderEpoch: the latest epoch ends at the log end, an unknown one is -1, -1."""
+        """OffsetForLeaderEpoch: the current epoch ends at the log end; (-1, -1): unknown epoch."""
         if leader_epoch == self.leader_epoch and self.is_leader:
             return EpochEnd(leader_epoch, self.log.log_end_offset)
         return EpochEnd(*self.log.end_offset_for_epoch(leader_epoch))
 
-    # -- followers, as their leader sees them
+    # -- followers, as seen by the leader
 
-    def in_sync_with(self, offset: int) -> list[FollowerProgress]:
-        """The followers in the (committed) ISR whose logs hold what is before `offset`, and it or
-        their end; none where this is no leader."""
-        return [] if self.role is None else self.role.in_sync_with(offset)
+    def in_sync_followers_at(self, offset: int) -> list[FollowerProgress]:
+        """ISR followers whose logs hold `offset`, or end there; none on a follower."""
+        return [] if self.leader_state is None else self.leader_state.in_sync_followers_at(offset)
 
     def update_follower(
         self,
@@ -252,15 +250,13 @@ class Partition:
         last_fetched_epoch: int = -1,
         log_start_offset: int = -1,
     ) -> EpochEnd | None:
-        """A follower's fetch has arrived (once per fetch, before its data is read and before it
-        is parked): record what it holds, perhaps move the high watermark or propose it for the
-        ISR. `now` is `clock.monotonic()`.
-
-        A divergence is returned instead of being counted: send it, and no records. Raises
+        """Record a follower's fetch, once per fetch and before its data is read: advance the high
+        watermark, perhaps propose the follower for the ISR. `now` is `clock.monotonic()`.
+        A diverging epoch is returned instead: answer it, with no records. Raises
         NOT_LEADER_OR_FOLLOWER (not a replica, or a broker epoch older than one seen),
         OFFSET_OUT_OF_RANGE.
         """
-        role = self.role
+        role = self.leader_state
         row = None if role is None else role.progress.get(replica_id)
         if role is None or row is None:
             raise errors.unknown_replica(self, self._broker_id, replica_id)
@@ -270,87 +266,82 @@ class Partition:
             row.broker_epoch = broker_epoch
         log = self.log
         end = log.log_end_offset
-        parted = self.divergence(fetch_offset, last_fetched_epoch)
-        if parted is not None:
-            return parted
+        diverging = self.divergence(fetch_offset, last_fetched_epoch)
+        if diverging is not None:
+            return diverging
         if not log.log_start_offset <= fetch_offset <= end:
             raise errors.out_of_range(self, fetch_offset)
         row.fetched(fetch_offset, end, now)
-        row.log_start_offset = log_start_offset
+        if log_start_offset != row.log_start_offset:
+            row.log_start_offset = log_start_offset
+            self._low_watermark_moved()
         self._advance()
-        if role.waiting and row in role.waiting:
-            members = role.join_proposal(row, self.high_watermark, now)
-            if members is not None:
-                self._put_forward(role, members)
+        if role.other_followers and row in role.other_followers:
+            isr = role.join_proposal(row, self.high_watermark, now)
+            if isr is not None:
+                self._propose_isr(role, isr)
         return None
 
     def low_watermark(self, live: Container[int]) -> int:
-        """The lowest log start among the leader and its followers on `live` brokers, in sync or
-        not: DeleteRecords waits for each. -1 as long as one has not fetched."""
-        rows = () if self.role is None else self.role.progress.values()
+        """The lowest log start of the leader and its followers on `live` brokers, in sync or not;
+        -1 while one of them has not fetched. DeleteRecords waits for it (KIP-107)."""
+        rows = () if self.leader_state is None else self.leader_state.progress.values()
         return min([self.log.log_start_offset, *(
             row.log_start_offset for row in rows if row.replica_id in live
         )])  # fmt: skip
 
     def isr_tick(self, now: float) -> None:
-        """Propose to drop the followers that were not caught up for the lag time; or again what
-        the controller was to settle."""
-        role = self.role
-        if role is None or role.sole:
+        """Propose to remove followers that lag by replica.lag.time.max.ms, or repeat a proposal."""
+        role = self.leader_state
+        if role is None or role.is_sole_replica:
             return
-        members = role.shrink_proposal(self.log.log_end_offset, now, self._lag_max_s)
-        if members is not None:
-            self._put_forward(role, members)
-        elif role.asks_again():
+        isr = role.shrink_proposal(self.log.log_end_offset, now, self._lag_max_s)
+        if isr is not None:
+            self._propose_isr(role, isr)
+        elif role.repeats_proposal():
             self._propose(self)
-        elif role.waiting:
-            self._advance()  # somebody that was about to join may have gone: do not wait for it
+        elif role.other_followers:
+            self._advance()  # a follower that was about to join may have gone: do not wait for it
 
-    def _put_forward(self, role: LeaderRole, members: tuple[int, ...]) -> None:
-        self.idle.marks_moved()
-        role.propose(members)
+    def _propose_isr(self, role: LeaderState, isr: tuple[int, ...]) -> None:
+        self.caught_up_followers.state_updated()
+        role.propose(isr)
         self._propose(self)
 
     @property
     def pending_isr(self) -> tuple[int, ...] | None:
-        """The proposed ISR that the controller has not answered."""
-        return None if self.role is None else self.role.pending
+        """The ISR proposed to the controller and not answered yet."""
+        return None if self.leader_state is None else self.leader_state.pending_isr
 
-    def isr_item(self, broker_epoch: int) -> AlterPartitionItem | None:
-        """The proposal as AlterPartition carries it; None when there is nothing to propose."""
-        role = self.role
-        if role is None or role.pending is None or role.awaiting_controller:
+    def alter_partition_item(self, broker_epoch: int) -> AlterPartitionItem | None:
+        """The proposed ISR as an AlterPartition item; None: nothing to propose."""
+        role = self.leader_state
+        if role is None:
             return None
-        return AlterPartitionItem(
-            topic_id=self.topic_id,
-            partition=self.partition,
-            leader_epoch=self.leader_epoch,
-            partition_epoch=self.partition_epoch,
-            min_insync_replicas=self.min_insync_replicas,
-            new_isr=role.member_epochs(broker_epoch),
-        )
+        topic_id, minimum = self.topic_id, self.min_insync_replicas
+        return role.alter_partition_item(topic_id, self.partition, minimum, broker_epoch)
 
-    def isr_answered(
+    def on_isr_result(
         self, item: AlterPartitionItem, result: AlterPartitionResult, retry_at: float
     ) -> bool:
-        """The controller's answer to `item`. True: the same proposal is to be sent again."""
-        role = self.role
+        """The controller's answer to `item`. True: send the same proposal again."""
+        role = self.leader_state
         if role is None:
             return False
-        meaning = role.answered(item, result, retry_at)
-        if meaning is Answer.INSTALL:
+        action = role.on_result(item, result, retry_at)
+        if action is ResultAction.INSTALL:
             self._install(role, self.replicas, result.isr, result.partition_epoch)
-        return meaning is Answer.AGAIN
+        return action is ResultAction.RETRY
 
     # -- roles
 
     def become_leader(self, state: PartitionState, min_insync_replicas: int) -> None:
-        """A new leader epoch, led here: its start is recorded before its first append."""
+        """Lead a new epoch; its start offset is recorded before its first append."""
         self.log.assign_epoch_start(state.leader_epoch, self.log.log_end_offset)
         self.min_insync_replicas = min_insync_replicas
-        role = LeaderRole(self._broker_id, state.leader_epoch, self.log.log_end_offset)
-        self._take(state)
-        self.role = role
+        role = LeaderState(self._broker_id, state.leader_epoch, self.log.log_end_offset)
+        self._apply(state)
+        self.leader_state = role
         self.is_leader = True
         self.offline_reason = ""
         self._install(role, state.replicas, state.isr, state.partition_epoch)
@@ -358,26 +349,26 @@ class Partition:
             self.on_leadership(self)
 
     def become_follower(self, state: PartitionState) -> None:
-        """A new leader epoch, led elsewhere (or by nobody: leader -1)."""
-        self._take(state)
+        """Follow the leader of a new epoch (leader -1: none)."""
+        self._apply(state)
         self.offline_reason = ""
         self._stop_leading()
         if self.on_leadership is not None:
             self.on_leadership(self)
 
     def update_state(self, state: PartitionState) -> None:
-        """The same leader epoch: ISR or assignment changed, no more."""
-        role, is_newer = self.role, state.partition_epoch > self.partition_epoch
-        self._take(state)
+        """A new ISR or assignment within the leader epoch."""
+        role, is_newer = self.leader_state, state.partition_epoch > self.partition_epoch
+        self._apply(state)
         if role is None:
             return
         self._install(role, state.replicas, state.isr, state.partition_epoch, settles=is_newer)
-        if role.pending is not None:
-            self._propose(self)  # one that waited to be told goes out again
+        if role.pending_isr is not None:
+            self._propose(self)  # one that awaited the controller is sent again
 
     def stop(self, reason: str) -> None:
-        """No longer hosted, or its disk failed: refuse everything from now on."""
-        self.idle.stir()
+        """Refuse every request from now on: not hosted any more, or its log directory failed."""
+        self.caught_up_followers.wake_all()
         self.offline_reason = reason
         self.leader_id = NO_LEADER
         self._stop_leading()
@@ -385,25 +376,31 @@ class Partition:
             self.on_leadership(self)
 
     def check_storage(self, error: KafkaError) -> None:
-        """Go offline when the log lost its disk: it is closed then; lack of descriptors passes."""
+        """Go offline if the log is closed: its directory failed. A lack of descriptors passes."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self.log.is_closed:
             self.fail_storage(error.detail)
 
     def fail_storage(self, reason: str) -> None:
-        """The directory of this replica's log has failed."""
+        """Go offline: the log directory has failed."""
         if not self.storage_error:
             self.storage_error = True
             self.stop(f"log directory failed: {reason}")
 
     def set_min_insync_replicas(self, value: int) -> None:
-        """min.insync.replicas of the topic changed."""
+        """Apply a changed min.insync.replicas of the topic."""
         self.min_insync_replicas = value
-        if self.role is not None:
-            self._install_bounds(self.role)
+        if self.leader_state is not None:
+            self._install_bounds(self.leader_state)
             self._advance()
 
-    def _take(self, state: PartitionState) -> None:
-        (self.idle.stir if state.leader_epoch != self.leader_epoch else self.idle.marks_moved)()
+    def set_awaits_tiered_end(self, value: bool) -> None:
+        """True: append nothing, as offsets might be in the Delta table already."""
+        self.awaits_tiered_end = value
+        self.set_min_insync_replicas(self.min_insync_replicas)
+
+    def _apply(self, state: PartitionState) -> None:
+        followers, is_same = self.caught_up_followers, state.leader_epoch == self.leader_epoch
+        (followers.state_updated if is_same else followers.wake_all)()
         self.leader_id = state.leader_id
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
@@ -413,32 +410,33 @@ class Partition:
 
     def _stop_leading(self) -> None:
         self.is_leader = False
-        self.role = None
-        self._sole = self._short = self.held = False
+        self.leader_state = None
+        self._is_sole_replica = self._cannot_commit = self.awaits_tiered_end = False
 
     def _install(
         self,
-        role: LeaderRole,
+        role: LeaderState,
         replicas: tuple[int, ...],
-        members: tuple[int, ...],
+        isr: tuple[int, ...],
         partition_epoch: int,
         *,
         settles: bool = True,
     ) -> None:
-        self.idle.marks_moved()
-        role.install(replicas, members, partition_epoch, self._clock.monotonic(), settles=settles)
-        self.isr = members
+        self.caught_up_followers.state_updated()
+        role.install(replicas, isr, partition_epoch, self._clock.monotonic(), settles=settles)
+        self.isr = isr
         self.partition_epoch = partition_epoch
         self._install_bounds(role)
+        self._low_watermark_moved()
         self._advance()
 
-    def _install_bounds(self, role: LeaderRole) -> None:
-        self._sole = role.sole
-        self._short = self.held or rules.below_min_isr(
+    def _install_bounds(self, role: LeaderState) -> None:
+        self._is_sole_replica = role.is_sole_replica
+        self._cannot_commit = self.awaits_tiered_end or rules.below_min_isr(
             len(self.isr), self.min_insync_replicas, len(self.replicas)
         )
 
-    # -- followers' own side
+    # -- as follower
 
     def append_as_follower(
         self,
@@ -447,10 +445,8 @@ class Partition:
         leader_log_start: int,
         batches_max: int = ALL_BATCHES,
     ) -> int:
-        """Append what the leader sent (perhaps nothing) and follow its marks.
-
-        Returns how many bytes were taken: at most `batches_max` batches in one turn of the loop.
-        """
+        """Append the leader's batches (perhaps none), at most `batches_max`; follow its high
+        watermark and log start. Returns the number of bytes appended."""
         log = self.log
         taken = log.append_as_follower(view, batches_max) if len(view) else 0
         mark = follower_high_watermark(
@@ -460,41 +456,45 @@ class Partition:
             log.delete_records_before(leader_log_start)
             mark = max(mark, leader_log_start)
         if mark != self.high_watermark:
-            self._move_mark(mark)
+            self._set_high_watermark(mark)
         return taken
 
-    def use_log(self, log: PartitionLog) -> None:
-        """`log` holds this replica's records from now on."""
+    def use_log(self, log: UnifiedLog) -> None:
+        """Replace the log, as after a move between log directories."""
         self.log = log
-        log.on_start = self.idle.marks_moved
-        self.idle.stir()
+        log.on_log_start_moved = self.caught_up_followers.state_updated
+        self.caught_up_followers.wake_all()
 
     def truncate_to(self, offset: int) -> None:
-        """Cut a divergent suffix (follower only)."""
+        """Truncate a diverging suffix (follower only)."""
         self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def restart_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop everything and begin again at `offset` (follower, or a leader behind its table);
-        tiered history before it begins at `log_start_offset`."""
-        self.idle.stir()
+        """Truncate fully and start at `offset`, tiered records before it at `log_start_offset`: a
+        follower, or a leader behind its Delta table."""
+        self.caught_up_followers.wake_all()
         self.log.truncate_fully_and_start_at(offset, log_start_offset)
         self.high_watermark = offset
         if self.is_leader:
             self.log.assign_epoch_start(self.leader_epoch, offset)
 
     def _advance(self) -> None:
-        role = self.role
-        if role is None or self._short:
-            return  # KIP-966: below min.insync.replicas nothing more counts as committed
+        role = self.leader_state
+        if role is None or self._cannot_commit:
+            return  # KIP-966: below min.insync.replicas nothing commits
         end = self.log.log_end_offset
-        now = self._clock.monotonic() if role.waiting else 0.0
+        now = self._clock.monotonic() if role.other_followers else 0.0
         mark = role.high_watermark(self.high_watermark, end, now, self._lag_max_s)
         if mark != self.high_watermark:
-            self._move_mark(mark)
+            self._set_high_watermark(mark)
 
-    def _move_mark(self, mark: int) -> None:
+    def _low_watermark_moved(self) -> None:
+        if self.on_low_watermark is not None:
+            self.on_low_watermark(self)
+
+    def _set_high_watermark(self, mark: int) -> None:
         self.high_watermark = mark
         if self.on_hw is not None:
             self.on_hw(self)
-        self.idle.marks_moved()
+        self.caught_up_followers.state_updated()

@@ -1,4 +1,4 @@
-"""What replication needs of the outside."""
+"""What replication needs of the rest of the broker and of the world; handed in at construction."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from headwater_broker.log.log_config import LogConfig
 
 
 async def at_once(job: Callable[[], None]) -> None:
-    """Run `job` here and now: where nothing waits for a disk (memory doubles)."""
+    """Run `job` on the loop: for doubles in memory, which never wait for a disk."""
     job()
 
 
 async def already() -> None:
-    """Nothing to wait for: where all is durable at return."""
+    """Return at once: for files whose changes are durable when they return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationPorts:
-    """What replication needs of the outside; the composition root hands it in."""
+    """Clock, network, control calls and the like."""
 
     clock: Clock
     entropy: Entropy
     connect: Connect
-    """(host, port) -> a connection to a leader's data plane."""
+    """(host, port) -> a connection to another broker's data plane."""
     control: ControlCalls
-    """Control calls to leaders: ReplicaState, when a follower begins above a tiered part."""
+    """Control calls to leaders: ReplicaState, when a follower starts behind a tiered part."""
     alter_partition: Callable[[AlterPartitionRequest], Awaitable[AlterPartitionReply]]
-    """ISR changes to whoever is controller. May raise ControlUnavailableError or KafkaError."""
+    """Sends ISR changes to the controller. May raise ControlUnavailableError or KafkaError."""
     broker_epoch: Callable[[], int]
-    """This broker's current broker epoch (czxid of its registration); -1 when unregistered."""
+    """This broker's epoch (the czxid of its registration); -1 while unregistered."""
     cluster_id: Callable[[], str | None]
     broker: Callable[[int], LiveBroker | None]
-    """A live broker as the cluster view knows it; LeaderAndIsr's live leaders come first."""
+    """A live broker, by the metadata cache."""
     log_config: Callable[[Mapping[str, str]], LogConfig]
     """A topic's overrides over this broker's defaults."""
     on_peer_gone: Callable[[int], None]
-    """(broker id): its connection ended and its port refuses: its process is dead."""
+    """(broker id): its connection ended and its port refuses connections: the process is dead."""
     tiered_end: Callable[[UUID, int], int | None] = lambda topic_id, partition: None
-    """(topic id, partition) -> the end of what the table holds, when known (from Delta)."""
+    """(topic id, partition) -> the offset after the last one in the table; None while unknown."""
     off_loop: Callable[[Callable[[], None]], Awaitable[None]] = at_once
-    """Run a job that creates or replaces files where it does not hold the loop up."""
+    """Runs a job that creates or replaces files in a thread, so that the loop goes on."""
     durable: Callable[[], Awaitable[None]] = already
-    """Return when the files that were renamed so far stay so, also after a power loss."""
+    """Returns when all files renamed so far stay renamed after a power loss."""

@@ -1,19 +1,19 @@
-"""The errors of a hosted replica: what was asked, what state it met."""
+"""Errors of a replica: each names the request and the state that it met."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 
 class Replica(Protocol):
-    """What a story is told about: a `Partition`."""
+    """The attributes of a `Partition` that errors name."""
 
     topic: str
     partition: int
-    log: PartitionLog
+    log: UnifiedLog
     leader_id: int
     leader_epoch: int
     is_leader: bool
@@ -22,14 +22,15 @@ class Replica(Protocol):
     min_insync_replicas: int
     storage_error: bool
     offline_reason: str
+    awaits_tiered_end: bool
 
 
-def _error(partition: Replica, code: ErrorCode, story: str) -> KafkaError:
-    return KafkaError(code, f"{partition.topic}-{partition.partition}: {story}")
+def _error(partition: Replica, code: ErrorCode, detail: str) -> KafkaError:
+    return KafkaError(code, f"{partition.topic}-{partition.partition}: {detail}")
 
 
 def not_leader(partition: Replica, broker_id: int) -> KafkaError:
-    """Asked something that only the leader may answer."""
+    """A request for the leader met a replica that does not lead."""
     if partition.storage_error:
         return _error(partition, ErrorCode.KAFKA_STORAGE_ERROR, partition.offline_reason)
     if partition.offline_reason:
@@ -42,8 +43,14 @@ def not_leader(partition: Replica, broker_id: int) -> KafkaError:
     )
 
 
-def not_enough_replicas(partition: Replica) -> KafkaError:
-    """acks=all met an ISR that is too small; nothing was written."""
+def cannot_commit(partition: Replica) -> KafkaError:
+    """acks=all, or any append to a leader that does not know the end of its table yet."""
+    if partition.awaits_tiered_end:
+        return _error(
+            partition,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            "the leader waits until it knows where its Delta table ends",
+        )
     return _error(
         partition,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -52,22 +59,15 @@ def not_enough_replicas(partition: Replica) -> KafkaError:
     )
 
 
-def held(partition: Replica) -> KafkaError:
-    """A new leader without the others: where its table ends is not known yet. Soon it is."""
-    return _error(
-        partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "waits to learn where its Delta table ends"
-    )
-
-
-def other_epoch(partition: Replica, told: int) -> KafkaError:
+def wrong_leader_epoch(partition: Replica, epoch: int) -> KafkaError:
     """The sender knows another leader epoch (KIP-320)."""
     own = partition.leader_epoch
-    code = ErrorCode.FENCED_LEADER_EPOCH if told < own else ErrorCode.UNKNOWN_LEADER_EPOCH
-    return _error(partition, code, f"asked for leader epoch {told}, which here is {own}")
+    code = ErrorCode.FENCED_LEADER_EPOCH if epoch < own else ErrorCode.UNKNOWN_LEADER_EPOCH
+    return _error(partition, code, f"the request is for leader epoch {epoch}, here it is {own}")
 
 
 def out_of_range(partition: Replica, offset: int) -> KafkaError:
-    """No such offset here."""
+    """The offset is outside the log."""
     log = partition.log
     return _error(
         partition,
@@ -77,20 +77,20 @@ def out_of_range(partition: Replica, offset: int) -> KafkaError:
 
 
 def below_local_start(partition: Replica, offset: int) -> KafkaError:
-    """A follower asked for what only the table holds: it must not be served from there."""
+    """A follower fetched an offset that only the Delta table holds; followers do not read there."""
     log = partition.log
     if offset < log.log_start_offset:
         return out_of_range(partition, offset)
     return _error(
         partition,
         ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
-        f"offset {offset} is only in the table; the local log starts at "
+        f"offset {offset} is only in the Delta table; the local log starts at "
         f"{log.local_log_start_offset}",
     )
 
 
-def epochs_gone(partition: Replica, last_fetched_epoch: int) -> KafkaError:
-    """Nothing here can tell where the fetcher's log parted from this one."""
+def unknown_epoch(partition: Replica, last_fetched_epoch: int) -> KafkaError:
+    """No leader epoch is left here to compare the fetcher's log with."""
     return _error(
         partition,
         ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -99,7 +99,7 @@ def epochs_gone(partition: Replica, last_fetched_epoch: int) -> KafkaError:
 
 
 def unknown_replica(partition: Replica, broker_id: int, replica_id: int) -> KafkaError:
-    """A fetch by a broker that is no replica, or at a broker that is not the leader."""
+    """A fetch by a broker without a replica, or sent to a broker that is not the leader."""
     if not partition.is_leader:
         return not_leader(partition, broker_id)
     return _error(
@@ -110,10 +110,10 @@ def unknown_replica(partition: Replica, broker_id: int, replica_id: int) -> Kafk
     )
 
 
-def stale_broker_epoch(partition: Replica, replica_id: int, told: int, known: int) -> KafkaError:
+def stale_broker_epoch(partition: Replica, replica_id: int, epoch: int, known: int) -> KafkaError:
     """A fetch from before that broker's restart (KIP-903)."""
     return _error(
         partition,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        f"broker {replica_id} fetched under broker epoch {told}, but {known} was seen already",
+        f"broker {replica_id} fetched with broker epoch {epoch}, but {known} was seen already",
     )

@@ -1,17 +1,17 @@
-"""What LeaderAndIsr makes of one replica: a pure decision over epochs and roles (KIP-101, KIP-516).
+"""The role transition of one replica on LeaderAndIsr: a pure decision (KIP-101, KIP-516).
 
-| case | hosted | leader epoch | partition epoch | here among replicas | leads | decision |
+| case | hosted | leader epoch | partition epoch | assigned here | leads | transition |
 |---|---|---|---|---|---|---|
-| a | any | any | any | no | any | NOT_HERE |
+| a | any | any | any | no | any | NOT_ASSIGNED |
 | b | failed disk | any | any | yes | any | FAILED |
 | c | yes | lower | any | yes | any | STALE |
-| d | yes | same | higher, or same and it tells other things | yes | any | UPDATE |
-| e | yes | same | same and it tells the same, or lower | yes | any | SAME |
+| d | yes | same | higher, or same with changes | yes | any | UPDATE |
+| e | yes | same | same without changes, or lower | yes | any | SAME |
 | f | no, stopped, or yes | (same or) higher | any | yes | here | LEAD |
-| g | no, stopped, or yes | (same or) higher | any | yes | elsewhere, nobody | FOLLOW |
+| g | no, stopped, or yes | (same or) higher | any | yes | elsewhere, nowhere | FOLLOW |
 
-A leader learns partition epochs from AlterPartition too, whose answer names the ISR, not the
-replicas: what LeaderAndIsr of that same epoch tells besides is news (d).
+A leader learns partition epochs from AlterPartition, too, whose answer names the ISR and not the
+replicas: a LeaderAndIsr of the same partition epoch may bring other replicas (d).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Decision(Enum):
-    """What to do with one replica."""
+class RoleTransition(Enum):
+    """What to do with one replica; the values are texts for log lines."""
 
-    NOT_HERE = "not assigned to this broker"
+    NOT_ASSIGNED = "not assigned to this broker"
     FAILED = "its log directory has failed"
     STALE = "an older leader epoch than the one known"
     UPDATE = "same leader, new ISR or assignment"
@@ -33,8 +33,8 @@ class Decision(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted:
-    """A replica as it is."""
+class HostedReplica:
+    """The present state of a hosted replica."""
 
     leader_epoch: int
     partition_epoch: int
@@ -43,28 +43,28 @@ class Hosted:
 
 
 def decide(
-    hosted: Hosted | None,
+    hosted: HostedReplica | None,
     leader_epoch: int,
     partition_epoch: int,
     *,
     is_replica: bool,
     leads_here: bool,
-    is_other: bool,
-) -> Decision:
-    """The decision for one partition state; see the table above. `is_other`: its ISR or replicas
-    are not those that are known here."""
+    has_changes: bool,
+) -> RoleTransition:
+    """The transition for one partition state; see the table above. `has_changes`: its ISR or
+    replicas are not those of the hosted replica."""
     if not is_replica:
-        return Decision.NOT_HERE
-    role = Decision.LEAD if leads_here else Decision.FOLLOW
+        return RoleTransition.NOT_ASSIGNED
+    role = RoleTransition.LEAD if leads_here else RoleTransition.FOLLOW
     if hosted is None:
         return role
     if hosted.is_failed:
-        return Decision.FAILED
+        return RoleTransition.FAILED
     if leader_epoch < hosted.leader_epoch:
-        return Decision.STALE
+        return RoleTransition.STALE
     if leader_epoch > hosted.leader_epoch or hosted.is_stopped:
         return role
-    is_news = partition_epoch > hosted.partition_epoch or (
-        partition_epoch == hosted.partition_epoch and is_other
+    is_newer = partition_epoch > hosted.partition_epoch or (
+        partition_epoch == hosted.partition_epoch and has_changes
     )
-    return Decision.UPDATE if is_news else Decision.SAME
+    return RoleTransition.UPDATE if is_newer else RoleTransition.SAME

@@ -1,7 +1,7 @@
-"""Where two logs part: truncation by leader epochs, never by high watermark (KIP-101, KIP-279).
+"""Truncation of diverging logs by leader epochs, never by high watermark (KIP-101, KIP-279). Pure.
 
-Pure. An *epoch end* (epoch, end offset) says: this log's records of `epoch` end before
-`end_offset`. (-1, -1) is "unknown".
+An *epoch end* (epoch, end offset): the records of `epoch` in a log end before `end_offset`.
+(-1, -1): unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ UNDEFINED_OFFSET = -1
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch not above the one asked for, and where its records end."""
+    """The largest epoch not above the requested one, and the offset where its records end."""
 
     epoch: int
     end_offset: int
@@ -24,14 +24,14 @@ UNDEFINED = EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
 class Truncation(NamedTuple):
-    """Cut the log to `offset`; when not `final`, ask again from there."""
+    """Truncate the log to `offset`; unless `final`, fetch again from there."""
 
     offset: int
     final: bool
 
 
 def divergence(leader: EpochEnd, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
-    """The leader's side (KIP-595): what a fetch must be told instead of records, or None.
+    """The leader's side (KIP-595): the diverging epoch to answer a fetch with, or None.
 
     `leader` is the leader's epoch end for `last_fetched_epoch`. The fetcher's log diverges when
     the leader does not know that epoch, or its records end before `fetch_offset`.
@@ -49,12 +49,12 @@ def truncation(
     high_watermark: int,
     own_epoch_end: Callable[[int], EpochEnd],
 ) -> Truncation:
-    """The follower's side: where to cut after the leader told `diverging`.
+    """The follower's side: where to truncate on the answer `diverging`.
 
-    `own_epoch_end(epoch)` is the follower's epoch end for an epoch. If it knows the leader's
-    epoch, both logs agree up to the lower of the two ends. If it does not, its epoch below is the
-    next candidate: cut to there and ask again. A leader without any epoch can tell nothing: what
-    is below the high watermark is committed, so that is kept (Kafka's fallback for old logs).
+    `own_epoch_end(epoch)` is the follower's epoch end. If the follower knows the leader's epoch,
+    both logs agree up to the lower of the two ends. If not, its epoch below is the next candidate:
+    truncate to its end and fetch again. A leader without any epoch cannot tell where the logs
+    diverge: records below the high watermark are committed and kept (Kafka's rule for old logs).
     """
     if diverging.epoch == UNDEFINED_EPOCH or diverging.end_offset == UNDEFINED_OFFSET:
         return Truncation(min(high_watermark, own_end), True)

@@ -1,1 +1,1 @@
-"""The broker's Python runtime: event loop, loop lag, watchdog, deferred fsync, process settings."""
+"""The broker's process: event loop, loop lag, watchdog, deferred fsync, levels of loggers."""

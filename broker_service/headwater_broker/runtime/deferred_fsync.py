@@ -1,12 +1,12 @@
-"""Files for the broker's loop: what is replaced or renamed there becomes durable a moment later.
+"""Files for the broker's loop: what is replaced or renamed there is fsynced a moment later.
 
-On the loop, a small file is written and renamed in the page cache at once, so that it survives
-the death of the process, and its fsync runs in a disk thread, so that no request waits for it
-(Kafka does the same with leader epochs and partition metadata: KAFKA-15046). The fsyncs of
-`GATHER_S` run together: each one makes the file system commit its journal, and whoever creates a
-file meanwhile waits for that. What a power failure could undo in between is no more than what it
-can undo of the log itself, which is not fsynced per append either; who must not be undone waits
-(`durable`). In any other thread, and once `settle` was called, every call is durable at return.
+On the loop, a small file is written and renamed in the page cache at once, so that it survives the
+death of the process. Its fsync runs in a disk thread, so that no request waits for it; Kafka does
+the same with leader epochs and partition metadata (KAFKA-15046). The fsyncs of `GATHER_S` run
+together: each one makes the file system commit its journal, and every creation of a file waits for
+that. A power failure may undo the changes in between, as it may undo appends, which are not fsynced
+one by one either; a change that must not be undone is awaited (`durable`). In any other thread, and
+after `sync_all`, every change is durable when the call returns.
 """
 
 from __future__ import annotations
@@ -25,58 +25,58 @@ GATHER_S = 0.3
 logger = logging.getLogger(__name__)
 
 
-class LateSyncFiles(SystemFiles):
-    """`headwater.ports.files.Files`; made on the loop's thread."""
+class DeferredFsyncFiles(SystemFiles):
+    """Implements `headwater.ports.files.Files`; must be made on the loop's thread."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._loop_thread = threading.get_ident()
-        self._settled = threading.Event()
+        self._is_stopping = threading.Event()
         self._hurried = threading.Event()
-        """Somebody waits: the next fsyncs gather no more."""
-        self._here = threading.local()
+        """A caller waits: the next fsyncs run at once."""
+        self._thread = threading.local()
         self._lock = threading.Lock()
         self._files: set[str] = set()
         self._folders: set[str] = set()
         self._job: Future[None] | None = None
 
-    def settle(self) -> None:
-        """From now on nothing is late: the broker is stopping. Waits for what is."""
-        self._settled.set()
+    def sync_all(self) -> None:
+        """Wait for all deferred fsyncs, and defer none from now on: the broker is stopping."""
+        self._is_stopping.set()
         self._hurried.set()
         job = self._job
         if job is not None:
             job.result()
 
     async def durable(self) -> None:
-        """Return when all is durable that was replaced or renamed so far; called on the loop."""
+        """Return when everything replaced or renamed so far is durable; called on the loop."""
         job = self._job
         if job is not None and not job.done():
             self._hurried.set()
             await asyncio.wrap_future(job)
 
-    def run_late(self, job: Callable[[], None]) -> None:
-        """Run a job of the loop in this thread: what it writes is durable soon, too."""
-        self._here.is_late = True
+    def run_deferred(self, job: Callable[[], None]) -> None:
+        """Run a job in this thread with its fsyncs deferred, as on the loop."""
+        self._thread.is_deferred = True
         try:
             job()
         finally:
-            self._here.is_late = False
+            self._thread.is_deferred = False
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a small file; durable soon."""
-        if not self._is_late():
+        """Replace a small file; its fsync is deferred on the loop."""
+        if not self._is_deferred():
             super().write_atomic(path, data)
             return
         folder = os.path.dirname(path)
         is_here = threading.get_ident() == self._loop_thread
-        temporary = path + (".tmp" if is_here else ".late.tmp")  # both may replace it at once
+        temporary = path + (".tmp" if is_here else ".deferred.tmp")  # both may replace it at once
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
             fd = os.open(temporary, flags, 0o644)
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)
-            self._sync_soon(None, os.path.dirname(folder))
+            self._sync_later(None, os.path.dirname(folder))
             fd = os.open(temporary, flags, 0o644)
         try:
             rest = memoryview(data)
@@ -85,22 +85,23 @@ class LateSyncFiles(SystemFiles):
             os.rename(temporary, path)
         finally:
             os.close(fd)
-        self._sync_soon(path, folder)
+        self._sync_later(path, folder)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename; durable soon."""
-        if not self._is_late():
+        """Rename a file or folder; the fsync is deferred on the loop."""
+        if not self._is_deferred():
             super().rename(source, target)
             return
         os.rename(source, target)
-        self._sync_soon(None, os.path.dirname(target))
+        self._sync_later(None, os.path.dirname(target))
 
-    def _is_late(self) -> bool:
-        if self._settled.is_set():
+    def _is_deferred(self) -> bool:
+        if self._is_stopping.is_set():
             return False
-        return threading.get_ident() == self._loop_thread or getattr(self._here, "is_late", False)
+        is_on_loop = threading.get_ident() == self._loop_thread
+        return is_on_loop or getattr(self._thread, "is_deferred", False)
 
-    def _sync_soon(self, path: str | None, folder: str) -> None:
+    def _sync_later(self, path: str | None, folder: str) -> None:
         with self._lock:
             is_first = not self._folders
             self._folders.add(folder)

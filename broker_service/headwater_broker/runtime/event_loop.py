@@ -1,9 +1,9 @@
-"""The broker's event loop: asyncio's selector loop, its turn in one function, and measured.
+"""The broker's event loop: asyncio's selector loop with its turn in one function, and measured.
 
-With one busy client a request is a turn of its own, and asyncio's turn (`_run_once`, the
-selector's `select`, `_process_events`) is a fifth of the bytecodes that it takes; in one function
-it is half of that. What it leans on in asyncio is the same in Python 3.11, 3.12 and 3.13; where it
-is not there, asyncio's own turn runs, unmeasured.
+With one busy client each request is a turn of its own, and asyncio's turn (`_run_once`, the
+selector's `select`, `_process_events`) is a fifth of the bytecodes of a request; in one function it
+is half of that. The internals of asyncio that this needs are the same in Python 3.11, 3.12 and
+3.13; where they are missing, asyncio's own turn runs, without measurements.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from selectors import EVENT_READ, EVENT_WRITE
 from time import monotonic  # noqa: TID251 - what asyncio's loops go by
 from typing import Any, Protocol, cast
 
-from headwater_broker.runtime.loop_lag import LOOK_S, SLEPT_S, TurnClock
+from headwater_broker.runtime.loop_lag import LONG_TURN_S, SLEPT_S, TurnClock
 
 SELECT_MAX_S = 24 * 3600
-"""asyncio's own bound: some selectors take no more."""
+"""asyncio's own limit: some selectors accept no more."""
 SCHEDULED_MIN = 100
-"""Cancelled timers are swept out when they are more than half of more than these, as in asyncio."""
+"""With more timers than this, cancelled ones are removed when they are over half, as in asyncio."""
 
-# epoll's masks are the same on every Linux; a hang-up or an error is both, as for asyncio.
+# epoll's masks are the same on every Linux; a hang-up or an error counts as both, as in asyncio.
 _IN, _OUT = getattr(select, "EPOLLIN", 1), getattr(select, "EPOLLOUT", 4)
 _NOT_IN, _NOT_OUT = ~_IN, ~_OUT
 _MASKS = {EVENT_READ: _IN, EVENT_WRITE: _OUT, EVENT_READ | EVENT_WRITE: _IN | _OUT}
 
-_LEANS_ON = (
+_NEEDED_ATTRIBUTES = (
     "_ready",
     "_scheduled",
     "_stopping",
@@ -39,17 +39,17 @@ _LEANS_ON = (
     "_timer_cancelled_count",
     "_clock_resolution",
 )
-_METHODS = ("_remove_reader", "_remove_writer")
+_NEEDED_METHODS = ("_remove_reader", "_remove_writer")
 
 
 class Poll(Protocol):
-    """Wait for events, `timeout` in s (negative: for ever): descriptors with epoll's masks."""
+    """Wait for events up to `timeout` s (negative: for ever); (descriptor, epoll mask) pairs."""
 
     def __call__(self, timeout: float, maxevents: int, /) -> Sequence[tuple[int, int]]: ...
 
 
 class MeasuredLoop(asyncio.SelectorEventLoop):
-    """The broker's loop; `turns` measures its turns."""
+    """The broker's event loop; `turns` measures its turns."""
 
     _ready: deque[Handle]
     _scheduled: list[Any]
@@ -70,17 +70,17 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
         own = vars(self)
         self._is_known = (
             isinstance(self._keys, dict)
-            and all(name in own for name in _LEANS_ON)
-            and all(callable(getattr(self, name, None)) for name in _METHODS)
+            and all(name in own for name in _NEEDED_ATTRIBUTES)
+            and all(callable(getattr(self, name, None)) for name in _NEEDED_METHODS)
         )
 
     def close(self) -> None:
-        """As asyncio's."""
+        """Close the loop."""
         super().close()
         self.turns.close()
 
     def _run_once(self) -> None:  # noqa: C901 - a turn stays in one frame
-        """One turn ends, the next one begins when there is work, and has its handles called."""
+        """End a turn, wait for work, begin the next turn and run its handles."""
         turns = self.turns
         if turns.ends:
             turns.call_ends()
@@ -88,12 +88,12 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
         turns.ended_s = now = monotonic()
         if not self._is_known or self._debug:
             if turns.ends:
-                self.call_soon(int)  # for the next turn to come at once
+                self.call_soon(int)  # so that the next turn begins at once
             super()._run_once()  # type: ignore[misc]
-            turns.began_s = monotonic()  # it is not known when it began: this turn has no length
+            turns.began_s = monotonic()  # its real beginning is not known: no length is measured
             return
-        if now - turns.began_s > LOOK_S:
-            turns.note()
+        if now - turns.began_s > LONG_TURN_S:
+            turns.note_long_turn()
         ready, scheduled, keys = self._ready, self._scheduled, self._keys
         if scheduled and (scheduled[0]._cancelled or len(scheduled) > SCHEDULED_MIN):
             scheduled = self._drop_cancelled()
@@ -105,8 +105,10 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             timeout = -1.0
         events = self._wait_for(timeout, len(keys) or 1)
         turns.began_s = began = monotonic()
+        if timeout:  # nothing was ready: this is time without work
+            turns.idle_s += began - now
         if began >= turns.fresh_until or (timeout and began - now > SLEPT_S):
-            turns.look()
+            turns.sample()
         for fd, mask in events:
             if (key := keys.get(fd)) is None:
                 continue
@@ -125,13 +127,13 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
             handle = heappop(scheduled)
             handle._scheduled = False
             ready.append(handle)
-        for _ in range(len(ready)):  # what these add is for the next turn
+        for _ in range(len(ready)):  # handles that these add belong to the next turn
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
 
     def _drop_cancelled(self) -> list[Any]:
-        """Without timers that nobody waits for: the first ones, or all when they are many."""
+        """Remove cancelled timers: the first ones, or all of them when there are many."""
         scheduled = self._scheduled
         if SCHEDULED_MIN < len(scheduled) < self._timer_cancelled_count * 2:
             self._scheduled = [handle for handle in scheduled if not handle._cancelled]
@@ -147,7 +149,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
 
 def _poll_of(selector: selectors.BaseSelector) -> Poll:
-    """epoll's own where that is what the selector stands on."""
+    """The poll function of epoll, or of the selector where it is not epoll's."""
     kind, inner = getattr(select, "epoll", None), vars(selector).get("_selector")
     if kind is not None and isinstance(inner, kind):
         return cast("Poll", inner.poll)

@@ -1,14 +1,14 @@
-"""The loop's worst delays, with what the loop itself did apart from what the machine did to it.
+"""Delays of the event loop: its own, apart from those that the machine causes.
 
-Two measures, because a timer that fires late says nothing of the cause:
+There are two measures, as a timer that fires late says nothing about the cause:
 
-- *delay*: how late a timer fires. On a box with more work than cores most of it is the wait for a
-  core, which no broker can avoid.
-- *turn*: how long the loop was away from its selector in one go: every request waits at least so
-  long. What the machine took is taken off: the time that the thread was runnable without a core
-  (the kernel's run-queue delay), and, when the thread never slept in the turn, whatever is not its
-  CPU time: then a hypervisor had the core. CPU time, waits for a disk and for the interpreter's
-  lock remain. This is the measure that the broker is held to.
+- *delay*: how late a timer fires. On a machine with more work than cores most of it is the wait for
+  a core, which no broker can avoid.
+- *turn*: how long the loop was away from its selector at a time; every request waits at least that
+  long. Subtracted is the time in which the thread was runnable without a core (the kernel's
+  run-queue delay) and, when the thread never slept in the turn, all time that is not its CPU time,
+  as a hypervisor had the core then. CPU time, waits for a disk and waits for the interpreter's lock
+  remain. The broker's limits are on this measure.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from collections.abc import Callable
 from time import monotonic  # noqa: TID251 - what asyncio's loops go by
 
 PROBE_S = 0.1
-"""The delay of timers is sampled so often. Each sample wakes a loop that has nothing to do, which
-costs it ten times as much as a busy one."""
+"""Interval of the samples of timer delays. A sample wakes an idle loop, which costs ten times as
+much as on a busy one."""
 WINDOW = 60
-"""How many one-second maxima are kept."""
+"""How many one-second values are kept."""
 WARN_S = 0.02
 """A turn beyond this stalls requests visibly (tests fail above it)."""
-LOOK_S = 0.004
-"""Only for turns longer than this the kernel is asked where the time went."""
+LONG_TURN_S = 0.004
+"""Only turns longer than this are measured with the kernel's counters."""
 WAITED_FRESH_S = 0.01
-"""The run-queue delay that a long turn is compared with is at most so much older than the turn."""
+"""The run-queue delay at the beginning of a long turn was read at most this long before."""
 FRESH_S = 0.001
-"""The kernel is asked so often what the thread has used so far (0.7 us a time)."""
+"""Interval of the reads of the thread's CPU time and context switches (0.7 us each)."""
 SLEPT_S = 1e-5
-"""It is asked, too, after each stay in the selector beyond this: the thread may have slept there
-(no wait of the turn), or been preempted, or been handed many events, and only the kernel knows."""
+"""They are also read after each stay in the selector longer than this. The thread may have slept
+there, which is no wait of the turn, or been preempted, or received many events; only the kernel
+knows."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,16 +47,16 @@ _THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 def own_seconds(held: float, cpu: float, waited: float, sleeps: int) -> float:
-    """What a turn of `held` seconds cost by the loop's own doing.
+    """The part of a turn of `held` seconds that the loop itself caused.
 
-    `cpu`: its CPU seconds; `waited`: its run-queue delay; `sleeps`: its voluntary context switches
-    (a wait for a disk or a lock is one). Without a sleep only CPU time is the thread's own.
+    `cpu`: CPU seconds; `waited`: run-queue delay; `sleeps`: voluntary context switches, such as a
+    wait for a disk or a lock. Without a sleep only the CPU time is the thread's own.
     """
     return max(held - waited, cpu) if sleeps else cpu
 
 
 class RunQueue:
-    """Seconds that the calling thread has waited for a core so far; always 0 where unknown."""
+    """Seconds for which the calling thread has waited for a core; 0 where that is not known."""
 
     def __init__(self) -> None:
         try:
@@ -88,7 +89,7 @@ class Maxima:
         self.worst = 0.0
 
     def add(self, now: float, value: float) -> None:
-        """Take a value measured at `now`."""
+        """Add a value measured at `now`."""
         second = int(now)
         if self._seconds and self._seconds[-1][0] == second:
             if value > self._seconds[-1][1]:
@@ -104,60 +105,62 @@ class Maxima:
 
 
 class TurnClock:
-    """How long the loop was away from its selector, and who wants to be called when a turn ends.
+    """Measures the turns of the loop, and has the callbacks for the end of a turn.
 
-    The loop says when a turn ends and begins; `node.loop` has the only caller of it.
+    Only `runtime.event_loop` sets the times of turns.
     """
 
     def __init__(self) -> None:
         self.number = 0
-        """Of the turn: each has its own."""
+        """Number of the turn."""
         self.ended_s = self.began_s = monotonic()
-        """When the last turn ended, and this one began; by the loop's clock."""
+        """End of the last turn and beginning of this one, by the loop's clock."""
+        self.idle_s = 0.0
+        """Seconds that the loop has waited in its selector with nothing else to do."""
         self.ends: list[Callable[[], object]] = []
-        """What is to be called as this turn ends."""
+        """Callbacks for the end of this turn."""
         self._run_queue: RunQueue | None = None
         self._waited = 0.0
         self._waited_until = 0.0
         self._used = _used(_THREAD)
         self.fresh_until = 0.0
-        """Until then what is known of the thread's use of time is fresh."""
+        """Until then the last read of the thread's CPU time is recent enough."""
         self.longest = Maxima()
         self.late_total = 0
 
     def reset(self) -> None:
-        """Begin to measure, on the loop's thread; what was before does not count."""
+        """Begin to measure, on the loop's thread; earlier turns do not count."""
         if self._run_queue is None:
             self._run_queue = RunQueue()
         self.began_s = monotonic()
-        self._look_at_use()
+        self._sample_use()
         self.longest = Maxima()
         self.late_total = 0
-        self._look_at_queue()
+        self._sample_queue()
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """As `call_soon`, but at the end of this turn: a turn that has nothing else to call is
-        spared (half of the turns of a broker with one busy client)."""
+        """Call at the end of this turn. `call_soon` would need a turn more, which would double the
+        turns of a broker with one busy client."""
         self.ends.append(callback)
 
     def call_ends(self) -> None:
-        """Call who wants to be; those whom they add are for the next turn."""
+        """Run the callbacks; those that they add belong to the next turn."""
         callbacks, self.ends = self.ends, []
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # it would end the loop; of a handle the loop says the same
-                logger.exception("the end of a turn failed")
+            except Exception:  # it would end the loop
+                logger.exception("a callback at the end of a turn failed")
 
-    def note(self) -> None:
-        """The turn that ends took longer than `LOOK_S`."""
+    def note_long_turn(self) -> None:
+        """Measure the turn that ends now, which took longer than `LONG_TURN_S`."""
         if self._run_queue is None:
             return
         held = self.ended_s - self.began_s
         before, after, waited = self._used, _used(_THREAD), self._waited
-        self._look_at_queue()
+        self._sample_queue()
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        cpu = min(used, held)  # the sample before may be a little older than the turn
+        cpu = min(used, held)  # the last read may be a little older than the turn
         sleeps = after.ru_nvcsw - before.ru_nvcsw
         own = own_seconds(held, cpu, max(self._waited - waited, 0.0), sleeps)
         self.longest.add(self.ended_s, own)
@@ -171,11 +174,11 @@ class TurnClock:
                 after.ru_majflt - before.ru_majflt,
             )  # fmt: skip
 
-    def look(self) -> None:
-        """A turn begins, and what is known of the thread's use of time is no more fresh."""
-        self._look_at_use()
+    def sample(self) -> None:
+        """Read the thread's counters at the beginning of a turn, as the last read is too old."""
+        self._sample_use()
         if self.began_s >= self._waited_until:
-            self._look_at_queue()
+            self._sample_queue()
 
     def close(self) -> None:
         """Release the descriptor."""
@@ -183,31 +186,34 @@ class TurnClock:
         if run_queue is not None:
             run_queue.close()
 
-    def _look_at_use(self) -> None:
+    def _sample_use(self) -> None:
         self._used = _used(_THREAD)
         self.fresh_until = self.began_s + FRESH_S
 
-    def _look_at_queue(self) -> None:
-        """Remember the run-queue delay so far: what a long turn is compared with."""
+    def _sample_queue(self) -> None:
+        """Read the run-queue delay, to subtract it after a long turn."""
         if self._run_queue is not None:
             self._waited = self._run_queue.waited_s()
             self._waited_until = monotonic() + WAITED_FRESH_S
 
 
 class LagProbe:
-    """Fires ten times a second; keeps the worst delays of the last minute, and of all time."""
+    """Samples the loop ten times a second; the worst delays of the last minute and since start."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._delays = Maxima()
+        self._idle: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        """(time, seconds idle until then) once a second."""
         turns = getattr(loop, "turns", None)
         self._turns = turns if isinstance(turns, TurnClock) else None
 
     def start(self) -> None:
-        """Begin to measure: what was before, the start included, does not count."""
+        """Begin to measure; delays before, as during the start, do not count."""
         self._delays = Maxima()
+        self._idle.clear()
         if self._turns is not None:
             self._turns.reset()
         self._schedule()
@@ -219,28 +225,43 @@ class LagProbe:
 
     @property
     def recent_worst_s(self) -> float:
-        """The worst delay of a timer within the last minute, whatever the cause."""
+        """The worst delay of a timer within the last minute, from any cause."""
         return self._delays.recent(self._loop.time())
 
     @property
     def worst_s(self) -> float:
-        """The worst delay of a timer since the start, whatever the cause."""
+        """The worst delay of a timer since the start, from any cause."""
         return self._delays.worst
 
     @property
     def recent_turn_s(self) -> float:
-        """The loop's own worst delay within the last minute: its longest turn."""
+        """The longest turn within the last minute."""
         return 0.0 if self._turns is None else self._turns.longest.recent(monotonic())
 
     @property
     def longest_turn_s(self) -> float:
-        """The loop's own worst delay since the start; turns under 4 ms are not looked at."""
+        """The longest turn since the start; turns under 4 ms are not measured."""
         return 0.0 if self._turns is None else self._turns.longest.worst
 
     @property
     def late_total(self) -> int:
         """How many turns took more than 20 ms."""
         return 0 if self._turns is None else self._turns.late_total
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds that the loop waited for something to do; 0 where asyncio's own turn runs."""
+        return 0.0 if self._turns is None else self._turns.idle_s
+
+    @property
+    def recent_idle_share(self) -> float:
+        """The share of the last minute that the loop waited for something to do (Kafka's
+        RequestHandlerAvgIdlePercent and NetworkProcessorAvgIdlePercent)."""
+        if not self._idle:
+            return 0.0
+        since, idle_s = self._idle[0]
+        elapsed = self._loop.time() - since
+        return min((self.idle_s - idle_s) / elapsed, 1.0) if elapsed > 0 else 0.0
 
     def _schedule(self) -> None:
         self._due = self._loop.time() + PROBE_S
@@ -249,4 +270,6 @@ class LagProbe:
     def _fire(self) -> None:
         now = self._loop.time()
         self._delays.add(now, max(now - self._due, 0.0))
+        if not self._idle or now - self._idle[-1][0] >= 1.0:
+            self._idle.append((now, self.idle_s))
         self._schedule()

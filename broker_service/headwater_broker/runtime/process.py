@@ -1,4 +1,4 @@
-"""What the broker asks of its process: signals, its parent's death, stdin, logging, collection."""
+"""The broker's process: signals, end of its parent, stdin, logging, garbage collection."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from headwater_broker.runtime.watchdog import Watchdog
 
 PR_SET_PDEATHSIG = 1
 SWITCH_INTERVAL_S = 0.0005
-"""How soon another thread gets the interpreter: gRPC and kazoo answer within a millisecond."""
+"""After this another thread gets the interpreter: gRPC and kazoo answer within a millisecond."""
 SLICE_NS = 300_000
-"""Scheduling slice that the broker asks for; Linux gives 3 ms otherwise."""
+"""Scheduling slice that the broker requests; Linux gives 3 ms by default."""
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
-"""A young collection looks at 2,000 objects (under a millisecond), a middle one at 10,000. The old
-generation is left to `Care.tick`: after a burst it may hold a hundred thousand parked requests."""
+"""A young collection visits 2,000 objects (under a millisecond), a middle one 10,000. The old
+generation is collected by `InterpreterTuning.tick`: after a burst it may have a hundred thousand
+parked requests."""
 OLD_OBJECTS_MAX = 2_000
-"""An old generation up to this size is collected within 5 ms, on a slow core too (seen: 17 ms at
+"""An old generation up to this size is collected within 5 ms even on a slow core (seen: 17 ms at
 5,000)."""
 TICKS_UNTIL_FORCED = 360
 LOG_QUEUE_MAX = 10_000
@@ -39,7 +40,7 @@ STDIN_CHUNK_BYTES = 4096
 
 
 def is_managed() -> bool:
-    """True when a supervisor holds our stdin: a pipe (or socket), not a terminal or a file."""
+    """Whether a supervisor holds stdin: it is a pipe or socket, not a terminal or a file."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -48,17 +49,17 @@ def is_managed() -> bool:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent thread dies: stdin's EOF may come too late."""
+    """Request SIGTERM from the kernel when the parent thread dies: EOF on stdin may be late."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def ask_for_short_slices() -> bool:
-    """Ask the kernel for short turns on the core instead of long ones; True when it agreed.
+    """Request a short scheduling slice from the kernel; whether it was granted.
 
-    The broker does little at a time and often: with a short slice it is put before tasks that
-    compute for long (Spark's, on the same machine) without getting a larger share. Linux since
-    6.12 (EEVDF) lets anybody ask; threads started later inherit it. Elsewhere nothing happens.
+    The broker works briefly and often: with a short slice it runs before tasks that compute for
+    long, such as Spark's on the same machine, without a larger share of the core. Linux since 6.12
+    (EEVDF) allows that to any process; later threads inherit it. Elsewhere nothing happens.
     """
     number = SCHED_SETATTR.get(platform.machine())
     if sys.platform != "linux" or number is None:
@@ -71,7 +72,7 @@ def ask_for_short_slices() -> bool:
 
 
 def raise_file_limit() -> None:
-    """As many open files as we may: each replica holds one, and so does each connection."""
+    """Raise the limit of open files to the maximum: each replica and each connection has one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -99,19 +100,19 @@ def watch_stop(loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]) -> 
     loop.add_reader(0, readable)
 
 
-class ProcessCare(Protocol):
-    """What the process does for the loop's short turns; the simulator's does nothing."""
+class ProcessTuning(Protocol):
+    """Settings of the process that keep the loop's turns short; the simulator's does nothing."""
 
     def loaded(self) -> None:
-        """The logs are open, nobody waits for us yet."""
+        """The logs are loaded, and no client is served yet."""
         ...
 
     def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:
-        """All parts run; from now on a loop that stands still for so long ends the process."""
+        """The broker serves; from now on a loop that hangs for `still_max_s` ends the process."""
         ...
 
     def stopping(self) -> None:
-        """What is done at the end may take its time."""
+        """The broker stops, which may take long turns of the loop."""
         ...
 
     def tick(self) -> None:
@@ -119,11 +120,11 @@ class ProcessCare(Protocol):
         ...
 
 
-class Care:
-    """Short slices of the interpreter, and collections of garbage that stall nobody.
+class InterpreterTuning:
+    """Thread switches and garbage collections that do not stall the loop, and a watchdog.
 
-    Cycles are rare here (an exception with its frames): the old generation is collected when it is
-    small, a large one waits for its turn, so that memory grows slowly meanwhile.
+    Reference cycles are rare here (an exception with its frames). A small old generation is
+    collected, a large one is put off, so that memory grows slowly meanwhile.
     """
 
     def __init__(self) -> None:
@@ -131,9 +132,9 @@ class Care:
         self._watchdog: Watchdog | None = None
 
     def loaded(self) -> None:
-        """What lives now lives for ever, collections need not look at it.
+        """Exclude all objects so far from collections: they live as long as the process.
 
-        A full collection here would take some 50 ms and find nothing worth it.
+        A full collection here would take some 50 ms and free next to nothing.
         """
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -141,18 +142,18 @@ class Care:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:
-        """Once more, for what was made since; and a watchdog."""
+        """Exclude the objects made since, and start the watchdog."""
         gc.freeze()
         self._watchdog = Watchdog(loop, still_max_s)
         self._watchdog.start()
 
     def stopping(self) -> None:
-        """The watchdog looks no more."""
+        """Stop the watchdog."""
         if self._watchdog is not None:
             self._watchdog.stop()
 
     def tick(self) -> None:
-        """Perhaps collect the old generation."""
+        """Collect the old generation, if it is small or was put off often enough."""
         self._put_off += 1
         is_small = len(gc.get_objects(generation=2)) <= OLD_OBJECTS_MAX
         if is_small or self._put_off > TICKS_UNTIL_FORCED:
@@ -161,7 +162,7 @@ class Care:
 
 
 class _DroppingHandler(logging.handlers.QueueHandler):
-    """Never waits: when stderr is a full pipe, lines are lost and counted, not the loop's time."""
+    """Never waits: when stderr is a full pipe, lines are dropped and counted."""
 
     dropped = 0
 
@@ -173,7 +174,7 @@ class _DroppingHandler(logging.handlers.QueueHandler):
 
 
 def start_logging(level: str) -> logging.handlers.QueueListener:
-    """Log to stderr from a thread of its own; stop the result at the end."""
+    """Log to stderr in a thread of its own; the caller stops the result at the end."""
     lines: queue.Queue[logging.LogRecord] = queue.Queue(LOG_QUEUE_MAX)
     handler = logging.StreamHandler(sys.stderr)
     form = "%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s"

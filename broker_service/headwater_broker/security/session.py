@@ -1,21 +1,33 @@
 """The session of one client connection: principal, host, listener, and the rights it was granted.
 
 Kafka's `RequestContext` and `KafkaChannel` hold the same. A connection owns one session for its
-life; authentication sets its principal, re-authentication (KIP-368) may set it again.
+life. Authentication sets the principal; re-authentication (KIP-368) must confirm it.
 """
 
 from __future__ import annotations
 
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, Principal, ResourceType
+from headwater_broker.security.authentication_gate import AuthenticationGate
 
 DECISIONS_MAX = 1_000
 """Decisions that a session remembers per operation and resource type; one more forgets them all."""
 
 
 class Session:
-    """Who sends the requests of one connection, from which host, over which listener."""
+    """The principal behind a connection, its host and listener, and its remembered rights."""
 
-    __slots__ = ("_authorizer", "_decisions", "_generation", "host", "listener", "principal")
+    __slots__ = (
+        "_authorizer",
+        "_decisions",
+        "_generation",
+        "_revision",
+        "gate",
+        "host",
+        "is_authenticated",
+        "listener",
+        "principal",
+    )
 
     def __init__(
         self,
@@ -30,9 +42,21 @@ class Session:
         self.host = host
         """IP address of the client; "local" on a Unix socket."""
         self.principal = principal or Principal(listener=listener)
+        self.is_authenticated = False
+        """True once authentication has set the principal."""
+        self.gate: AuthenticationGate | None = None
+        """None where the listener requires no authentication."""
         self._authorizer = authorizer
         self._generation = authorizer.generation
         self._decisions: dict[int, dict[str, bool]] = {}
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        """A number that changes whenever decisions are forgotten."""
+        if self._generation != self._authorizer.generation:
+            self.forget_decisions()
+        return self._revision
 
     def allows(self, operation: Operation, resource: ResourceType, name: str) -> bool:
         """True when the authorizer allows `operation` on the resource `name`.
@@ -52,12 +76,30 @@ class Session:
             by_name[name] = decision
         return decision
 
-    def authenticated(self, principal: Principal) -> None:
-        """Authentication succeeded: from now on the session speaks for `principal`."""
+    def allows_any(self, operation: Operation, resource: ResourceType) -> bool:
+        """True when the authorizer allows `operation` on some resource of this type."""
+        return self._authorizer.authorize_any(self, operation, resource)
+
+    def authenticate(self, principal: Principal, lifetime_ms: int | None = None) -> None:
+        """The client has proved to be `principal`; after `lifetime_ms` it must do so again.
+
+        Raises KafkaError(SASL_AUTHENTICATION_FAILED) when a re-authentication names another
+        principal than before: parked requests and remembered state belong to the first one.
+        """
+        if self.is_authenticated and principal != self.principal:
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"{self.principal.kind}:{self.principal.name} cannot become "
+                f"{principal.kind}:{principal.name} by re-authentication",
+            )
         self.principal = principal
+        self.is_authenticated = True
         self.forget_decisions()
+        if self.gate is not None:
+            self.gate.open(lifetime_ms)
 
     def forget_decisions(self) -> None:
-        """Ask the authorizer anew for every right."""
+        """Forget all remembered decisions of the authorizer."""
         self._decisions.clear()
+        self._revision += 1
         self._generation = self._authorizer.generation

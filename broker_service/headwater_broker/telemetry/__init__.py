@@ -1,1 +1,1 @@
-"""Metrics, the status document and the status page."""
+"""Prometheus metrics, the status document and the status page."""

@@ -1,7 +1,8 @@
-"""Which brokers went and came, and when, as this broker saw it: the status page's last kill. Pure.
+"""When other brokers left and joined the cluster, as this broker saw it. Pure.
 
-Each broker keeps its own short memory; a reader of several takes the earliest sight of each event
-(`broker_epoch` tells the lives of a broker apart).
+The status page shows the last departure. Each broker keeps its own short history; the page takes
+the earliest time of each event from all of them. `broker_epoch` distinguishes the registrations of
+a broker.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ BACK = "back"
 
 
 class SeenBroker(Protocol):
-    """What is needed of a live broker."""
+    """A live broker of the cluster."""
 
     @property
     def broker_epoch(self) -> int:
-        """The czxid of its registration: another one is another life."""
+        """The czxid of its registration."""
         ...
 
     @property
     def control_address(self) -> str:
-        """Where it answered."""
+        """host:port of its control plane."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A broker went (`broker_epoch`: of the life that ended) or came (of the new one)."""
+    """A broker left, with the broker epoch that ended, or came back, with the new one."""
 
     broker_id: int
     kind: str
     broker_epoch: int
     at_ms: int
     away_ms: int = -1
-    """How long it was away, with `back`; -1 when its going was not seen."""
+    """With `back`: how long it was away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Departed:
     gone_ms: int
 
 
-class Comings:
-    """Compares what the view names now with what it named before."""
+class BrokerEvents:
+    """Compares the live brokers now with those before."""
 
     def __init__(self) -> None:
         self.departed: dict[int, Departed] = {}
@@ -60,31 +61,31 @@ class Comings:
         self._seen: Mapping[int, SeenBroker] = {}
 
     def observe(self, brokers: Mapping[int, SeenBroker], now_ms: int) -> None:
-        """Call whenever the view may name others than before."""
+        """Record the live brokers; call whenever they may have changed."""
         before, self._seen = self._seen, brokers
         for broker_id, former in before.items():
             if broker_id not in brokers:
-                self._went(broker_id, former, now_ms)
+                self._left(broker_id, former, now_ms)
         for broker_id, live in brokers.items():
             known = before.get(broker_id)
             if known is not None and known.broker_epoch != live.broker_epoch:
-                self._went(broker_id, known, now_ms)  # dead and back between two looks
+                self._left(broker_id, known, now_ms)  # it left and came back in between
             if broker_id in self.departed:
-                self._came(broker_id, live, now_ms)
+                self._came_back(broker_id, live, now_ms)
 
     def describe(self) -> list[dict[str, Any]]:
         """The events, oldest first."""
         return [asdict(event) for event in self._events]
 
-    def _went(self, broker_id: int, known: SeenBroker, now_ms: int) -> None:
+    def _left(self, broker_id: int, known: SeenBroker, now_ms: int) -> None:
         epoch = known.broker_epoch
         self.departed[broker_id] = Departed(epoch, known.control_address, now_ms)
         self._events.append(Event(broker_id, GONE, epoch, now_ms))
 
-    def _came(self, broker_id: int, live: SeenBroker, now_ms: int) -> None:
+    def _came_back(self, broker_id: int, live: SeenBroker, now_ms: int) -> None:
         left = self.departed.pop(broker_id)
         if left.broker_epoch == live.broker_epoch:
-            # A false alarm: the same life is named again, it never was away.
+            # The same registration is there again: the broker never left.
             gone = Event(broker_id, GONE, left.broker_epoch, left.gone_ms)
             if gone in self._events:
                 self._events.remove(gone)

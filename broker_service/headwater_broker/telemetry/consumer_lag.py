@@ -1,13 +1,8 @@
-"""What the status document and the metrics tell of consumer groups: state, offsets, lag.
-
-A coordinator knows what its groups committed, and how far a partition goes only where it hosts it.
-So the document carries the committed offsets, and whoever has all brokers' documents computes the
-lag; the metrics of one broker have a topic's lag only where it hosts all of the partitions.
-"""
+"""Consumer groups in the status document and the metrics: state, committed offsets, lag."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headwater_broker.coordinator.group.classic_group import Group
@@ -15,6 +10,9 @@ from headwater_broker.replica.manager import ReplicaManager
 
 GROUP_OFFSETS_MAX = 2_000
 """Committed offsets in one document; groups beyond are counted and left out."""
+
+EndOffset = Callable[[str, int], int | None]
+"""(topic, partition) -> its high watermark; None when it is not known."""
 
 
 def shown_groups(groups: Iterable[Group]) -> tuple[list[Group], int]:
@@ -31,7 +29,8 @@ def shown_groups(groups: Iterable[Group]) -> tuple[list[Group], int]:
 
 
 def describe_group(group: Group) -> dict[str, Any]:
-    """A group's row of the status document."""
+    """A group's row of the status document; its readers compute the lag from all brokers'
+    documents."""
     return {
         "group_id": group.group_id,
         "state": group.state.value,
@@ -43,14 +42,35 @@ def describe_group(group: Group) -> dict[str, Any]:
     }
 
 
-def topic_lags(group: Group, replicas: ReplicaManager) -> Iterator[tuple[str, int]]:
-    """(topic, records behind) for each topic whose committed partitions are all hosted here."""
-    lags: dict[str, int] = {}
-    unknown: set[str] = set()
-    for (topic, partition), value in group.offsets.items():
+def partitions_elsewhere(
+    groups: Iterable[Group], replicas: ReplicaManager
+) -> Iterator[tuple[str, int]]:
+    """Partitions with a committed offset of which no replica is hosted here."""
+    for group in groups:
+        for key in group.offsets:
+            if key not in replicas.partitions:
+                yield key
+
+
+def end_offsets(replicas: ReplicaManager, elsewhere: EndOffset) -> EndOffset:
+    """End offsets of the replicas hosted here, and `elsewhere` of all others."""
+
+    def end_offset(topic: str, partition: int) -> int | None:
         hosted = replicas.partitions.get((topic, partition))
-        if hosted is None:
-            unknown.add(topic)
-        else:
-            lags[topic] = lags.get(topic, 0) + max(0, hosted.high_watermark - value.offset)
-    return ((topic, lag) for topic, lag in sorted(lags.items()) if topic not in unknown)
+        return elsewhere(topic, partition) if hosted is None else hosted.high_watermark
+
+    return end_offset
+
+
+def topic_lags(group: Group, end_offset: EndOffset) -> dict[str, int]:
+    """Records that the group has not committed, by topic.
+
+    A partition whose end is not known counts nothing: the lag is then too low, but an alert on it
+    still fires. A topic without any known partition is left out.
+    """
+    lags: dict[str, int] = {}
+    for (topic, partition), committed in sorted(group.offsets.items()):
+        end = end_offset(topic, partition)
+        if end is not None:
+            lags[topic] = lags.get(topic, 0) + max(0, end - committed.offset)
+    return lags

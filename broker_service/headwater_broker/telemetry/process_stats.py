@@ -1,4 +1,4 @@
-"""What this process takes of the machine: memory and when it started."""
+"""Resident memory of this process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STATM = Path("/proc/self/statm")
-"""procfs: read from the kernel's memory, never from a disk."""
+"""In procfs: the kernel answers from memory, without a disk."""
 KIB = 1024
 
 
 def rss_bytes() -> int:
-    """Resident memory now; where the kernel has no procfs, the most there ever was."""
+    """Resident memory now; without procfs the peak so far."""
     try:
         return int(STATM.read_bytes().split()[1]) * PAGE_BYTES
     except OSError:

@@ -1,7 +1,7 @@
-"""The status document: what this broker sees, as JSON (format 1). The page and `status` show it.
+"""The status document: the cluster as this broker sees it, and its own state, as JSON (format 1).
 
-It is encoded in slices with the loop's turn between them, so that thousands of partitions stall
-nobody. A slice is consistent in itself; the document is as consistent as a page needs.
+The status page and `headwater status` show it. It is encoded in slices, each in a turn of the loop,
+so that thousands of partitions stall no request. A slice is consistent in itself.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater_broker.api.context import Services
-from headwater_broker.metadata.cache import TopicView
+from headwater_broker.metadata.cache import TopicMetadata
 from headwater_broker.replica.manager import describe_partition
 from headwater_broker.replica.partition import Partition
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.telemetry.broker_events import Comings
+from headwater_broker.telemetry.broker_events import BrokerEvents
 from headwater_broker.telemetry.consumer_lag import describe_group, shown_groups
 from headwater_broker.telemetry.process_stats import rss_bytes
 
 FORMAT = 1
 SLICE_ROWS = 50
-"""Rows encoded in one turn of the loop: about a third of a millisecond."""
+"""Rows that are encoded in one turn of the loop, in about a third of a millisecond."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -38,19 +38,19 @@ class _Totals:
 
 
 class StatusDocument:
-    """Encodes the document. `sample` measures the rates; a timer calls it each second."""
+    """Encodes the document. A timer calls `sample`, which measures rates, every second."""
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        services: Services,
         clock: Clock,
         lag: LagProbe,
         is_ready: Callable[[], bool],
         broker_epoch: Callable[[], int],
     ) -> None:
-        self.comings = Comings()
+        self.broker_events = BrokerEvents()
         self.status_port = 0
-        """Where this broker serves its page; 0 when it does not."""
+        """The port of the status page; 0 when there is none."""
         self._services = services
         self._clock = clock
         self._lag = lag
@@ -62,7 +62,7 @@ class StatusDocument:
 
     async def text(self) -> str:
         """The whole document."""
-        services = self._services()
+        services = self._services
         head = _encode(self._head(services))
         topics = await _rows(_topic, sorted(services.view.topics.values(), key=lambda t: t.name))
         hosted = _encode(services.replicas.describe_fetching())
@@ -81,7 +81,7 @@ class StatusDocument:
         )
 
     def sample(self) -> None:
-        """Measure: rates since the last sample, and who came or went."""
+        """Measure the rates since the last sample."""
         now, last = self._totals(), self._last
         elapsed = now.at_s - last.at_s
         if elapsed <= 0:
@@ -93,9 +93,9 @@ class StatusDocument:
             "records_in": round((now.records_in - last.records_in) / elapsed, 1),
         }
 
-    def look(self) -> None:
-        """Notice brokers that went or came."""
-        self.comings.observe(self._services().view.brokers, self._clock.now_ms())
+    def observe_brokers(self) -> None:
+        """Record brokers that left or came back."""
+        self.broker_events.observe(self._services.view.brokers, self._clock.now_ms())
 
     def _head(self, services: Services) -> dict[str, Any]:
         view = services.view
@@ -121,7 +121,7 @@ class StatusDocument:
                 }
                 for _, broker in sorted(view.brokers.items())
             ],
-            "events": self.comings.describe(),
+            "events": self.broker_events.describe(),
             "rates": {
                 **self._rates,
                 "bytes_in_total": now.bytes_in,
@@ -145,11 +145,11 @@ class StatusDocument:
         }
 
     def _totals(self) -> _Totals:
-        total = self._services().meters.total()
+        total = self._services.meters.total()
         return _Totals(self._clock.monotonic(), total.bytes_in, total.bytes_out, total.records_in)
 
 
-def _topic(topic: TopicView) -> dict[str, Any]:
+def _topic(topic: TopicMetadata) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": str(topic.topic_id),
@@ -170,7 +170,7 @@ def _topic(topic: TopicView) -> dict[str, Any]:
 
 
 async def _rows(describe: Callable[[Any], dict[str, Any]], items: Iterable[Any]) -> str:
-    """The items' JSON, comma between; after every SLICE_ROWS rows the loop has its turn."""
+    """The items as JSON, separated by commas; the loop has a turn after every SLICE_ROWS rows."""
     texts: list[str] = []
     weight = 0
     for item in items:

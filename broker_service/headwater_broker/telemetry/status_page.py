@@ -1,7 +1,7 @@
-"""What the status port serves: the page, this broker's document, all brokers' documents, metrics.
+"""The status port: status page, status documents of this and of all brokers, metrics, health.
 
-`/cluster.json` is composed here so that a page needs one origin only: this broker asks the others
-over the control plane and joins their texts as they are, parsing none of them.
+The broker composes `/cluster.json` so that the page needs only one origin: it asks the other
+brokers over the control plane, and joins their texts without parsing them.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from headwater.clock import Clock
 from headwater.errors import KafkaError
 from headwater.ports.control import ControlCalls, ControlUnavailableError
 from headwater.wire.control import LiveBroker, StatusReply, StatusRequest
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.network.http_server import HTML, HttpReply, Route
-from headwater_broker.telemetry.broker_events import Comings
-from headwater_broker.telemetry.cached_answer import Recent
+from headwater_broker.telemetry.broker_events import BrokerEvents
+from headwater_broker.telemetry.cached_answer import CachedAnswer
 from headwater_broker.telemetry.metrics import CONTENT_TYPE, MetricsText
 
 CLUSTER_FORMAT = 1
 KEEP_S = 0.5
-"""However many pages look, a document is made twice a second at most."""
+"""A document is made at most twice a second, however many pages are open."""
 PEER_TIMEOUT_MS = 700
-"""A broker that hangs costs a page this much, once per look."""
+"""A broker that hangs delays `/cluster.json` by this much."""
 PAGE = "status_page.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageParts:
-    """What the pages are made of."""
+class StatusPageContext:
+    """What the status port needs of the broker."""
 
     broker_id: int
     clock: Clock
-    view: ClusterView
-    comings: Comings
+    view: MetadataCache
+    broker_events: BrokerEvents
     control: ControlCalls
     document: Callable[[], Awaitable[str]]
     metrics: MetricsText
     is_ready: Callable[[], bool]
     pool: Executor
-    """Metrics are formatted there: that is text alone, and the interpreter switches often."""
+    """Formats metrics off the loop."""
 
 
 class StatusPages:
     """The routes of one broker."""
 
-    def __init__(self, parts: PageParts) -> None:
-        self._parts = parts
+    def __init__(self, context: StatusPageContext) -> None:
+        self._context = context
         self._page = files("headwater_broker.telemetry").joinpath(PAGE).read_bytes()
-        self._own = Recent(parts.document, parts.clock, KEEP_S)
-        self._cluster = Recent(self._compose, parts.clock, KEEP_S)
-        self._metrics = Recent(self._render_metrics, parts.clock, KEEP_S)
+        self._own = CachedAnswer(context.document, context.clock, KEEP_S)
+        self._cluster = CachedAnswer(self._compose, context.clock, KEEP_S)
+        self._metrics = CachedAnswer(self._render_metrics, context.clock, KEEP_S)
 
     def routes(self) -> dict[str, Route]:
-        """For `server.http_status.HttpStatusServer`."""
+        """The handlers for `network.http_server.HttpStatusServer`, by path."""
         return {
             "/": self._get_page,
             "/status.json": self._get_status,
@@ -80,18 +80,20 @@ class StatusPages:
         return HttpReply(await self._metrics.get(), CONTENT_TYPE)
 
     async def _get_health(self) -> HttpReply:
-        ready = self._parts.is_ready()
-        told = {"broker_id": self._parts.broker_id, "ready": ready}
-        return HttpReply(json.dumps(told).encode(), status=200 if ready else 503)
+        ready = self._context.is_ready()
+        row = {"broker_id": self._context.broker_id, "ready": ready}
+        return HttpReply(json.dumps(row).encode(), status=200 if ready else 503)
 
     async def _render_metrics(self) -> bytes:
-        families = await self._parts.metrics.collect()
+        families = await self._context.metrics.collect()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._parts.pool, self._parts.metrics.format, families)
+        return await loop.run_in_executor(
+            self._context.pool, self._context.metrics.format, families
+        )
 
     async def _compose(self) -> str:
-        parts = self._parts
-        others = [b for i, b in sorted(parts.view.brokers.items()) if i != parts.broker_id]
+        context = self._context
+        others = [b for i, b in sorted(context.view.brokers.items()) if i != context.broker_id]
         own, *texts = await asyncio.gather(self._own_row(), *map(self._peer_row, others))
         away = [
             json.dumps(
@@ -103,25 +105,25 @@ class StatusPages:
                     "problem": "not registered",
                 }
             )
-            for broker_id, left in sorted(parts.comings.departed.items())
+            for broker_id, left in sorted(context.broker_events.departed.items())
         ]
         head = json.dumps(
             {
                 "format": CLUSTER_FORMAT,
-                "told_by": parts.broker_id,
-                "cluster_id": parts.view.cluster_id,
-                "controller_id": parts.view.controller_id,
-                "now_ms": parts.clock.now_ms(),
+                "answered_by": context.broker_id,
+                "cluster_id": context.view.cluster_id,
+                "controller_id": context.view.controller_id,
+                "now_ms": context.clock.now_ms(),
             }
         )
         return f'{head[:-1]},"brokers":[{",".join([own, *texts, *away])}]}}'
 
     async def _own_row(self) -> str:
-        # Before it is registered the view does not name it, but it is here and tells.
-        return _row(self._parts.broker_id, "", await self._own.get())
+        # Before this broker is registered the metadata cache does not have it.
+        return _row(self._context.broker_id, "", await self._own.get())
 
     async def _peer_row(self, broker: LiveBroker) -> str:
-        control, address = self._parts.control, broker.control_address
+        control, address = self._context.control, broker.control_address
         try:
             reply = await control.call(address, StatusRequest(), StatusReply, PEER_TIMEOUT_MS)
         except (ControlUnavailableError, KafkaError) as error:
@@ -139,6 +141,6 @@ class StatusPages:
 
 
 def _row(broker_id: int, address: str, document: str) -> str:
-    """`document` is JSON already, as a broker of this cluster encoded it."""
-    told = {"broker_id": broker_id, "alive": True, "control_address": address, "problem": ""}
-    return f'{json.dumps(told)[:-1]},"document":{document}}}'
+    """A broker's row; `document` is JSON already."""
+    row = {"broker_id": broker_id, "alive": True, "control_address": address, "problem": ""}
+    return f'{json.dumps(row)[:-1]},"document":{document}}}'

@@ -1,6 +1,6 @@
-"""`headwater dump-log FILE...`: what a broker's files hold, one line per entry.
+"""`headwater dump-log FILE...`: the content of a broker's files, one line per entry.
 
-Reads the files only; safe beside a running broker, whose newest index entries may be missing.
+It only reads the files, so it may run beside a broker, whose newest index entries may be missing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from headwater_broker.log.checkpoint_files import (
     decode_tells_gaps,
 )
 from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
+from headwater_broker.log.log_segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from headwater_broker.log.producer_snapshot import decode_snapshot
-from headwater_broker.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from headwater_broker.log.transaction_index import ENTRY as ABORTED_ENTRY
 from headwater_broker.log.transaction_index import decode_aborted
 
@@ -46,7 +46,7 @@ SUFFIXES = (".log", *INDEXES, ".txnindex", ".snapshot")
 NAMES = (LEADER_EPOCHS, PARTITION_METADATA, META_PROPERTIES)
 OFFSETS = "-offset-checkpoint"
 ASIDE = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
-"""Behind a file's name: it waits to be removed, or is being written by the cleaner."""
+"""Ends of names of files that wait for their removal, or that the cleaner writes."""
 
 
 @click.command("dump-log")
@@ -69,12 +69,12 @@ def dump_log(files: tuple[Path, ...], with_records: bool, as_json: bool) -> None
 
 
 def _check(path: Path) -> None:
-    """Raises UsageError for what is no file that this command reads."""
+    """Raises UsageError for a path that this command does not read."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder: name files in it, such as {path}/*.log")
     if not path.is_file():
         raise UsageError(f"{path}: no such file; name files such as t-0/{0:020d}.log")
-    name = _meant(path)
+    name = _plain_path(path)
     known = name.suffix in SUFFIXES or name.name in NAMES or name.name.endswith(OFFSETS)
     if not known:
         raise UsageError(f"{path}: not a file of a log; known are .log, indexes, checkpoints")
@@ -82,21 +82,22 @@ def _check(path: Path) -> None:
         raise UsageError(f"{path}: an index is named by its first offset, as in {0:020d}.index")
 
 
-def _meant(path: Path) -> Path:
-    """The name that a file had before it was put aside to be removed, or will have."""
+def _plain_path(path: Path) -> Path:
+    """The file's name without DELETED_SUFFIX, CLEANED_SUFFIX and SWAP_SUFFIX."""
     return path.with_suffix("") if path.suffix in ASIDE else path
 
 
 def rows_of(path: Path, *, with_records: bool = False) -> Iterator[Row]:
-    """The entries of one file, by its name. Damage is a row with the key `damage`."""
+    """The entries of one file, whose name decides on its format. Damage is a row with the key
+    `damage`."""
     try:
-        if _meant(path).suffix == ".log":
+        if _plain_path(path).suffix == ".log":
             yield from _batches(path, with_records=with_records)
         else:
             yield from _small_file(path)
     except HeadwaterError as e:
         yield {"damage": str(e)}
-    except OSError as e:  # a running broker may have removed it by now: the others are shown
+    except OSError as e:  # a running broker may have removed it: the other files are shown
         yield {"damage": f"not readable: {e.strerror or repr(e)}"}
 
 
@@ -159,7 +160,7 @@ def _batch(position: int, header: BatchHeader, fault: str) -> Row:
 def _records(position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
     try:
         yield from [_record(header, record) for record in decode_batch(data, 0, header)]
-    except HeadwaterError as e:  # batches behind it are whole all the same
+    except HeadwaterError as e:  # later batches are still shown
         yield {"position": position, "damage": str(e)}
 
 
@@ -178,14 +179,14 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _small_file(path: Path) -> Iterator[Row]:
-    data, meant = path.read_bytes(), _meant(path)
-    name = meant.name
-    if meant.suffix in INDEXES:
-        yield from _index(data, int(meant.stem), is_time=meant.suffix == ".timeindex")
-    elif meant.suffix == ".txnindex":
+    data, plain = path.read_bytes(), _plain_path(path)
+    name = plain.name
+    if plain.suffix in INDEXES:
+        yield from _index(data, int(plain.stem), is_time=plain.suffix == ".timeindex")
+    elif plain.suffix == ".txnindex":
         yield from (entry._asdict() for entry in decode_aborted(data))
-        yield from _torn(data, ABORTED_ENTRY.size)
-    elif meant.suffix == ".snapshot":
+        yield from _cut_off(data, ABORTED_ENTRY.size)
+    elif plain.suffix == ".snapshot":
         for entry in decode_snapshot(data):
             yield {
                 "producerId": entry.producer_id,
@@ -206,14 +207,14 @@ def _small_file(path: Path) -> Iterator[Row]:
             "topicId": str(decode_partition_metadata(data)),
             "tellsGaps": decode_tells_gaps(data),
         }
-    else:  # META_PROPERTIES: no other is let in
-        yield dict(decode_properties(data)) or {"damage": "it holds no properties"}
+    else:  # META_PROPERTIES: `_check` lets no other file pass
+        yield dict(decode_properties(data)) or {"damage": "there are no properties"}
 
 
 def _index(data: bytes, base: int, *, is_time: bool) -> Iterator[Row]:
     entry = TIME_ENTRY if is_time else OFFSET_ENTRY
     whole, last = len(data) // entry.size * entry.size, (-1, -1)
-    # What the broker takes for sane: in a time index it is the timestamps that rise.
+    # As the broker checks them: in a time index only the timestamps must rise.
     for pair in entry.iter_unpack(data[:whole]):
         first, second = pair
         row: Row = (
@@ -225,9 +226,9 @@ def _index(data: bytes, base: int, *, is_time: bool) -> Iterator[Row]:
             row["damage"] = "entries do not rise"
         last = pair
         yield row
-    yield from _torn(data, entry.size)
+    yield from _cut_off(data, entry.size)
 
 
-def _torn(data: bytes, entry_bytes: int) -> Iterator[Row]:
+def _cut_off(data: bytes, entry_bytes: int) -> Iterator[Row]:
     if left := len(data) % entry_bytes:
         yield {"damage": f"{left} bytes after the last whole entry"}

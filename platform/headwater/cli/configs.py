@@ -1,4 +1,4 @@
-"""`headwater configs`: show and change configurations of topics and brokers, and client quotas."""
+"""`headwater configs`: configurations of topics and brokers, and client quotas."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from headwater.cli.assignments import parse_settings
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import nearest_suggested
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
-from headwater.cli.partitions import read_text
+from headwater.cli.partition_arguments import read_text
 from headwater.cli.quotas import (
     ALL_QUOTAS,
     QUOTA_TYPES,
@@ -18,28 +19,29 @@ from headwater.cli.quotas import (
     quota_entity,
     show_quotas,
 )
-from headwater.cli.tables import console, table
-from headwater.client.admin.client import Admin
+from headwater.cli.settings import parse_settings
+from headwater.client.admin.client import Admin, ResourceType
 from headwater.client.values import ConfigEntry
 from headwater.config.keys import broker_key, topic_key
 from headwater.config.load import parse_properties
 from headwater.errors import UsageError
 
+OF_USER_HELP = "With `client`: the quota of this user and client together."
 RESOURCES = ("topic", "broker", "brokers", *QUOTA_TYPES)
-"""`brokers` takes no name: what is set for all brokers."""
+"""`brokers` takes no name: the cluster-wide dynamic default of all brokers."""
 
 
 @click.group()
 def configs() -> None:
-    """Show and change the configuration of topics and brokers, and client quotas."""
+    """Show and change configurations and client quotas."""
 
 
 @configs.command("describe")
 @click.argument("resource_type", type=click.Choice(RESOURCES), metavar="TYPE")
 @click.argument("name", default="")
-@click.option("--of-user", metavar="USER", help="With a client: only as this user's.")
-@click.option("--all", "everything", is_flag=True, help="Defaults too.")
-@click.option("--doc", "with_doc", is_flag=True, help="What each key means.")
+@click.option("--of-user", metavar="USER", help=OF_USER_HELP)
+@click.option("--all", "everything", is_flag=True, help="Show defaults too.")
+@click.option("--doc", "with_doc", is_flag=True, help="Show the documentation of each key.")
 @bootstrap_options
 @json_option
 def describe(
@@ -52,10 +54,14 @@ def describe(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Show what is set on TYPE NAME: `topic flights`, `broker 0`, `brokers` (for all of them).
+    """Show the configuration of TYPE NAME.
 
-    Client quotas: `client app`, `user alice`, `ip 10.0.0.1`; `clients`, `users`, `ips` for the
-    default of each; `quotas` for every one that is set.
+    \b
+    topic flights, broker 0       a topic, a broker
+    brokers                       the default of all brokers
+    client app, user u, ip A      client quotas of one entity
+    clients, users, ips           the default client quotas
+    quotas                        all client quotas
     """
     if resource_type in QUOTA_TYPES:
         is_all = resource_type == ALL_QUOTAS
@@ -64,15 +70,15 @@ def describe(
             show_quotas(admin.describe_client_quotas(entity), as_json=as_json)
         return 0
     kind = _kind(resource_type, name)
-    with open_admin(bootstrap_server, directory) as admin:
+    with open_admin(bootstrap_server, directory) as admin, nearest_suggested(admin, [name]):
         entries = admin.describe_configs(kind, name, patient=False)
     shown = {k: e for k, e in sorted(entries.items()) if everything or not e.is_default}
     if as_json:
         echo_json({key: _document(entry) for key, entry in shown.items()})
     elif not shown:
-        what = f"{resource_type} {name}".rstrip()
+        resource = f"{resource_type} {name}".rstrip()
         hint = "" if resource_type == "brokers" else "; --all shows the defaults"
-        click.echo(f"{what}: nothing is set{hint}")
+        click.echo(f"{resource}: nothing is set{hint}")
     else:
         console().print(_table(shown, with_doc=with_doc))
     return 0
@@ -81,12 +87,14 @@ def describe(
 @configs.command("alter")
 @click.argument("resource_type", type=click.Choice(RESOURCES), metavar="TYPE")
 @click.argument("name", default="")
-@click.option("--of-user", metavar="USER", help="With a client: only as this user's.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option("--of-user", metavar="USER", help=OF_USER_HELP)
+@click.option("--set", "--add-config", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Set a key. May be repeated.")  # fmt: skip
 @click.option("--set-file", "--add-config-file", "files", multiple=True, metavar="FILE",
-              help="A properties file of what to set. Repeatable.")  # fmt: skip
-@click.option("--unset", "unset", multiple=True, metavar="KEY", help="Back to the default.")
-@click.option("--validate-only", is_flag=True, help="Only say whether it could be done.")
+              help="Set the keys of a properties file. May be repeated.")  # fmt: skip
+@click.option("--unset", "--delete-config", "unset", multiple=True, metavar="KEY",
+              help="Reset a key to its default. May be repeated.")  # fmt: skip
+@click.option("--validate-only", is_flag=True, help="Check the change, do not make it.")
 @bootstrap_options
 @json_option
 def alter(
@@ -101,32 +109,38 @@ def alter(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Change TYPE NAME: `topic flights --set retention.ms=3600000 --unset segment.bytes`,
-    `client app --set producer_byte_rate=1048576`."""
+    """Change the configuration of TYPE NAME. Keys that are not named keep their values.
+
+    \b
+    headwater configs alter topic flights --set retention.ms=3600000 --unset segment.bytes
+    headwater configs alter brokers --set log.retention.ms=86400000
+    headwater configs alter client app --set producer_byte_rate=1048576
+    """
     is_quota = resource_type in QUOTA_TYPES
-    kind = resource_type if is_quota else _kind(resource_type, name)
-    for key in () if is_quota else unset:  # the broker lets unknown names pass here
+    kind = None if is_quota else _kind(resource_type, name)
+    for key in () if is_quota else unset:  # the broker accepts unknown names here
         (topic_key if kind == "topic" else broker_key)(key)
     changes = _changes(settings, files, unset)
     with open_admin(bootstrap_server, directory) as admin:
-        if is_quota:
+        if kind is None:
             _alter_quotas(admin, resource_type, name, of_user, changes, validate_only)
         else:
-            admin.alter_configs(kind, name, changes, validate_only=validate_only)
+            with nearest_suggested(admin, [name]):
+                admin.alter_configs(kind, name, changes, validate_only=validate_only)
     if as_json:
-        told = {"type": resource_type, "name": name, "changed": changes}
-        echo_json({**told, "validate_only": validate_only})
+        change = {"type": resource_type, "name": name, "changed": changes}
+        echo_json({**change, "validate_only": validate_only})
     else:
-        what = f"{resource_type} {name}".rstrip()
+        resource = f"{resource_type} {name}".rstrip()
         verb = "could change" if validate_only else "changed"
-        click.echo(f"{verb} {what}: {', '.join(sorted(changes))}")
+        click.echo(f"{verb} {resource}: {', '.join(sorted(changes))}")
     return 0
 
 
 def _changes(
     settings: tuple[str, ...], files: tuple[str, ...], unset: tuple[str, ...]
 ) -> dict[str, str | None]:
-    """Values to set, None to unset. Raises UsageError, also for a key that is given twice."""
+    """Key -> its new value, or None to reset it. Raises UsageError, also for a repeated key."""
     changes: dict[str, str | None] = {}
     given: list[tuple[str, Mapping[str, str | None]]]
     given = [("--set", parse_settings(settings, "--set"))]
@@ -159,15 +173,15 @@ def _alter_quotas(
     admin.alter_client_quotas(entity, quotas, validate_only=validate_only)
 
 
-def _kind(resource_type: str, name: str) -> str:
-    """The resource's type on the wire. Raises UsageError."""
+def _kind(resource_type: str, name: str) -> ResourceType:
+    """The resource type of the Admin API. Raises UsageError."""
     if resource_type == "brokers":
         if name:
             raise UsageError(f"`brokers` means all brokers; for one write `broker {name}`")
         return "broker"
     if not name:
         raise UsageError(f"which {resource_type}? Write `{resource_type} NAME`")
-    return resource_type
+    return "broker" if resource_type == "broker" else "topic"
 
 
 def _document(entry: ConfigEntry) -> dict[str, Any]:
@@ -182,8 +196,9 @@ def _document(entry: ConfigEntry) -> dict[str, Any]:
 
 
 def _table(shown: dict[str, ConfigEntry], *, with_doc: bool) -> Table:
-    headings = "name, value, default, type, set by"
-    rows = table(None, f"{headings}, meaning" if with_doc else headings)
+    headings = "name, value, default, type, source"
+    rows = table(None, f"{headings}, documentation" if with_doc else headings)
+    rows.columns[0].no_wrap = True
     for key, entry in shown.items():
         cells = (key, _shown(entry, entry.value), _shown(entry, entry.default))
         doc = (entry.documentation or "",) if with_doc else ()

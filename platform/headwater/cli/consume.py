@@ -1,4 +1,4 @@
-"""`headwater consume`: print a topic's records, from anywhere, by group or not."""
+"""`headwater consume`: print the records of a topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any, TextIO, cast
 
 import click
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, json_option
+from headwater.cli.existing_topics import check_partitions, existing_topics
+from headwater.cli.options import (
+    bootstrap_options,
+    bootstrap_servers,
+    json_option,
+    open_admin,
+    within,
+)
 from headwater.client.consumer import Consumer
 from headwater.client.values import ConsumerRecord, TopicPartition
 from headwater.errors import UsageError
@@ -19,16 +26,20 @@ POLL_MS = 200
 
 @click.command()
 @click.argument("topic")
-@click.option("--from-beginning", is_flag=True, help="Start at the first offset, not at the end.")
-@click.option("--offset", type=click.IntRange(0, INT64_MAX), metavar="N", help="With --partition.")
-@click.option("--from-timestamp", type=click.IntRange(0, INT64_MAX), metavar="MS",
-              help="Milliseconds since 1970.")  # fmt: skip
-@click.option("--partition", type=click.IntRange(0, INT32_MAX), metavar="N")
-@click.option("--group", metavar="ID", help="Share the topic in a group and commit offsets.")
-@click.option("--max-messages", type=click.IntRange(min=1), metavar="N")
-@click.option("--exit-at-end", is_flag=True, help="Stop at the end offsets seen at the start.")
-@click.option("--key-separator", metavar="TEXT", help="Print KEY TEXT VALUE.")
-@click.option("--read-uncommitted", is_flag=True, help="Show open and aborted transactions too.")
+@click.option("--from-beginning", is_flag=True, help="Start at the earliest offset.")
+@click.option("--offset", type=int, callback=within(0, INT64_MAX), metavar="N",
+              help="Start at this offset; needs --partition.")  # fmt: skip
+@click.option("--from-timestamp", type=int, callback=within(0, INT64_MAX), metavar="MS",
+              help="Start at the first record at or after this time, ms since 1970.")  # fmt: skip
+@click.option("--partition", type=int, callback=within(0, INT32_MAX), metavar="N",
+              help="Read this partition only.")  # fmt: skip
+@click.option("--group", metavar="ID", help="Read as a member of this group, and commit offsets.")
+@click.option("--max-messages", type=int, callback=within(1, INT64_MAX), metavar="N",
+              help="Exit after this number of records.")  # fmt: skip
+@click.option("--exit-at-end", is_flag=True, help="Exit at the end offsets of the start.")
+@click.option("--key-separator", metavar="TEXT", help="Print the key, TEXT and the value.")
+@click.option("--read-uncommitted", is_flag=True,
+              help="Read records of open and aborted transactions too.")  # fmt: skip
 @bootstrap_options
 @json_option
 def consume(
@@ -46,16 +57,24 @@ def consume(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Print the records of TOPIC until interrupted; --json prints one object per line."""
+    """Print the records of TOPIC until Ctrl-C.
+
+    It starts at the latest offset unless an option names another start. With --json it prints one
+    object per line.
+    """
     if cast(TextIO | None, sys.stdout) is None:
-        raise UsageError("standard output is closed: there is nowhere to print records to")
+        raise UsageError("standard output is closed: records cannot be printed")
     if offset is not None and partition is None:
         raise UsageError("--offset needs --partition")
-    by_place = offset is not None or from_timestamp is not None or partition is not None
-    if group is not None and (by_place or exit_at_end):
+    has_start = offset is not None or from_timestamp is not None or partition is not None
+    if group is not None and (has_start or exit_at_end):
         raise UsageError("--group excludes --partition, --offset, --from-timestamp, --exit-at-end")
+    servers = bootstrap_servers(bootstrap_server, directory)
+    with open_admin(servers, directory) as admin:  # a consumer would create the topic
+        topics = existing_topics(admin, [topic])
+        check_partitions(topics, [] if partition is None else [TopicPartition(topic, partition)])
     with Consumer(
-        bootstrap_servers=bootstrap_servers(bootstrap_server, directory),
+        bootstrap_servers=servers,
         client_id="headwater-consume",
         group_id=group,
         auto_offset_reset="earliest" if from_beginning else "latest",
@@ -138,5 +157,5 @@ def _document(record: ConsumerRecord) -> dict[str, Any]:
 
 
 def _text(blob: bytes | None) -> str | None:
-    """UTF-8 text; other bytes with their hexadecimal escapes."""
+    """UTF-8 text; other bytes as hexadecimal escapes."""
     return None if blob is None else blob.decode(errors="backslashreplace")

@@ -1,12 +1,11 @@
-"""`headwater down`: stop a cluster; nothing of it runs afterwards."""
+"""`headwater down`: stop a cluster and check that none of its processes is left."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import click
 
 from headwater.cli.options import dir_option, echo_json, json_option
+from headwater.local.daemon import cluster_folder
 from headwater.local.stop import stop_cluster
 
 
@@ -14,9 +13,8 @@ from headwater.local.stop import stop_cluster
 @dir_option
 @json_option
 def down(directory: str, as_json: bool) -> int:
-    """Drain the brokers, stop everything, and verify that no process is left. Data stays."""
-    path = Path(directory).expanduser().resolve()
-    stopped = stop_cluster(path)
+    """Stop the cluster of a folder. Brokers drain first; data stays; no process is left."""
+    stopped = stop_cluster(cluster_folder(directory))
     if as_json:
         killed = [process.name for process in stopped.killed]
         echo_json(

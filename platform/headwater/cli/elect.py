@@ -1,26 +1,29 @@
-"""`headwater elect`: give leadership back to preferred replicas, or force a leader (KIP-460)."""
+"""`headwater elect`: preferred and unclean leader elections (KIP-460)."""
 
 from __future__ import annotations
 
 import click
 
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
-from headwater.cli.partitions import expand, read_text
+from headwater.cli.partition_arguments import expand, name_of, read_text
 from headwater.cli.reassign.plan import read_partitions
+from headwater.client.admin.client import ElectionType
 from headwater.client.admin.replicas import ELECTION_TYPES
 from headwater.errors import EXIT_FAILED, ErrorCode, UsageError
 
 
 @click.command()
 @click.argument("kind", type=click.Choice(list(ELECTION_TYPES)), metavar="preferred|unclean")
-@click.option("--partition", "wanted", multiple=True, metavar="TOPIC[:0,2]", help="Repeatable.")
+@click.option("--partition", "wanted", multiple=True, metavar="TOPIC[:0,2]",
+              help="Partitions to elect leaders of. May be repeated.")  # fmt: skip
 @click.option("--path-to-json-file", "path", metavar="FILE",
-              help='As for Kafka: {"partitions": [{"topic": "t", "partition": 0}]}')  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Every partition of every topic.")
+              help='JSON: {"partitions": [{"topic": "t", "partition": 0}]}')  # fmt: skip
+@click.option("--all", "--all-topic-partitions", "everything", is_flag=True,
+              help="Every partition of every topic.")  # fmt: skip
 @bootstrap_options
 @json_option
 def elect(
-    kind: str,
+    kind: ElectionType,
     wanted: tuple[str, ...],
     path: str | None,
     everything: bool,
@@ -28,9 +31,11 @@ def elect(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Elect leaders: the first replica of each list, or of partitions without leader any replica.
+    """Elect partition leaders.
 
-    An unclean election may lose records: those that only the replicas which are down hold.
+    `preferred` makes the first replica of each partition the leader again. `unclean` elects any
+    live replica of a partition that has no leader, and may lose records: those that only the
+    replicas which are down have.
     """
     if everything + bool(wanted) + (path is not None) != 1:
         raise UsageError("give --partition TOPIC[:0,2] (repeatable), --path-to-json-file, or --all")
@@ -55,10 +60,10 @@ def elect(
             ]
         )
         return EXIT_FAILED if failed else 0
-    for topic, index in elected:
-        click.echo(f"elected a leader of {topic}-{index}")
+    for tp in elected:
+        click.echo(f"elected a leader of {name_of(tp)}")
     if not elected and not failed:
-        click.echo("nothing to do: every partition has the leader that it should have")
-    for (topic, index), error in failed.items():
-        click.echo(f"{topic}-{index}: {error}", err=True)
+        click.echo("no election was needed")
+    for tp, error in failed.items():
+        click.echo(f"{name_of(tp)}: {error}", err=True)
     return EXIT_FAILED if failed else 0

@@ -1,4 +1,4 @@
-"""`headwater groups`: consumer groups, how far they are, and where they shall go on."""
+"""`headwater groups`: consumer groups, their lag, and their committed offsets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import check_partitions, existing_topics
 from headwater.cli.options import (
     bootstrap_options,
     echo_json,
@@ -15,8 +17,7 @@ from headwater.cli.options import (
     open_admin,
     timeout_option,
 )
-from headwater.cli.partitions import expand, name_of
-from headwater.cli.tables import console, table
+from headwater.cli.partition_arguments import expand
 from headwater.client.admin.client import EARLIEST, LATEST, Admin
 from headwater.client.values import (
     GroupDescription,
@@ -30,18 +31,37 @@ DEAD = "Dead"
 STATES = (
     "Stable", "PreparingRebalance", "CompletingRebalance", "Empty", DEAD, "Assigning", "Reconciling"
 )  # fmt: skip
-"""Also those that only other brokers than Headwater's tell (KIP-848)."""
+"""The states of both group protocols; brokers of Headwater have the first five (KIP-848)."""
 
 Offsets = dict[TopicPartition, int]
 
 
+def _datetime(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    """The timestamp of `2026-11-21T10:00:00`, in this machine's time zone unless it names one."""
+    if text is None:
+        return None
+    try:
+        found = int(dt.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{text!r}: write it as 2026-11-21T10:00:00+01:00") from None
+    if found < 0:  # in ListOffsets, -1 and lower are names of offsets
+        raise click.BadParameter(f"{text!r}: records have no time before 1970")
+    return found
+
+
 @click.group()
 def groups() -> None:
-    """List, describe and delete consumer groups; move or forget their offsets."""
+    """List, describe, delete and reset consumer groups."""
 
 
 @groups.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only these. Repeatable.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="STATE",
+    help="Only groups in this state. May be repeated.",
+)
 @timeout_option
 @bootstrap_options
 @json_option
@@ -52,7 +72,7 @@ def list_groups(
     as_json: bool,
     timeout_ms: int,
 ) -> int:
-    """List groups with their state and protocol."""
+    """List the groups with their type, state and protocol type."""
     wanted = {state.lower() for state in states}
     if unknown := sorted(wanted - {state.lower() for state in STATES}):
         known = ", ".join(STATES)
@@ -82,7 +102,8 @@ def describe(
     as_json: bool,
     timeout_ms: int,
 ) -> int:
-    """Show members, committed offsets and lag per partition. Exit code 1 for an unknown group."""
+    """Show the members, committed offsets and lag of groups. The exit code is 1 when one does not
+    exist."""
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         documents = [_document(admin, group) for group in admin.describe_groups(names).values()]
     unknown = [d["group"] for d in documents if d["state"] == DEAD]
@@ -109,7 +130,8 @@ def delete(
     as_json: bool,
     timeout_ms: int,
 ) -> int:
-    """Delete groups that have no members, with their offsets. Exit code 1 when one was not."""
+    """Delete groups without members, with their offsets. The exit code is 1 when one was not
+    deleted."""
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         outcomes = admin.try_delete_groups(names)
     deleted = [name for name, error in outcomes.items() if error is None]
@@ -128,7 +150,8 @@ def delete(
 
 @groups.command("delete-offsets")
 @click.argument("group")
-@click.option("--topic", "wanted", multiple=True, required=True, metavar="TOPIC[:0,2]")
+@click.option("--topic", "wanted", multiple=True, required=True, metavar="TOPIC[:0,2]",
+              help="Partitions whose offsets are deleted. May be repeated.")  # fmt: skip
 @timeout_option
 @bootstrap_options
 @json_option
@@ -140,7 +163,7 @@ def delete_offsets(
     as_json: bool,
     timeout_ms: int,
 ) -> int:
-    """Forget committed offsets of topics that no member of the group reads."""
+    """Delete committed offsets of a group. No member may be subscribed to the topics."""
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         outcomes = admin.delete_group_offsets(group, expand(admin, wanted, "--topic"))
     failed = {tp: error for tp, error in outcomes.items() if error is not None}
@@ -149,29 +172,33 @@ def delete_offsets(
     else:
         done = [f"{tp.topic}-{tp.partition}" for tp in outcomes if tp not in failed]
         if done or not failed:
-            click.echo(f"group {group}: forgot the offsets of {', '.join(done) or 'nothing'}")
+            click.echo(f"group {group}: deleted the offsets of {', '.join(done) or 'nothing'}")
         for tp, error in failed.items():
             click.echo(f"{tp.topic}-{tp.partition}: {error}{_hint(error)}", err=True)
     return EXIT_FAILED if failed else 0
 
 
 def _hint(error: KafkaError) -> str:
-    """What to do about a group that has members; nothing for other errors."""
+    """The remedy when the group has members; empty for other errors."""
     busy = error.code in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
     return ": stop its consumers first" if busy else ""
 
 
 @groups.command("reset-offsets")
 @click.argument("group")
-@click.option("--topic", "wanted", multiple=True, metavar="TOPIC[:0,2]", help="Repeatable.")
-@click.option("--all-topics", is_flag=True, help="Every partition the group has an offset of.")
-@click.option("--to-earliest", is_flag=True, help="To the beginning.")
-@click.option("--to-latest", is_flag=True, help="To the end.")
-@click.option("--to-current", is_flag=True, help="To what is committed now, or the end.")
+@click.option("--topic", "wanted", multiple=True, metavar="TOPIC[:0,2]",
+              help="Partitions to reset. May be repeated.")  # fmt: skip
+@click.option("--all-topics", is_flag=True,
+              help="Reset every partition with a committed offset of the group.")  # fmt: skip
+@click.option("--to-earliest", is_flag=True, help="To the earliest offset.")
+@click.option("--to-latest", is_flag=True, help="To the latest offset.")
+@click.option("--to-current", is_flag=True, help="To the committed offset, or else the latest.")
 @click.option("--to-offset", type=int, metavar="N", help="To this offset.")
-@click.option("--shift-by", type=int, metavar="N", help="On or (negative) back by N.")
-@click.option("--to-datetime", metavar="ISO", help="To the first record at or after this time.")
-@click.option("--execute", is_flag=True, help="Do it; without, only tell what would be done.")
+@click.option("--shift-by", type=int, metavar="N", help="Forward by N, or back if N is negative.")
+@click.option("--to-datetime", callback=_datetime, metavar="ISO",
+              help="To the first record at or after a time: 2026-11-21T10:00:00Z.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show the new offsets only. This is the default.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets.")
 @timeout_option
 @bootstrap_options
 @json_option
@@ -179,82 +206,79 @@ def reset_offsets(
     group: str,
     wanted: tuple[str, ...],
     all_topics: bool,
+    dry_run: bool,
     execute: bool,
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
     timeout_ms: int,
-    **ways: Any,
+    **targets: Any,
 ) -> int:
-    """Move the positions of a group that has no members now."""
-    way, value = _one_way(ways)
+    """Reset the committed offsets of a group.
+
+    The group must have no members. Without --execute the new offsets are only shown. An offset
+    outside of the log becomes the nearest one inside.
+    """
+    target, value = _only_target(targets)
+    if dry_run and execute:
+        raise UsageError("give --dry-run or --execute, not both")
     if all_topics == bool(wanted):
         raise UsageError("give --topic TOPIC[:0,2] (repeatable), or --all-topics")
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         state = admin.describe_groups([group])[group].state
         committed = {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
         rows = sorted(committed) if all_topics else expand(admin, wanted, "--topic")
-        _require_partitions(admin, rows)
+        check_partitions(existing_topics(admin, {tp.topic for tp in rows}), rows)
         if not rows:
-            raise UsageError(f"group {group} has no committed offsets: name topics with --topic")
+            raise UsageError(f"group {group} has no committed offsets: give --topic TOPIC")
         if state not in ("Empty", DEAD):
             text = f"group {group} is {state}: stop its consumers first"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
-        targets = _targets(admin, rows, committed, way, value)
+        offsets = _new_offsets(admin, rows, committed, target, value)
         if execute:
             admin.alter_group_offsets(
-                group, {tp: OffsetAndMetadata(at) for tp, at in targets.items()}
+                group, {tp: OffsetAndMetadata(at) for tp, at in offsets.items()}
             )
     if as_json:
-        plan = [_row(tp, offset=at, before=committed.get(tp)) for tp, at in targets.items()]
+        plan = [_row(tp, offset=at, before=committed.get(tp)) for tp, at in offsets.items()]
         echo_json({"group": group, "executed": execute, "offsets": plan})
         return 0
     shown = table(None, "partition, >committed, >new offset")
-    for tp, offset in targets.items():
+    for tp, offset in offsets.items():
         shown.add_row(f"{tp.topic}-{tp.partition}", str(committed.get(tp, "-")), str(offset))
     console().print(shown)
     if not execute:
-        click.echo("nothing was changed: give --execute to do it")
+        click.echo("a dry run: give --execute to commit the new offsets")
     return 0
 
 
-def _require_partitions(admin: Admin, rows: list[TopicPartition]) -> None:
-    """Raises UnknownTopicOrPartitionError for a partition that its topic has not."""
-    topics = admin.describe_topics(sorted({tp.topic for tp in rows}), patient=False)
-    for tp in rows:
-        count = len(topics[tp.topic].partitions)
-        if tp.partition >= count:
-            text = f"{name_of(tp)}: the topic has partitions 0 to {count - 1}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-
-
-def _one_way(ways: dict[str, Any]) -> tuple[str, Any]:
-    """The one option that says where to. Raises UsageError."""
-    given = [(name, value) for name, value in ways.items() if value not in (None, False)]
+def _only_target(targets: dict[str, Any]) -> tuple[str, Any]:
+    """The name and value of the one option that names the new offset. Raises UsageError."""
+    given = [(name, value) for name, value in targets.items() if value not in (None, False)]
     if len(given) != 1:
-        names = ", ".join("--" + name.replace("_", "-") for name in ways)
-        raise UsageError(f"where to? Give exactly one of {names}")
+        names = ", ".join("--" + name.replace("_", "-") for name in targets)
+        raise UsageError(f"to which offsets? Give exactly one of {names}")
     return given[0]
 
 
-def _targets(
-    admin: Admin, rows: list[TopicPartition], committed: Offsets, way: str, value: Any
+def _new_offsets(
+    admin: Admin, rows: list[TopicPartition], committed: Offsets, target: str, value: Any
 ) -> Offsets:
-    """The new position of each partition, never outside of its log."""
+    """The new offset of each partition, never outside of its log."""
     first = _offsets(admin, rows, EARLIEST)
     end = _offsets(admin, rows, LATEST)
     choose: Callable[[TopicPartition], int]
-    if way == "to_earliest":
+    if target == "to_earliest":
         choose = first.__getitem__
-    elif way == "to_latest":
+    elif target == "to_latest":
         choose = end.__getitem__
-    elif way == "to_offset":
+    elif target == "to_offset":
         choose = lambda tp: int(value)  # noqa: E731
-    elif way == "to_datetime":
-        found = _offsets(admin, rows, _timestamp_ms(value))
+    elif target == "to_datetime":
+        found = _offsets(admin, rows, int(value))
         choose = lambda tp: found[tp] if found[tp] >= 0 else end[tp]  # noqa: E731
     else:
-        step = int(value) if way == "shift_by" else 0
+        step = int(value) if target == "shift_by" else 0
         choose = lambda tp: committed.get(tp, end[tp]) + step  # noqa: E731
     return {tp: min(max(choose(tp), first[tp]), end[tp]) for tp in rows}
 
@@ -262,19 +286,6 @@ def _targets(
 def _offsets(admin: Admin, rows: list[TopicPartition], timestamp: int) -> Offsets:
     found = admin.list_offsets(dict.fromkeys(rows, timestamp))
     return {tp: found[tp].offset for tp in rows}
-
-
-def _timestamp_ms(text: str) -> int:
-    """`2026-11-21T10:00:00`, in this machine's zone unless it names one. Raises UsageError."""
-    try:
-        moment = dt.datetime.fromisoformat(text)
-        found = int(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        example = "2026-11-21T10:00:00+01:00"
-        raise UsageError(f"--to-datetime {text!r}: write it as {example}") from None
-    if found < 0:  # -1 and the like mean the end and the like on the wire
-        raise UsageError(f"--to-datetime {text!r}: no record is from before 1970")
-    return found
 
 
 def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
@@ -306,8 +317,8 @@ def _document(admin: Admin, group: GroupDescription) -> dict[str, Any]:
 
 
 def _ends(admin: Admin, rows: list[TopicPartition]) -> Offsets:
-    """Where the partitions end. Left out are those that do not exist any more, and those without a
-    leader: to wait for one would hold back what is known of all others."""
+    """The latest offsets. Partitions that do not exist any more or have no leader are left out: the
+    command would wait for a leader before it showed the others."""
     topics = admin.describe_topics().values()
     led = {(t.name, p.partition) for t in topics for p in t.partitions if p.leader >= 0}
     return _offsets(admin, [tp for tp in rows if tp in led], LATEST)

@@ -1,4 +1,4 @@
-"""Options that many commands share: the cluster's folder, bootstrap servers, JSON output."""
+"""Options that many commands share: bootstrap servers, the cluster's folder, JSON output."""
 
 from __future__ import annotations
 
@@ -19,60 +19,76 @@ from headwater.wire.primitives import INT32_MAX
 DIRECTORY_DEFAULT = "headwater-data"
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP_SERVERS"
 TIMEOUT_DEFAULT_MS = 60_000
-"""How long a call of a command is tried."""
+"""Time limit of a call with its retries."""
 REQUEST_TIMEOUT_MS = 30_000
-"""One try of it at most."""
-WAITS_TOLD_MAX = 3
-"""Lines on stderr that say what a command waits for; more would scroll the others away."""
+"""Time limit of one request."""
+WAITS_SHOWN_MAX = 3
+"""Lines on stderr about what a command waits for; more would scroll the first ones away."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def within(least: int, most: int) -> Callable[..., Any]:
+    """A callback for options of `type=int`: the number must be in this range.
+
+    Unlike `click.IntRange` it does not print ranges such as 0<=x<=9223372036854775807 in `--help`.
+    """
+
+    def check(_ctx: click.Context, _param: click.Parameter, value: int | None) -> int | None:
+        if value is not None and not least <= value <= most:
+            raise click.BadParameter(f"{value} is not in the range {least} to {most}.")
+        return value
+
+    return check
+
+
 def dir_option(function: F) -> F:
-    """`--dir`, given to the command as `directory`."""
+    """`--dir`; the command's parameter is `directory`."""
     return click.option(
         "--dir",
         "directory",
         default=DIRECTORY_DEFAULT,
         show_default=True,
         metavar="D",
-        help="The cluster's folder.",
+        help="Folder of the cluster.",
     )(function)
 
 
 def json_option(function: F) -> F:
-    """`--json`, given to the command as `as_json`."""
+    """`--json`; the command's parameter is `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
 def timeout_option(function: F) -> F:
-    """`--timeout`, given to the command as `timeout_ms`; hand it to `open_admin`."""
+    """`--timeout`; the command's parameter is `timeout_ms`, for `open_admin`."""
     return click.option(
         "--timeout",
         "timeout_ms",
-        type=click.IntRange(1, INT32_MAX),
+        type=int,
+        callback=within(1, INT32_MAX),
         default=TIMEOUT_DEFAULT_MS,
         show_default=True,
         metavar="MS",
-        help="How long to wait for what is away, such as a leader.",
+        help="Time limit of each call in ms, for example while a partition has no leader.",
     )(function)
 
 
 def bootstrap_options(function: F) -> F:
-    """`--bootstrap-server` and `--dir`; resolve them with `bootstrap_servers`."""
+    """`--bootstrap-server` and `--dir`, for `bootstrap_servers`."""
     option = click.option(
         "--bootstrap-server",
         "--bootstrap-servers",
         "bootstrap_server",
         metavar="HOST:PORT,...",
-        help=f"Where the cluster is. Default: ${BOOTSTRAP_VARIABLE}, else the cluster of --dir.",
+        help=f"Brokers to connect to. Default: ${BOOTSTRAP_VARIABLE}, else the cluster of --dir.",
     )
     return option(dir_option(function))
 
 
 def bootstrap_servers(given: str | None, directory: str) -> str:
-    """The option, else the environment, else the cluster file. Raises UsageError."""
-    if given is not None and not given.strip():  # as of "$UNSET": not to be any other cluster
+    """The bootstrap servers: the option, else the environment, else cluster.json in the folder.
+    Raises UsageError."""
+    if given is not None and not given.strip():  # "$UNSET" must not mean another cluster
         raise UsageError("--bootstrap-server is empty: give HOST:PORT,..., or leave it out")
     found = given or os.environ.get(BOOTSTRAP_VARIABLE)
     if found:
@@ -91,41 +107,44 @@ def bootstrap_servers(given: str | None, directory: str) -> str:
 
 
 def open_admin(given: str | None, directory: str, timeout_ms: int = TIMEOUT_DEFAULT_MS) -> Admin:
-    """An Admin of that cluster. No call of its takes longer; stderr is told what one waits for.
-
-    Raises UsageError, NoBrokersAvailableError.
-    """
+    """An Admin of the cluster, with this time limit for each call. It shows on stderr what a call
+    waits for. Raises UsageError, NoBrokersAvailableError."""
     return Admin(
         bootstrap_servers(given, directory),
         request_timeout_ms=min(timeout_ms, REQUEST_TIMEOUT_MS),
         default_api_timeout_ms=timeout_ms,
         bootstrap_timeout_ms=min(timeout_ms, BOOTSTRAP_TIMEOUT_MS),
-        on_wait=Waits(),
+        on_wait=WaitReport(),
     )
 
 
-class Waits:
-    """Tells on stderr what calls wait for; of many that wait at once, the first few."""
+class WaitReport:
+    """Shows on stderr what calls wait for. When many wait at the same time, it shows the first."""
 
     def __init__(self) -> None:
-        self._told = 0
+        self._shown = 0
 
-    def __call__(self, what: str, limit_ms: int) -> None:
-        """As `Admin(on_wait=...)` tells it."""
-        self._told += 1
-        if self._told <= WAITS_TOLD_MAX:
-            more = ", and others" if self._told == WAITS_TOLD_MAX else ""
-            text = " ".join(what.split())
+    def __call__(self, reason: str, limit_ms: int) -> None:
+        """The `on_wait` of `Admin`."""
+        self._shown += 1
+        if self._shown <= WAITS_SHOWN_MAX:
+            more = ", and others" if self._shown == WAITS_SHOWN_MAX else ""
+            text = " ".join(reason.split())
             limit = f"{limit_ms / 1000:g} s"
             click.echo(f"headwater: waiting for up to {limit}: {text}{more}", err=True)
 
 
 def up_command(directory: str) -> str:
-    """What starts the cluster of this `--dir`, to be shown."""
+    """The command that starts the cluster of this `--dir`, for messages."""
+    return f"`{command_for('up', directory)}`"
+
+
+def command_for(command: str, directory: str) -> str:
+    """`headwater COMMAND --dir D`, without a `--dir` that is the default."""
     where = "" if directory == DIRECTORY_DEFAULT else f" --dir {shlex.quote(directory)}"
-    return f"`headwater up{where}`"
+    return f"headwater {command}{where}"
 
 
 def echo_json(document: Any) -> None:
-    """Print one JSON document, keys in the order given."""
+    """Print one JSON document; keys keep their order."""
     click.echo(json.dumps(document, indent=2, default=str))

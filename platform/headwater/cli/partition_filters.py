@@ -1,5 +1,7 @@
-"""Which partitions `headwater topics describe` shows, by Kafka's rules; replicas that a move adds
-need not be in sync yet (KIP-455)."""
+"""The partition filters of `headwater topics describe`, with Kafka's definitions.
+
+Replicas that a reassignment adds need not be in sync yet (KIP-455).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from headwater.client.admin.client import Admin
 from headwater.client.values import PartitionDescription, TopicDescription, TopicPartition
 from headwater.errors import KafkaError
 
-MOVES_TIMEOUT_MS = 5_000
-"""So long the controller is asked for moves; without an answer none counts as under way."""
+REASSIGNMENTS_TIMEOUT_MS = 5_000
+"""Time limit of the controller's answer; without one, no reassignment counts as in progress."""
 
 Adding = Mapping[TopicPartition | tuple[str, int], int]
-"""How many of a partition's replicas a move adds; 0 where it is not named."""
+"""Partition -> number of replicas that a reassignment adds; 0 for partitions that are absent."""
 Filter = Callable[[PartitionDescription, int, int], bool]
-"""(partition, replicas that a move adds, its min.insync.replicas) -> whether to show it."""
+"""(partition, replicas that a reassignment adds, min.insync.replicas) -> whether to show it."""
 
 FILTERS: dict[str, Filter] = {
     "under_replicated": lambda p, adding, _: len(p.isr) < len(p.replicas) - adding,
@@ -26,8 +28,8 @@ FILTERS: dict[str, Filter] = {
 
 
 def adding_replicas(admin: Admin, topics: Iterable[TopicDescription]) -> Adding:
-    """Of the partitions that are moved; the controller is asked only when one of these is not
-    wholly in sync."""
+    """The replicas that reassignments add to these topics. Only partitions with a replica out of
+    sync are asked for."""
     short = [
         TopicPartition(topic.name, p.partition)
         for topic in topics
@@ -37,7 +39,7 @@ def adding_replicas(admin: Admin, topics: Iterable[TopicDescription]) -> Adding:
     if not short:
         return {}
     try:
-        moves = admin.list_partition_reassignments(short, timeout_ms=MOVES_TIMEOUT_MS)
+        moves = admin.list_partition_reassignments(short, timeout_ms=REASSIGNMENTS_TIMEOUT_MS)
     except KafkaError:
         return {}
     return {tp: len(move.adding_replicas) for tp, move in moves.items()}

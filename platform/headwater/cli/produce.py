@@ -1,4 +1,4 @@
-"""`headwater produce`: lines of standard input, or values on the command line, to a topic."""
+"""`headwater produce`: send values or the lines of standard input to a topic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ from typing import TextIO, cast
 
 import click
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.options import (
+    bootstrap_options,
+    bootstrap_servers,
+    echo_json,
+    json_option,
+    within,
+)
+from headwater.cli.wait_report import Wait, watching
 from headwater.client.futures import SendFuture
 from headwater.client.producer import TIMESTAMP_MAX, Producer
+from headwater.client.producer_options import Acks, CompressionType
+from headwater.client.values import RecordMetadata
 from headwater.errors import UsageError
+from headwater.system import SystemClock
+from headwater.wire.primitives import INT32_MAX
 
+TIMEOUT_MS = 120_000
 LATEST_FUTURES = 1
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -20,14 +32,23 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.command()
 @click.argument("topic")
 @click.argument("values", nargs=-1)
-@click.option("--key", metavar="KEY", help="The key of every record.")
-@click.option("--key-separator", metavar="TEXT", help="Split each line: KEY TEXT VALUE.")
-@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N")
-@click.option("--timestamp", type=click.IntRange(0, TIMESTAMP_MAX), metavar="MS",
-              help="Milliseconds since 1970; default: now.")  # fmt: skip
-@click.option("--compression", type=click.Choice(COMPRESSIONS), default="none")
-@click.option("--acks", type=click.Choice(("all", "1", "0")), default="all")
+@click.option("--key", metavar="KEY", help="Key of every record.")
+@click.option("--key-separator", metavar="TEXT",
+              help="Split each line into key and value at the first TEXT.")  # fmt: skip
+@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE",
+              help="Header of every record. May be repeated.")  # fmt: skip
+@click.option("--partition", type=int, callback=within(0, INT32_MAX), metavar="N",
+              help="Send to this partition.")  # fmt: skip
+@click.option("--timestamp", type=int, callback=within(0, TIMESTAMP_MAX), metavar="MS",
+              help="Timestamp of every record, in ms since 1970. [default: now]")  # fmt: skip
+@click.option("--compression", "--compression-codec", type=click.Choice(COMPRESSIONS),
+              default="none", show_default=True, help="Compression of the batches.")  # fmt: skip
+@click.option("--acks", "--producer-acks", type=click.Choice(("all", "1", "0")), default="all",
+              show_default=True, help="Replicas that must have a record: all in-sync replicas, the "
+              "leader (1), or none (0).")  # fmt: skip
+@click.option("--timeout", "timeout_ms", type=int, callback=within(1, INT32_MAX),
+              default=TIMEOUT_MS, show_default=True, metavar="MS",
+              help="Time limit of a record's delivery, with retries, in ms.")  # fmt: skip
 @bootstrap_options
 @json_option
 def produce(
@@ -38,49 +59,95 @@ def produce(
     headers: tuple[str, ...],
     partition: int | None,
     timestamp: int | None,
-    compression: str,
-    acks: str,
+    compression: CompressionType,
+    acks: Acks,
+    timeout_ms: int,
     bootstrap_server: str | None,
     directory: str,
     as_json: bool,
 ) -> int:
-    """Send VALUES, or each line of standard input, to TOPIC; prints how many arrived."""
+    """Send VALUES or the lines of standard input to TOPIC.
+
+    It prints the number of records that were acknowledged. While records cannot be delivered, it
+    shows the reason on stderr.
+    """
     if key_separator == "":
         raise UsageError("--key-separator is empty: give the text between key and value, as in :")
     if key is not None and key_separator is not None:
         raise UsageError("--key and --key-separator exclude each other")
     pairs = [_header(h) for h in headers]
     lines = [v.encode() for v in values] if values else _stdin_lines()
-    count, last = 0, None
-    with Producer(
-        bootstrap_servers(bootstrap_server, directory),
-        client_id="headwater-produce",
-        compression_type=compression,
-        acks=acks,
-    ) as producer:
-        unchecked: list[SendFuture] = []
+    servers = bootstrap_servers(bootstrap_server, directory)
+    delivery = Delivery(servers)
+    with (
+        watching(delivery.current_wait, SystemClock()),
+        Producer(
+            servers,
+            client_id="headwater-produce",
+            compression_type=compression,
+            acks=acks,
+            delivery_timeout_ms=timeout_ms,
+        ) as producer,
+    ):
+        delivery.is_connected = True
         for line_key, value in _split(lines, key, key_separator):
-            future = producer.send(
-                topic, value, line_key, headers=pairs, timestamp=timestamp, partition=partition
+            delivery.add(
+                producer.send(
+                    topic, value, line_key, headers=pairs, timestamp=timestamp, partition=partition
+                )
             )
-            count += 1
-            unchecked.append(future)
-            if unchecked[0].done():
-                unchecked = _checked(unchecked)
         producer.flush()
-        for future in unchecked:
-            last = future.result()
+        last = delivery.last()
     if as_json:
         place = None if last is None else last._asdict()
-        echo_json({"topic": topic, "records": count, "last": place})
+        echo_json({"topic": topic, "records": delivery.count, "last": place})
     else:
         where = f", the last at {last.partition}:{last.offset}" if last is not None else ""
-        click.echo(f"{count} records to {topic}{where}", err=True)
+        records = "1 record" if delivery.count == 1 else f"{delivery.count} records"
+        click.echo(f"{records} to {topic}{where}", err=True)
     return 0
 
 
-def _checked(futures: list[SendFuture]) -> list[SendFuture]:
-    """Drop what is acknowledged (all but the last); an error is raised here."""
+class Delivery:
+    """The futures of the records that were sent. Another thread may call `current_wait`."""
+
+    def __init__(self, servers: str) -> None:
+        self.count = 0
+        self.is_connected = False
+        self._servers = servers
+        self._futures: list[SendFuture] = []
+        """From the oldest record without an acknowledgement on, and at least the last record."""
+
+    def add(self, future: SendFuture) -> None:
+        """A record was sent. Raises the error of an earlier one."""
+        self.count += 1
+        self._futures.append(future)
+        if self._futures[0].done():
+            self._futures = _unfinished(self._futures)
+
+    def last(self) -> RecordMetadata | None:
+        """The metadata of the last record, once all are done. Raises the error of a failed one."""
+        found = None
+        for future in self._futures:
+            found = future.result()
+        return found
+
+    def current_wait(self) -> Wait | None:
+        """What the command waits for now."""
+        if not self.is_connected:
+            return Wait("connect", f"no answer from {self._servers}")
+        futures = self._futures.copy()
+        if not futures:
+            return None
+        oldest = futures[0]
+        if oldest.done():
+            return None
+        waiting = sum(not future.done() for future in futures)
+        return Wait(id(oldest), f"no acknowledgement for {waiting} of {self.count} records")
+
+
+def _unfinished(futures: list[SendFuture]) -> list[SendFuture]:
+    """The futures that are not done, or else the last one. Raises the error of one that failed."""
     rest = []
     for future in futures:
         if future.done():

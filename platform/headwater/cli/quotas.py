@@ -1,27 +1,27 @@
-"""Client quotas as `headwater configs` names them: `client app`, `clients`, `user u`, `ip A`."""
+"""Client quotas in `headwater configs`: of `client app`, `user u`, `ip A`, and their defaults."""
 
 from __future__ import annotations
 
 import click
 
+from headwater.cli.console_tables import console, table
 from headwater.cli.options import echo_json
-from headwater.cli.tables import console, table
 from headwater.client.values import ClientQuotas
 from headwater.config.quotas import CLIENT_ID, DEFAULT, IP, USER, check_quota_key
 from headwater.errors import UsageError
 
 SINGULAR = {"client": CLIENT_ID, "user": USER, "ip": IP}
 PLURAL = {"clients": CLIENT_ID, "users": USER, "ips": IP}
-"""Without a name: the default, for all that have no quota of their own."""
+"""These take no name: they are the default, for entities without a quota of their own."""
 ALL_QUOTAS = "quotas"
-"""Every entity that has a quota; only to be shown."""
+"""All entities with a quota; for `describe` only."""
 QUOTA_TYPES = (*SINGULAR, *PLURAL, ALL_QUOTAS)
 
 Entity = dict[str, str | None]
 
 
 def quota_entity(resource_type: str, name: str, of_user: str | None) -> Entity:
-    """The entity that was named. Raises UsageError."""
+    """The entity of the arguments TYPE NAME and --of-user. Raises UsageError."""
     if resource_type in PLURAL:
         if name:
             one = resource_type.removesuffix("s")
@@ -39,7 +39,7 @@ def quota_entity(resource_type: str, name: str, of_user: str | None) -> Entity:
 
 
 def quota_changes(entity: Entity, changes: dict[str, str | None]) -> dict[str, float | None]:
-    """Numbers of texts. Raises UsageError that names the key."""
+    """The changes with numbers as values. Raises UsageError that names the key."""
     found: dict[str, float | None] = {}
     for key, text in changes.items():
         check_quota_key(entity, key)
@@ -51,7 +51,7 @@ def quota_changes(entity: Entity, changes: dict[str, str | None]) -> dict[str, f
 
 
 def show_quotas(rows: list[ClientQuotas], *, as_json: bool) -> None:
-    """As a table, or as JSON."""
+    """Print quotas as a table or as JSON."""
     shown = [row for row in rows if row.quotas]
     if as_json:
         echo_json([{"entity": row.entity, "quotas": row.quotas} for row in shown])

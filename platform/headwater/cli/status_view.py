@@ -1,7 +1,7 @@
-"""What `headwater status` shows, computed from the brokers' status documents (format 1). Pure.
+"""The state of a cluster, computed from its brokers' status documents (format 1). Pure.
 
-Each broker tells what it sees: its replicas with their offsets, its counters. The leader's row is
-the truth of a partition; the followers' rows give their lag.
+Each document has a broker's replicas with their offsets, and its counters. A partition's offsets
+are those of its leader; the followers' documents give their lag.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FORMAT = 1
 
 
 def check_format(document: Mapping[str, Any]) -> None:
-    """Raises ValueError for a document that this command does not understand."""
+    """Raise ValueError for a document of another format."""
     found = document.get("format")
     if found != FORMAT:
         raise ValueError(f"format {found!r}, this command reads {FORMAT}: use the broker's version")
@@ -22,7 +22,7 @@ def check_format(document: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition. Offsets are the leader's; -1 where nobody tells."""
+    """One partition. Offsets are the leader's, -1 when they are unknown."""
 
     topic: str
     partition: int
@@ -32,20 +32,21 @@ class PartitionRow:
     isr: tuple[int, ...]
     log_start_offset: int = -1
     tiered_end_offset: int = -1
-    """The end of what Delta holds: hot begins here."""
+    """Offsets below are in the Delta table."""
     local_log_start_offset: int = -1
     high_watermark: int = -1
     log_end_offset: int = -1
     size_bytes: int = 0
     lag: Mapping[int, int] = field(default_factory=dict)
-    """Offsets each follower is behind."""
+    """Follower -> number of offsets that it is behind the leader."""
     offline_reason: str = ""
     adding_replicas: tuple[int, ...] = ()
-    """Those of the replicas that a move brings: they need not be in sync yet."""
+    """Replicas that a reassignment adds: they need not be in sync yet."""
 
     @property
     def is_replicated(self) -> bool:
-        """As many are in sync as there are replicas that do not come by a move, as in Kafka."""
+        """False when the partition is under-replicated, by Kafka's definition: replicas that a
+        reassignment adds do not count."""
         return len(self.isr) >= len(self.replicas) - len(self.adding_replicas)
 
     @property
@@ -55,12 +56,12 @@ class PartitionRow:
 
     @property
     def lag_max(self) -> int:
-        """Of all followers that tell."""
+        """The lag of the follower that is furthest behind."""
         return max(self.lag.values(), default=0)
 
     @property
     def delta_share(self) -> float:
-        """How much of the offsets kept is in Delta, 0 to 1."""
+        """The share of the partition's offsets that is in the Delta table, 0 to 1."""
         kept = self.log_end_offset - self.log_start_offset
         if kept <= 0:
             return 0.0
@@ -70,7 +71,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """One broker; `problem` says why it does not answer."""
+    """One broker. `problem` is the reason why it does not answer."""
 
     broker_id: int
     address: str
@@ -82,36 +83,41 @@ class BrokerRow:
     bytes_in_total: int = 0
     bytes_out_total: int = 0
     loop_turn_ms: float = 0.0
-    """The event loop's longest turn within a minute, without the wait for a core."""
+    """The event loop's maximum lag within a minute, without the time it waited for a CPU."""
     timer_delay_ms: float = 0.0
-    """A timer's worst delay within a minute: the same with the wait for a core."""
+    """The maximum delay of a timer within a minute, with the time it waited for a CPU."""
     rss_bytes: int = 0
     problem: str = ""
+
+    @property
+    def answers(self) -> bool:
+        """True when its status document was received."""
+        return not self.problem
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerEvent:
-    """A broker was seen to go (`gone`) or to come back (`back`)."""
+    """A broker has lost its registration (`gone`) or registered again (`back`)."""
 
     broker_id: int
     kind: str
     at_ms: int
     away_ms: int = -1
-    """How long it was away, with `back`; -1 when nobody saw it go."""
+    """With `back`: how long it was away; -1 when that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """What a consumer group has read of one topic; no topic when it has committed nothing."""
+    """A consumer group's lag on one topic; without a topic when it has no committed offsets."""
 
     group_id: str
     state: str
     members: int
     topic: str = ""
     partitions: int = 0
-    """How many of the topic's partitions it has committed offsets of."""
+    """Number of the topic's partitions with a committed offset."""
     lag: int = 0
-    """Records of these partitions below the high watermark and not committed yet."""
+    """Offsets of these partitions from the committed offset to the high watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,31 +129,31 @@ class StatusView:
     brokers: tuple[BrokerRow, ...]
     partitions: tuple[PartitionRow, ...]
     events: tuple[BrokerEvent, ...] = ()
-    """Kills and restarts that any broker saw, oldest first."""
+    """Oldest first."""
     groups: tuple[GroupRow, ...] = ()
     groups_left_out: int = 0
-    """Groups that did not fit into the brokers' documents."""
+    """Number of groups for which the brokers' documents had no room."""
 
     @property
     def healthy(self) -> bool:
-        """Every broker ready, every partition led and fully replicated."""
+        """True when all brokers are ready and all partitions have a leader and are replicated."""
         replicated = all(p.leader >= 0 and p.is_replicated for p in self.partitions)
         return replicated and all(broker.ready for broker in self.brokers)
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Between two views: per second."""
+    """Per second, between two views."""
 
     records: Mapping[str, float]
-    """By partition name: advance of the high watermark."""
+    """Partition name -> advance of the high watermark."""
     bytes_in: Mapping[int, float]
     bytes_out: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one control address said: a document, or a problem."""
+    """The answer of one broker: its status document, or a problem."""
 
     broker_id: int
     address: str
@@ -157,7 +163,7 @@ class Answer:
 
 
 def build_view(answers: Sequence[Answer], cluster_id: str, taken_s: float) -> StatusView:
-    """Merge what the brokers said."""
+    """Merge the brokers' documents."""
     controller = _controller_id(answers)
     partitions = _partitions(answers)
     brokers = tuple(_broker(answer, controller) for answer in answers)
@@ -167,8 +173,8 @@ def build_view(answers: Sequence[Answer], cluster_id: str, taken_s: float) -> St
     return StatusView(taken_s, cluster_id, brokers, partitions, events, groups, left_out)
 
 
-def rates(before: StatusView | None, now: StatusView) -> Rates:
-    """What moved between two views; nothing without a first one."""
+def rates_between(before: StatusView | None, now: StatusView) -> Rates:
+    """The rates between two views; none without a first one."""
     if before is None or now.taken_s <= before.taken_s:
         return Rates({}, {}, {})
     seconds = now.taken_s - before.taken_s
@@ -180,13 +186,17 @@ def rates(before: StatusView | None, now: StatusView) -> Rates:
     }
     known = {b.broker_id: b for b in before.brokers if b.ready}
     pairs = [(known[b.broker_id], b) for b in now.brokers if b.ready and b.broker_id in known]
-    # A restarted broker counts from 0 again: never a negative rate.
-    taken = {b.broker_id: max(0, b.bytes_in_total - a.bytes_in_total) / seconds for a, b in pairs}
-    given = {b.broker_id: max(0, b.bytes_out_total - a.bytes_out_total) / seconds for a, b in pairs}
-    return Rates(records, taken, given)
+    # The counters of a restarted broker begin at 0: its rate is not negative.
+    bytes_in = {
+        b.broker_id: max(0, b.bytes_in_total - a.bytes_in_total) / seconds for a, b in pairs
+    }
+    bytes_out = {
+        b.broker_id: max(0, b.bytes_out_total - a.bytes_out_total) / seconds for a, b in pairs
+    }
+    return Rates(records, bytes_in, bytes_out)
 
 
-def as_document(view: StatusView, moved: Rates) -> dict[str, Any]:
+def as_document(view: StatusView, rates: Rates) -> dict[str, Any]:
     """The view for `--json`."""
     return {
         "format": FORMAT,
@@ -201,8 +211,8 @@ def as_document(view: StatusView, moved: Rates) -> dict[str, Any]:
                 "leaders": b.leaders,
                 "replicas": b.replicas,
                 "size_bytes": b.size_bytes,
-                "bytes_in_per_s": round(moved.bytes_in.get(b.broker_id, 0.0), 1),
-                "bytes_out_per_s": round(moved.bytes_out.get(b.broker_id, 0.0), 1),
+                "bytes_in_per_s": round(rates.bytes_in.get(b.broker_id, 0.0), 1),
+                "bytes_out_per_s": round(rates.bytes_out.get(b.broker_id, 0.0), 1),
                 "loop_turn_ms": b.loop_turn_ms,
                 "timer_delay_ms": b.timer_delay_ms,
                 "rss_bytes": b.rss_bytes,
@@ -210,14 +220,14 @@ def as_document(view: StatusView, moved: Rates) -> dict[str, Any]:
             }
             for b in view.brokers
         ],
-        "partitions": [_partition_document(p, moved) for p in view.partitions],
+        "partitions": [_partition_document(p, rates) for p in view.partitions],
         "groups": [asdict(group) for group in view.groups],
         "groups_left_out": view.groups_left_out,
         "events": [asdict(event) for event in view.events],
     }
 
 
-def _partition_document(p: PartitionRow, moved: Rates) -> dict[str, Any]:
+def _partition_document(p: PartitionRow, rates: Rates) -> dict[str, Any]:
     return {
         "topic": p.topic,
         "partition": p.partition,
@@ -233,22 +243,22 @@ def _partition_document(p: PartitionRow, moved: Rates) -> dict[str, Any]:
         "high_watermark": p.high_watermark,
         "log_end_offset": p.log_end_offset,
         "size_bytes": p.size_bytes,
-        "records_per_s": round(moved.records.get(p.name, 0.0), 1),
+        "records_per_s": round(rates.records.get(p.name, 0.0), 1),
         "offline_reason": p.offline_reason,
     }
 
 
 def _controller_id(answers: Sequence[Answer]) -> int:
-    """Who most brokers say it is; -1 while nobody knows."""
-    told = [answer.document.get("controller_id", -1) for answer in answers if answer.document]
-    known = [controller for controller in told if controller >= 0]
+    """The controller that most brokers name; -1 when it is unknown."""
+    named = [answer.document.get("controller_id", -1) for answer in answers if answer.document]
+    known = [controller for controller in named if controller >= 0]
     return max(set(known), key=known.count) if known else -1
 
 
 def _broker(answer: Answer, controller_id: int) -> BrokerRow:
     document = answer.document
     rows = _hosted(document)
-    moved = document.get("rates", {})
+    counters = document.get("rates", {})
     return BrokerRow(
         broker_id=answer.broker_id,
         address=answer.address,
@@ -257,8 +267,8 @@ def _broker(answer: Answer, controller_id: int) -> BrokerRow:
         leaders=sum(1 for row in rows if row.get("is_leader")),
         replicas=len(rows),
         size_bytes=sum(row.get("size_bytes", 0) for row in rows),
-        bytes_in_total=moved.get("bytes_in_total", 0),
-        bytes_out_total=moved.get("bytes_out_total", 0),
+        bytes_in_total=counters.get("bytes_in_total", 0),
+        bytes_out_total=counters.get("bytes_out_total", 0),
         loop_turn_ms=document.get("loop_turn_ms", {}).get("last_minute", 0.0),
         timer_delay_ms=document.get("timer_delay_ms", {}).get("last_minute", 0.0),
         rss_bytes=document.get("rss_bytes", 0),
@@ -267,11 +277,11 @@ def _broker(answer: Answer, controller_id: int) -> BrokerRow:
 
 
 def _groups(answers: Sequence[Answer], partitions: Sequence[PartitionRow]) -> tuple[GroupRow, ...]:
-    """By group and topic: what its coordinator says it committed, against the high watermarks."""
+    """By group and topic: the committed offsets, from the coordinator, and the lag."""
     watermarks = {(p.topic, p.partition): p.high_watermark for p in partitions}
-    told = {g["group_id"]: g for answer in answers for g in answer.document.get("groups", ())}
+    found = {g["group_id"]: g for answer in answers for g in answer.document.get("groups", ())}
     rows = []
-    for group_id, group in sorted(told.items()):
+    for group_id, group in sorted(found.items()):
         topics: dict[str, list[int]] = {}
         for row in group["partitions"]:
             end = watermarks.get((row["topic"], row["partition"]), -1)
@@ -286,7 +296,7 @@ def _groups(answers: Sequence[Answer], partitions: Sequence[PartitionRow]) -> tu
 
 
 def _events(answers: Sequence[Answer]) -> tuple[BrokerEvent, ...]:
-    """Each broker tells what it saw; of the same event the earliest sight counts."""
+    """Every broker's events; of the same event, the earliest observation."""
     first: dict[tuple[int, str, int], BrokerEvent] = {}
     for answer in answers:
         for row in answer.document.get("events", ()):
@@ -303,19 +313,19 @@ def _hosted(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _partitions(answers: Sequence[Answer]) -> tuple[PartitionRow, ...]:
-    """By what the brokers host; what nobody hosts (all its replicas are down) by their metadata."""
-    told: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {}
+    """Partitions by the brokers that host them; those without a live replica by the metadata."""
+    hosted: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {}
     for answer in answers:
         for row in _hosted(answer.document):
-            told.setdefault((row["topic"], row["partition"]), {})[answer.broker_id] = row
+            hosted.setdefault((row["topic"], row["partition"]), {})[answer.broker_id] = row
     wanted = _metadata(answers)
-    # A topic that metadata no longer names is being deleted: what is left of it is not shown.
-    keys = sorted(wanted) if wanted else sorted(told)
-    return tuple(_merged(key[0], key[1], told.get(key, {}), wanted.get(key)) for key in keys)
+    # A topic that is missing in the metadata is being deleted: its last replicas are not shown.
+    keys = sorted(wanted) if wanted else sorted(hosted)
+    return tuple(_merged(key[0], key[1], hosted.get(key, {}), wanted.get(key)) for key in keys)
 
 
 def _metadata(answers: Sequence[Answer]) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Per partition, the state of the highest leader epoch that any broker was told."""
+    """Per partition, the state with the highest leader epoch in any broker's metadata."""
     newest: dict[tuple[str, int], Mapping[str, Any]] = {}
     for answer in answers:
         for topic in answer.document.get("topics", ()):
@@ -329,18 +339,18 @@ def _metadata(answers: Sequence[Answer]) -> dict[tuple[str, int], Mapping[str, A
 def _merged(
     topic: str,
     partition: int,
-    told: Mapping[int, Mapping[str, Any]],
+    hosted: Mapping[int, Mapping[str, Any]],
     state: Mapping[str, Any] | None,
 ) -> PartitionRow:
-    # Two may think they lead for a moment: the higher epoch is right.
-    rows = sorted(told.values(), key=lambda r: (r["leader_epoch"], bool(r.get("is_leader"))))
+    # Two replicas may take themselves for the leader for a moment: the higher epoch is right.
+    rows = sorted(hosted.values(), key=lambda r: (r["leader_epoch"], bool(r.get("is_leader"))))
     best = rows[-1] if rows else {}
     led = bool(best.get("is_leader"))
     known = best if best else (state or {})
     reasons = [r["offline_reason"] for r in (*rows, state or {}) if r.get("offline_reason")]
     end = best.get("log_end_offset", -1)
     local_start = best.get("local_log_start_offset", -1)
-    followers = {b: r for b, r in sorted(told.items()) if r is not best}
+    followers = {b: r for b, r in sorted(hosted.items()) if r is not best}
     return PartitionRow(
         topic=topic,
         partition=partition,

@@ -1,4 +1,4 @@
-"""`headwater topics`: create, list, describe, delete, alter."""
+"""`headwater topics`: create, list, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -9,33 +9,38 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from headwater.cli.assignments import parse_settings
+from headwater.cli.console_tables import console, table
+from headwater.cli.existing_topics import existing_topics, nearest_suggested, suggestion
 from headwater.cli.options import bootstrap_options, echo_json, json_option, open_admin
+from headwater.cli.partition_arguments import parse_assignment
 from headwater.cli.partition_filters import FILTERS, Adding, adding_replicas
-from headwater.cli.partitions import parse_assignment
-from headwater.cli.tables import console, table
+from headwater.cli.settings import parse_settings
 from headwater.client.values import ConfigEntry, NewTopic, PartitionDescription, TopicDescription
 from headwater.errors import EXIT_FAILED, ErrorCode, KafkaError, UsageError
 from headwater.ids import id_text
 from headwater.wire.primitives import INT16_MAX, INT32_MAX
 
 MIN_ISR = "min.insync.replicas"
-DEFAULT = -1  # on the wire: the broker's own default
+DEFAULT = -1  # in CreateTopics: the broker's default
 
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe, delete and grow topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 @topics.command("create")
 @click.argument("name")
-@click.option("--partitions", type=int, metavar="N")
-@click.option("--replication-factor", type=int, metavar="N")
-@click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition.")
-@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
-@click.option("--validate-only", is_flag=True, help="Only say whether it could be done.")
-@click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists.")
+@click.option("--partitions", type=int, metavar="N",
+              help="Number of partitions. [default: num.partitions of the brokers]")  # fmt: skip
+@click.option("--replication-factor", type=int, metavar="N",
+              help="Replicas per partition. [default: default.replication.factor]")  # fmt: skip
+@click.option("--replica-assignment", metavar="1:2,2:3",
+              help="Replicas of each partition, instead of the two numbers.")  # fmt: skip
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Configuration of the topic. May be repeated.")  # fmt: skip
+@click.option("--validate-only", is_flag=True, help="Check the topic, do not create it.")
+@click.option("--if-not-exists", is_flag=True, help="Exit with 0 when the topic exists.")
 @bootstrap_options
 @json_option
 def create(
@@ -50,15 +55,13 @@ def create(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Create a topic; defaults come from the brokers."""
+    """Create the topic NAME."""
     _check_count("--partitions", partitions, INT32_MAX)
     _check_count("--replication-factor", replication_factor, INT16_MAX)
     assignments = None
     if replica_assignment is not None:
         if (partitions, replication_factor) != (None, None):
-            raise UsageError(
-                "--replica-assignment says how many partitions and replicas: drop those"
-            )
+            raise UsageError("--replica-assignment excludes --partitions and --replication-factor")
         rows = parse_assignment(replica_assignment, "--replica-assignment")
         assignments = dict(enumerate(rows))
     configs = parse_settings(settings, "--config")
@@ -80,12 +83,14 @@ def create(
     else:
         count = len(described.partitions)
         verb = "created" if created else "exists:"
-        click.echo(f"{verb} {name}: {count} partitions, {_copies(described)} replicas each")
+        click.echo(
+            f"{verb} {name}: {count} partitions, {_replication_factor(described)} replicas each"
+        )
     return 0
 
 
 def _check_count(option: str, value: int | None, most: int) -> None:
-    """What the wire can carry. Raises UsageError."""
+    """Raise UsageError for a number that the protocol has no room for."""
     if value is not None and not 1 <= value <= most:
         raise UsageError(f"{option} {value}: give 1 or more, up to {most}")
 
@@ -99,11 +104,11 @@ def _could_create(name: str, *, possible: bool, as_json: bool) -> int:
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="List internal topics too.")
 @bootstrap_options
 @json_option
 def list_topics(internal: bool, bootstrap_server: str | None, directory: str, as_json: bool) -> int:
-    """List topic names."""
+    """List the names of the topics."""
     with open_admin(bootstrap_server, directory) as admin:
         names = admin.list_topics(include_internal=internal)
     if as_json:
@@ -117,15 +122,17 @@ def list_topics(internal: bool, bootstrap_server: str | None, directory: str, as
 @topics.command("describe")
 @click.argument("names", nargs=-1)
 @click.option("--under-replicated", "--under-replicated-partitions", "under_replicated",
-              is_flag=True, help="Only partitions with replicas out of sync.")  # fmt: skip
+              is_flag=True, help="Only partitions with a replica out of sync.")  # fmt: skip
 @click.option("--unavailable", "--unavailable-partitions", "unavailable",
               is_flag=True, help="Only partitions without a live leader.")  # fmt: skip
 @click.option("--under-min-isr", "--under-min-isr-partitions", "under_min_isr",
-              is_flag=True, help="Only those below min.insync.replicas.")  # fmt: skip
+              is_flag=True,
+              help="Only partitions with fewer than min.insync.replicas in sync.")  # fmt: skip
 @click.option("--at-min-isr", "--at-min-isr-partitions", "at_min_isr",
-              is_flag=True, help="Only those at min.insync.replicas.")  # fmt: skip
+              is_flag=True,
+              help="Only partitions with exactly min.insync.replicas in sync.")  # fmt: skip
 @click.option("--with-overrides", "--topics-with-overrides", "with_overrides",
-              is_flag=True, help="Only topics with configs of their own.")  # fmt: skip
+              is_flag=True, help="Only topics with a configuration of their own.")  # fmt: skip
 @bootstrap_options
 @json_option
 def describe(
@@ -136,13 +143,16 @@ def describe(
     as_json: bool,
     **filters: bool,
 ) -> int:
-    """Show partitions, leaders, replicas and in-sync replicas (all topics by default)."""
+    """Show partitions, leaders and in-sync replicas of topics.
+
+    Without NAMES it shows all topics.
+    """
     given = [name for name, is_given in filters.items() if is_given]
     if len(given) + with_overrides > 1:
         known = ", ".join(f"--{name.replace('_', '-')}" for name in (*filters, "with_overrides"))
         raise UsageError(f"give one of {known}")
     with open_admin(bootstrap_server, directory) as admin:
-        found = admin.describe_topics(names or None, patient=False)
+        found = existing_topics(admin, names) if names else admin.describe_topics()
         rows = sorted(found.values(), key=lambda topic: topic.name)
         configs = {topic.name: admin.describe_configs("topic", topic.name) for topic in rows}
         adding = adding_replicas(admin, rows)
@@ -166,7 +176,7 @@ def describe(
 
 
 def _overrides(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
-    """What is set on the topic itself."""
+    """The keys that are set on the topic itself."""
     return {k: e.value for k, e in sorted(entries.items()) if e.source == "DYNAMIC_TOPIC_CONFIG"}
 
 
@@ -176,7 +186,7 @@ def _min_isr(entries: Mapping[str, ConfigEntry]) -> int:
 
 @topics.command("delete")
 @click.argument("names", nargs=-1, required=True)
-@click.option("--if-exists", is_flag=True, help="Succeed when a topic does not exist.")
+@click.option("--if-exists", is_flag=True, help="Ignore topics that do not exist.")
 @bootstrap_options
 @json_option
 def delete(
@@ -186,8 +196,9 @@ def delete(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Delete topics with all their data."""
+    """Delete topics with their records. The Delta tables of the topics stay."""
     with open_admin(bootstrap_server, directory) as admin:
+        known = admin.list_topics(include_internal=True)
         outcomes = admin.try_delete_topics(names)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     deleted = [name for name, error in outcomes.items() if error is None]
@@ -201,7 +212,10 @@ def delete(
     if deleted or not failed:
         click.echo(f"deleted {', '.join(deleted)}" if deleted else "nothing to delete")
     for name, error in failed.items():
-        hint = "; --if-exists passes over it" if error.code is unknown else ""
+        hint = ""
+        if error.code is unknown:
+            near = suggestion([name], known)
+            hint = f"; {near or '--if-exists ignores topics that do not exist'}"
         click.echo(f"{name}: not deleted: {error}{hint}", err=True)
     return EXIT_FAILED if failed else 0
 
@@ -209,9 +223,10 @@ def delete(
 @topics.command("alter")
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1, INT32_MAX), required=True, metavar="N",
-              help="The new, larger count.")  # fmt: skip
-@click.option("--replica-assignment", metavar="2:3,3:1", help="Brokers of each new partition.")
-@click.option("--validate-only", is_flag=True, help="Only say whether it could be done.")
+              help="New number of partitions, larger than before.")  # fmt: skip
+@click.option("--replica-assignment", metavar="2:3,3:1",
+              help="Replicas of each new partition.")  # fmt: skip
+@click.option("--validate-only", is_flag=True, help="Check the change, do not make it.")
 @bootstrap_options
 @json_option
 def alter(
@@ -223,11 +238,12 @@ def alter(
     directory: str,
     as_json: bool,
 ) -> int:
-    """Give a topic more partitions. Keys are spread anew: their order holds per partition only."""
+    """Add partitions to the topic NAME. Records of one key may then go to another partition than
+    before, so their order across the change is lost."""
     assignments = None
     if replica_assignment is not None:
         assignments = {name: parse_assignment(replica_assignment, "--replica-assignment")}
-    with open_admin(bootstrap_server, directory) as admin:
+    with open_admin(bootstrap_server, directory) as admin, nearest_suggested(admin, [name]):
         admin.create_partitions(
             {name: partitions}, assignments=assignments, validate_only=validate_only
         )
@@ -238,7 +254,7 @@ def alter(
     return 0
 
 
-def _copies(topic: TopicDescription) -> int:
+def _replication_factor(topic: TopicDescription) -> int:
     return max((len(p.replicas) for p in topic.partitions), default=0)
 
 

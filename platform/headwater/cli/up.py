@@ -1,13 +1,11 @@
-"""`headwater up`: start a cluster; return when it is ready."""
+"""`headwater up`: start a cluster and return when every broker is ready."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
-import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -16,22 +14,28 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.cli.assignments import parse_settings
-from headwater.cli.options import dir_option, echo_json, json_option
+from headwater.cli.options import command_for, dir_option, echo_json, json_option
+from headwater.cli.settings import parse_settings
 from headwater.config.keys import broker_key
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local import daemon
+from headwater.local.cluster_file import data_roots
 from headwater.local.daemon import UpOptions
+from headwater.local.data_folders import LOG_DIRS, parse_log_dirs
+from headwater.local.failed_start import undone_if_it_fails
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
+from headwater.local.supervisor_socket import raise_failure
 
 STOP_WAIT_S = 60.0
-SET_HELP = "A setting of every broker, kept for later starts; KEY= forgets it. Repeatable."
+SET_HELP = (
+    "A property of every broker, kept for later starts; KEY= removes it. With log.dirs=A,B every "
+    "broker N has the data folders A/broker-N and B/broker-N. May be repeated."
+)
 OF_SLOT = frozenset(
     {
         "broker.id",
         "cluster.id",
         "log.dir",
-        "log.dirs",
         "listeners",
         "advertised.listeners",
         "control.listener",
@@ -40,18 +44,18 @@ OF_SLOT = frozenset(
         "zookeeper.connect",
     }
 )
-"""What each broker has of its own."""
+"""Properties that differ between brokers: `up` sets them."""
 TABLE_OPTION = "headwater.tables.option."
 
 
 @click.command()
-@click.option("--brokers", type=int, metavar="N", help="How many brokers. [default: 3]")
+@click.option("--brokers", type=int, metavar="N", help="Number of brokers. [default: 3]")
 @dir_option
 @click.option("--port", type=int, metavar="P", help="Port of the first broker. [default: 9092]")
-@click.option("--foreground", is_flag=True, help="Stay; Ctrl-C stops the cluster.")
-@click.option("--spark", metavar="MASTER", help="Run the brokers as Spark tasks on this master.")
+@click.option("--foreground", is_flag=True, help="Run until Ctrl-C, which stops the cluster.")
+@click.option("--spark", metavar="MASTER", help="Run the brokers as Spark jobs on this master.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=SET_HELP)
-@click.option("--zookeeper", metavar="HOST:PORT,.../chroot", help="An ensemble that others run.")
+@click.option("--zookeeper", metavar="HOST:PORT,.../chroot", help="Use this external ensemble.")
 @json_option
 def up(
     brokers: int | None,
@@ -63,38 +67,41 @@ def up(
     zookeeper: str | None,
     as_json: bool,
 ) -> int:
-    """Start a cluster in a folder and return when every broker is ready.
+    """Start the cluster of a folder.
 
-    Data found in the folder is served again, with the settings of the last time. Broker i listens
-    on P+i, control on P+100+i, its status page on P+200+i, ZooKeeper on P+300.
+    It returns when every broker is ready. Data and settings of an earlier start are used again.
+    Broker N listens on port P+N, its control plane on P+100+N, its status page on P+200+N;
+    ZooKeeper listens on P+300. A start that fails leaves the folder as it was.
     """
     if zookeeper is not None:
         check_ensemble(zookeeper)
     properties = check_properties(parse_settings(settings, "--set"))
     options = UpOptions(directory, brokers, port, spark, zookeeper, properties)
-    if foreground:
-        return _foreground(options, as_json)
-    path = daemon.prepare_directory(directory)
-    told = _start_detached(options, path, quiet=as_json)
-    _tell(told["bootstrap_servers"], path, as_json)
+    path = daemon.cluster_folder(directory)
+    with undone_if_it_fails(path, data_roots(path, properties)):
+        if foreground:
+            return _foreground(options, as_json)
+        daemon.prepare_directory(directory)
+        servers = _start_detached(options, path, quiet=as_json)
+    _show_up(servers, directory, as_json)
     return 0
 
 
 def check_properties(settings: dict[str, str]) -> dict[str, str]:
-    """Settings for every broker. Raises UsageError."""
+    """Check the properties of every broker; folders become absolute. Raises UsageError."""
     for key, value in settings.items():
         if key in OF_SLOT:
-            raise UsageError(
-                f"--set {key}: every broker has its own; --dir, --port, --brokers and --zookeeper "
-                "say which"
-            )
-        if not key.startswith(TABLE_OPTION) and value:
+            remedy = "write log.dirs" if key == "log.dir" else "it follows from the other options"
+            raise UsageError(f"--set {key}: every broker has its own: {remedy}")
+        if key == LOG_DIRS and value:
+            settings = {**settings, key: ",".join(map(str, parse_log_dirs(value)))}
+        elif not key.startswith(TABLE_OPTION) and value:
             broker_key(key).parse(value)
     return settings
 
 
 def check_ensemble(text: str) -> None:
-    """`host:port,host:port/chroot`. Raises UsageError."""
+    """Raise UsageError unless `text` is `host:port,host:port/chroot`."""
     servers, slash, chroot = text.partition("/")
     ports = [server.rpartition(":") for server in servers.split(",")]
     is_bad = any(not host or not port.isdigit() for host, _, port in ports)
@@ -102,8 +109,8 @@ def check_ensemble(text: str) -> None:
         raise UsageError(f"--zookeeper {text!r}: write HOST:PORT,HOST:PORT/chroot")
 
 
-def _start_detached(options: UpOptions, directory: Path, *, quiet: bool) -> dict[str, Any]:
-    """Start the daemon and follow its reports until it is up. Raises when it fails."""
+def _start_detached(options: UpOptions, directory: Path, *, quiet: bool) -> str:
+    """Start the daemon and wait until the cluster is up: its bootstrap servers. Raises if not."""
     log_path = directory / "logs" / "supervisor.log"
     with open(log_path, "ab") as log:
         process = subprocess.Popen(
@@ -122,7 +129,7 @@ def _start_detached(options: UpOptions, directory: Path, *, quiet: bool) -> dict
         raise
 
 
-def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) -> dict[str, Any]:
+def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) -> str:
     assert process.stdout is not None
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
@@ -138,33 +145,36 @@ def _follow(process: subprocess.Popen[bytes], log_path: Path, *, quiet: bool) ->
                 )
             elif event["event"] == "failed":
                 process.wait(STOP_WAIT_S)
-                raise (UsageError if event["usage"] else HeadwaterError)(event["error"])
+                raise_failure(event)
             elif event["event"] == "up":
-                up_event: dict[str, Any] = event
-                return up_event
+                return str(event["bootstrap_servers"])
     last = deque(log_path.read_text(errors="replace").splitlines(), maxlen=1)
     words = last[0] if last else "it wrote nothing"
     raise HeadwaterError(f"the supervisor ended: {words} (log: {log_path})")
 
 
 def _foreground(options: UpOptions, as_json: bool) -> int:
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="headwater: %(message)s")
-    logging.getLogger("kazoo").setLevel(logging.ERROR)
-    directory = daemon.prepare_directory(options.directory)
+    daemon.prepare_directory(options.directory)
+    is_up = False
 
     def report(event: dict[str, Any]) -> None:
+        nonlocal is_up
         if event["event"] == "up":
-            _tell(event["bootstrap_servers"], directory, as_json)
+            is_up = True
+            _show_up(event["bootstrap_servers"], options.directory, as_json)
         elif not as_json:
-            click.echo(f"{event['text']} ({event['done']}/{event['total']})", err=True)
+            click.echo(daemon.event_text(event), err=True)
 
-    return daemon.run(options, report)
+    code = daemon.run(options, report)
+    if not is_up:  # a signal ended the start
+        raise KeyboardInterrupt
+    return code
 
 
-def _tell(bootstrap_servers: str, directory: Path, as_json: bool) -> None:
+def _show_up(bootstrap_servers: str, directory: str, as_json: bool) -> None:
     if as_json:
-        echo_json({"bootstrap_servers": bootstrap_servers, "directory": str(directory)})
+        folder = str(daemon.cluster_folder(directory))
+        echo_json({"bootstrap_servers": bootstrap_servers, "directory": folder})
         return
     click.echo(f"bootstrap servers: {bootstrap_servers}")
-    shown = os.path.relpath(directory)
-    click.echo(f"data and logs: {shown}   stop it: headwater down --dir {shown}")
+    click.echo(f"data and logs: {directory}   stop it: {command_for('down', directory)}")

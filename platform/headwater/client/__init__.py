@@ -1,1 +1,1 @@
-"""The client SDK."""
+"""The client SDK: producer, consumer, admin client, and the connections below them."""

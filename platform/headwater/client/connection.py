@@ -1,9 +1,9 @@
-"""One asyncio connection to a broker: framed requests out, replies back in the order of requests.
+"""An asyncio connection to a broker: requests in frames, responses in the order of the requests.
 
-`open_connection` is a `headwater.ports.network.Connect`. `Connection.call` speaks messages: it
-picks the highest version both sides know (ApiVersions, KIP-35, KIP-511) and decodes the reply.
-Requests are pipelined; the broker answers a connection's requests in order, so the oldest waiting
-request owns the next reply. A reply that is out of order closes the connection.
+`Connection.call` picks the highest version that both sides support (ApiVersions: KIP-35, KIP-511)
+and decodes the response. Requests are pipelined: the broker answers in order, so the next response
+belongs to the oldest request that waits. A response out of order closes the connection.
+`open_connection` implements `headwater.ports.network.Connect`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections import deque
 from typing import TypeVar, cast
 
 from headwater import __version__
+from headwater.client.core.sasl import SaslResponse, sasl_calls
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.sockets import tune
 from headwater.wire.apis.k00_produce import ProduceRequest
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,7 +24,7 @@ from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.schema import Message, SchemaError
 
 REPLY_BYTES_MAX = 256 * 1024 * 1024
-"""A longer reply than this is taken for garbage (a TLS or HTTP port, say)."""
+"""A longer response means that this is no Kafka port, but one of TLS or HTTP, for example."""
 SCRATCH_BYTES = 64 * 1024
 CONNECT_TIMEOUT_S = 10.0
 CLIENT_SOFTWARE_NAME = "headwater"
@@ -34,8 +36,8 @@ _MINIMUM_LEN = 4
 R = TypeVar("R", bound=Message)
 
 
-class _Wire(asyncio.BufferedProtocol):
-    """Cuts the byte stream into replies; a large reply is received straight into its own memory."""
+class _FrameProtocol(asyncio.BufferedProtocol):
+    """Cuts the byte stream into responses; a large one is received straight into its own buffer."""
 
     def __init__(self) -> None:
         self.waiting: deque[asyncio.Future[memoryview]] = deque()
@@ -67,7 +69,7 @@ class _Wire(asyncio.BufferedProtocol):
         self.writable.set()
 
     def fail(self, error: ConnectionError) -> None:
-        """Every waiting request fails; later ones fail at once."""
+        """Fail every request that waits; later ones fail at once."""
         if self.error is None:
             self.error = error
         self.writable.set()
@@ -96,7 +98,7 @@ class _Wire(asyncio.BufferedProtocol):
         while filled - at >= _MINIMUM_LEN:
             size = _SIZE.unpack_from(self._scratch, at)[0]
             if not 4 <= size <= REPLY_BYTES_MAX:
-                self._abort(f"reply of {size} bytes: is this a Kafka port?")
+                self._abort(f"a response of {size} bytes: is this a Kafka port?")
                 return
             end = at + 4 + size
             if end > filled:
@@ -120,7 +122,7 @@ class _Wire(asyncio.BufferedProtocol):
 
     def _deliver(self, reply: memoryview) -> None:
         if not self.waiting:
-            self._abort("a reply that no request waits for")
+            self._abort("a response that no request waits for")
             return
         future = self.waiting.popleft()
         if not future.done():
@@ -135,75 +137,78 @@ class _Wire(asyncio.BufferedProtocol):
 class Connection:
     """A connection to one broker (`headwater.ports.network.PeerConnection`).
 
-    Belongs to the loop that opened it. Never reconnects: when it breaks, open another.
+    It belongs to the loop that opened it and never reconnects: open another when it is lost.
     """
 
-    def __init__(self, wire: _Wire, host: str, port: int, client_id: str | None) -> None:
+    def __init__(
+        self, protocol: _FrameProtocol, host: str, port: int, client_id: str | None
+    ) -> None:
         self.host = host
         self.port = port
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}
-        """API key -> (min, max) that the broker serves; filled by `negotiate`."""
-        self._wire = wire
+        """API key -> (lowest, highest) version that the broker serves; `negotiate` sets it."""
+        self._protocol = protocol
         self._correlation_id = 0
-        self._free_at = 0.0
+        self._throttled_until = 0.0
 
     @property
-    def held_s(self) -> float:
-        """For so long the broker reads nothing more from here (KIP-219): requests would time out
-        there that it never saw."""
-        return max(0.0, self._free_at - asyncio.get_running_loop().time())
+    def throttled_s(self) -> float:
+        """Seconds for which the broker reads nothing from this connection (KIP-219): a request sent
+        now could time out unread."""
+        return max(0.0, self._throttled_until - asyncio.get_running_loop().time())
 
-    def hold(self, reply: Message) -> None:
-        """Take the throttle time that a reply tells."""
-        told_s = float(getattr(reply, "throttle_time_ms", 0)) / 1000
-        if told_s > 0:
-            self._free_at = max(self._free_at, asyncio.get_running_loop().time() + told_s)
+    def throttle(self, response: Message) -> None:
+        """Heed the throttle time of a response."""
+        seconds = float(getattr(response, "throttle_time_ms", 0)) / 1000
+        if seconds > 0:
+            until = asyncio.get_running_loop().time() + seconds
+            self._throttled_until = max(self._throttled_until, until)
 
     @property
     def is_open(self) -> bool:
         """False once the connection is lost or closed."""
-        return self._wire.error is None
+        return self._protocol.error is None
 
     @property
     def in_flight(self) -> int:
-        """Requests whose reply is outstanding."""
-        return len(self._wire.waiting)
+        """Requests without a response yet."""
+        return len(self._protocol.waiting)
 
     def post(self, *parts: bytes | memoryview) -> asyncio.Future[memoryview]:
-        """Send one request (header and body, in parts); the future gives its reply."""
+        """Send one request (header and body, in parts); a future of its response."""
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        wire = self._wire
-        if wire.error is not None or wire.transport is None:
-            future.set_exception(wire.error or ConnectionError("connection is not open"))
+        protocol = self._protocol
+        if protocol.error is not None or protocol.transport is None:
+            future.set_exception(protocol.error or ConnectionError("connection is not open"))
             return future
-        wire.waiting.append(future)
+        protocol.waiting.append(future)
         self._write(parts)
         return future
 
     def post_without_reply(self, *parts: bytes | memoryview) -> None:
-        """Send a request that is never answered (Produce with acks=0)."""
-        if self._wire.error is not None:
-            raise self._wire.error
+        """Send a request that has no response (Produce with acks=0)."""
+        if self._protocol.error is not None:
+            raise self._protocol.error
         self._write(parts)
 
     def _write(self, parts: tuple[bytes | memoryview, ...]) -> None:
-        transport = cast(asyncio.Transport, self._wire.transport)
+        transport = cast(asyncio.Transport, self._protocol.transport)
         size = sum(map(len, parts))
         transport.writelines([_SIZE.pack(size), *parts])
 
     async def request(self, body: bytes) -> memoryview:
-        """Send one request (header and body); await its reply. Raises ConnectionError."""
-        await self._wire.writable.wait()
+        """Send one request (header and body) and await its response. Raises ConnectionError."""
+        await self._protocol.writable.wait()
         return await self.post(body)
 
     def next_correlation_id(self) -> int:
-        """A fresh correlation id; wraps within int32."""
+        """The next correlation id; it wraps at the end of int32."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         return self._correlation_id
 
     async def negotiate(self) -> dict[int, tuple[int, int]]:
-        """Ask which versions the broker serves; falls back to version 0 of the question itself."""
+        """Ask for the versions that the broker serves; with ApiVersions 0 if it is that old."""
         request = ApiVersionsRequest(
             client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
         )
@@ -226,7 +231,10 @@ class Connection:
         return decode_response(ApiVersionsResponse, version, raw, correlation_id)
 
     def version_for(self, cls: type[Message], cap: int | None = None) -> int:
-        """The highest version of `cls` both sides know. Raises KafkaError(UNSUPPORTED_VERSION)."""
+        """The highest version of a request that both sides support, at most `cap`.
+
+        Raises KafkaError(UNSUPPORTED_VERSION).
+        """
         low, high = cls.versions
         if cap is not None:
             high = min(high, cap)
@@ -234,8 +242,8 @@ class Connection:
         if served is None or served[0] > high or served[1] < low:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{cls.__name__} {low}-{high} asked of {self.host}:{self.port}, "
-                f"which serves {'nothing' if served is None else f'{served[0]}-{served[1]}'}",
+                f"{cls.__name__}: this client knows versions {low}-{high}, {self.host}:{self.port} "
+                f"serves {'none' if served is None else f'{served[0]}-{served[1]}'}",
             )
         return min(high, served[1])
 
@@ -247,40 +255,40 @@ class Connection:
         version: int | None = None,
         timeout_s: float | None = None,
     ) -> R:
-        """Send `request` in the best common version; await and decode its reply.
+        """Send `request` in the highest common version, await its response and decode it.
 
-        Raises ConnectionError, TimeoutError (the connection is then closed, as its replies can no
-        longer be told apart in time), KafkaError(UNSUPPORTED_VERSION), UsageError (a string that is
-        no text) or SchemaError.
+        Raises ConnectionError, KafkaError(UNSUPPORTED_VERSION), UsageError (a string that is not
+        valid Unicode), SchemaError, or TimeoutError: the connection is then closed, as the broker
+        answers later requests only after this one.
         """
         cls = type(request)
         chosen = self.version_for(cls) if version is None else version
         correlation_id = self.next_correlation_id()
         body = encode_request(request, chosen, correlation_id, self.client_id)
         if cls is ProduceRequest and cast(ProduceRequest, request).acks == 0:
-            raise ValueError("acks=0 has no reply: use post_without_reply")
-        await self._wire.writable.wait()
+            raise ValueError("acks=0 has no response: use post_without_reply")
+        await self._protocol.writable.wait()
         future = self.post(body)
         try:
             async with asyncio.timeout(timeout_s):
                 raw = await future
         except TimeoutError:
-            self.fail(f"no reply to {cls.__name__} within {timeout_s} s")
+            self.fail(f"no response to {cls.__name__} within {timeout_s} s")
             raise
         try:
             return decode_response(reply_type, chosen, raw, correlation_id)
         except (SchemaError, ValueError) as e:
-            self.fail(f"bad reply to {cls.__name__}: {e}")
+            self.fail(f"bad response to {cls.__name__}: {e}")
             raise
 
     def fail(self, reason: str) -> None:
-        """Close at once; pending requests fail with ConnectionError(reason)."""
-        self._wire.fail(ConnectionError(f"{self.host}:{self.port}: {reason}"))
-        if self._wire.transport is not None:
-            self._wire.transport.abort()
+        """Close at once; requests in flight fail with ConnectionError(reason)."""
+        self._protocol.fail(ConnectionError(f"{self.host}:{self.port}: {reason}"))
+        if self._protocol.transport is not None:
+            self._protocol.transport.abort()
 
     def close(self) -> None:
-        """Drop the connection; pending requests fail with ConnectionError."""
+        """Close the connection; requests in flight fail with ConnectionError."""
         self.fail("connection closed")
 
 
@@ -291,16 +299,35 @@ async def open_connection(
     client_id: str | None = None,
     timeout_s: float = CONNECT_TIMEOUT_S,
     negotiate: bool = True,
+    credentials: Credentials = NO_CREDENTIALS,
 ) -> Connection:
-    """Connect, and learn the broker's versions unless told not to. Raises OSError, TimeoutError."""
+    """Connect, authenticate, and ask for the broker's versions if `negotiate`.
+
+    Raises OSError, TimeoutError; KafkaError when the broker refuses the credentials.
+    """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        _, wire = await loop.create_connection(_Wire, host, port)
-        connection = Connection(wire, host, port, client_id)
-        if negotiate:
-            try:
+        _, protocol = await loop.create_connection(
+            _FrameProtocol, host, port, ssl=credentials.tls()
+        )
+        connection = Connection(protocol, host, port, client_id)
+        try:
+            if negotiate:
                 await connection.negotiate()
-            except BaseException:
-                connection.close()
-                raise
+            if (exchange := credentials.sasl()) is not None:
+                await _authenticate(connection, exchange)
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+async def _authenticate(connection: Connection, exchange: SaslExchange) -> None:
+    calls = sasl_calls(exchange)
+    response: SaslResponse | None = None
+    while True:
+        try:
+            request, reply_type, version = next(calls) if response is None else calls.send(response)
+        except StopIteration:
+            return
+        response = await connection.call(request, reply_type, version=version)

@@ -1,127 +1,198 @@
-"""`Consumer`: records from topics, by group, by assignment, or as Arrow.
+"""`Consumer`: reads records from topics, in a group or alone, one by one or as Arrow.
 
     with Consumer("flights", bootstrap_servers="127.0.0.1:9092", group_id="delays") as consumer:
         for record in consumer:
             print(record.offset, record.value)
 
-A background thread fetches ahead; decoding and rebalances happen in the caller's `poll`. One
-thread at a time may use a consumer; another may `wakeup` or `close` it.
+A background thread fetches ahead. Decoding and rebalances happen in the caller's `poll`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import re
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
-from headwater.client import consumer_options
-from headwater.client.addresses import parse_bootstrap
-from headwater.client.cluster import Cluster, ClusterOptions
-from headwater.client.consumer_positions import POLL_SLICE_S, PositionCalls
-from headwater.client.core.classic_group import GroupMachine
-from headwater.client.core.fetching import PartitionFetch
+from headwater.client.cluster import Cluster
+from headwater.client.consumer_coordinator import (
+    CALL_TIMEOUT_S,
+    ConsumerCoordinator,
+    Offsets,
+    RebalanceListener,
+    make_coordinator,
+    no_commits,
+)
+from headwater.client.consumer_guard import ConsumerGuard
+from headwater.client.consumer_options import (
+    AssignorName,
+    AutoOffsetReset,
+    ConsumerOptions,
+    IsolationLevel,
+    OnError,
+)
+from headwater.client.consumer_positions import (
+    EARLIEST,
+    LATEST,
+    ConsumerPositions,
+)
+from headwater.client.consumer_reading import ConsumerReading
+from headwater.client.consumer_statistics import consumer_metrics, consumer_statistics
+from headwater.client.core.fetching import PartitionFetchState
 from headwater.client.errors import (
     ClosedError,
-    IllegalStateError,
     InvalidGroupIdError,
     UnknownTopicOrPartitionError,
 )
 from headwater.client.fetcher import Fetcher
-from headwater.client.group_membership import Membership
 from headwater.client.loop_thread import LoopThread
+from headwater.client.option_rules import as_integer, checked, function, positive
+from headwater.client.outages import OutageLog
+from headwater.client.partition_names import (
+    PartitionName,
+    named_partition,
+    named_partitions,
+)
+from headwater.client.subscription_state import SubscriptionState, SubscriptionType
+from headwater.client.topic_watch import (
+    SubscriptionGrowth,
+    TopicWatch,
+    checked_pattern,
+    checked_topics,
+    partition_count,
+)
 from headwater.client.values import (
     ConsumerRecord,
+    ConsumerStatistics,
     OffsetAndMetadata,
+    OffsetAndTimestamp,
     TopicPartition,
 )
-from headwater.errors import HeadwaterError, KafkaError, UsageError
+from headwater.errors import KafkaError, UsageError
 
-ITERATE_POLL_MS = 500
-CLOSE_TIMEOUT_S = 10.0
-AUTO_COMMIT_TIMEOUT_MS = 5_000
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 log = logging.getLogger(__name__)
 
-RebalanceListener = Callable[[list[TopicPartition]], None]
-Offsets = Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int]
 
+class Consumer:
+    """Reads records.
 
-class Consumer(PositionCalls):
-    """Reads records. Raises NoBrokersAvailableError when the cluster cannot be reached.
+    Options have Kafka's names with underscores for dots; times are milliseconds, sizes bytes. One
+    thread at a time may use a consumer; `wakeup` and `close` may be called from another one.
 
-    Options are Kafka's, in `headwater.client.consumer_options.ConsumerOptions`: group_id,
-    auto_offset_reset ("latest", "earliest", "none"), isolation_level ("read_committed",
-    "read_uncommitted"), enable_auto_commit, partition_assignment_strategy, ...
+    Raises OptionError for an unknown option or a value of a wrong type, UsageError for other bad
+    values, NoBrokersAvailableError when no broker answers within `bootstrap_timeout_ms`.
     """
 
     def __init__(
         self,
         *topics: str,
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
-        **options: Any,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        client_id: str = "headwater-consumer",
+        client_rack: str = "",
+        auto_offset_reset: AutoOffsetReset = "latest",
+        isolation_level: IsolationLevel = "read_committed",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: float = 5_000,
+        partition_assignment_strategy: AssignorName | Sequence[AssignorName] = (
+            "range",
+            "cooperative-sticky",
+        ),
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: float = 3_000,
+        max_poll_interval_ms: int = 300_000,
+        max_poll_records: int = 500,
+        fetch_min_bytes: int = 1,
+        fetch_max_bytes: int = 52_428_800,
+        fetch_max_wait_ms: int = 500,
+        max_partition_fetch_bytes: int = 1_048_576,
+        check_crcs: bool = True,
+        exclude_internal_topics: bool = True,
+        allow_auto_create_topics: bool = False,
+        consumer_timeout_ms: float | None = None,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: float = 50,
+        retry_backoff_max_ms: float = 1_000,
+        metadata_max_age_ms: float = 300_000,
+        default_api_timeout_ms: float = 60_000,
+        socket_connection_setup_timeout_ms: float = 10_000,
+        bootstrap_timeout_ms: float = 10_000,
+        server_error_timeout_ms: float = 10_000,
+        stale_leader_timeout_ms: float = 30_000,
+        outage_report_ms: float = 5_000,
+        on_error: OnError | None = None,
+        **unknown: Never,
     ) -> None:
-        self._options = consumer_options.parse(options)
-        addresses = parse_bootstrap(bootstrap_servers)
-        self._condition = threading.Condition()
-        self._user = threading.Lock()
-        self._is_closed = False
-        self._woken = False
-        self._subscribed = False
-        self._on_assign: RebalanceListener | None = None
-        self._on_revoke: RebalanceListener | None = None
-        self._join: concurrent.futures.Future[list[TopicPartition]] | None = None
-        self._order: list[TopicPartition] = []
-        self._pending: deque[ConsumerRecord] = deque()
-        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._thread = LoopThread(self._options.client_id)
+        """`topics` are subscribed to at once. `bootstrap_servers`: `"host:port,host:port"` or a
+        list of such. Two defaults differ from Java's: with `isolation_level` "read_committed"
+        records of aborted transactions are not returned, and with `allow_auto_create_topics` false
+        a subscription creates no topic. Iteration ends after `consumer_timeout_ms` without
+        records. `server_error_timeout_ms`: `poll` raises an UNKNOWN_SERVER_ERROR that lasts so
+        long. `stale_leader_timeout_ms`: for so long no leader is read from whose epoch is older
+        than an offset's (KIP-320). What cannot be reached for `outage_report_ms` is logged, and
+        given to `on_error` as a KafkaError, on the consumer's background thread.
+        """
+        options = checked("Consumer", ConsumerOptions, locals(), unknown)
+        self._begin(options, checked_topics(topics))
+
+    def _begin(self, options: ConsumerOptions, names: list[str]) -> None:
+        """Build the parts, connect, and subscribe to `names`."""
+        self._options = options
+        self._guard = ConsumerGuard()
+        self._state = SubscriptionState()
+        self._thread = LoopThread(options.client_id or "headwater-consumer")
         self._cluster = Cluster(
-            addresses,
-            ClusterOptions(
-                client_id=self._options.client_id,
-                request_timeout_ms=self._options.request_timeout_ms,
-                retry_backoff_ms=self._options.retry_backoff_ms,
-                metadata_max_age_ms=self._options.metadata_max_age_ms,
-                default_api_timeout_ms=self._options.default_api_timeout_ms,
-            ),
+            options.bootstrap_servers,
+            options.for_cluster(),
+            on_update=lambda: self._growth.on_metadata(),
         )
         self._clock = self._cluster.clock
-        self._next_commit = 0.0
-        self._membership = self._make_membership()
-        fetch = consumer_options.fetch_options(self._options)
-        self._fetcher = Fetcher(self._cluster, fetch, self._condition, self._load_committed)
+        self._outages = OutageLog(
+            self._clock, log, options.on_error, report_after_s=options.outage_report_ms / 1000
+        )
+        self._watch = TopicWatch(self._cluster, options)
+        self._growth = SubscriptionGrowth(self._cluster, self._watch, self._state.notify)
+        self._coordinator = make_coordinator(
+            self._cluster, options, self._watch, self._state, self._thread, self._assign
+        )
+        load = no_commits if self._coordinator is None else self._coordinator.load_committed
+        self._fetcher = Fetcher(self._cluster, options, self._state, load)
+        self._positions = ConsumerPositions(
+            self._state, self._cluster, self._thread, options, self._wake_fetcher
+        )
+        self._reading = ConsumerReading(
+            self._state,
+            self._guard,
+            self._clock,
+            self._positions,
+            self._coordinator,
+            self._growth,
+            self._wake_fetcher,
+        )
         try:
-            self._thread.call(self._cluster.bootstrap(self._options.bootstrap_timeout_ms))
-            if topics:
-                self.subscribe(topics)
+            self._thread.call(self._start(options.bootstrap_timeout_ms))
+            if names:
+                self.subscribe(names)
         except BaseException:
             self._shut()
             raise
 
-    def _make_membership(self) -> Membership | None:
-        options = self._options
-        if options.group_id is None:
-            return None
-        machine = GroupMachine(
-            options.group_id,
-            consumer_options.assignors(options),
-            session_timeout_ms=options.session_timeout_ms,
-            rebalance_timeout_ms=options.max_poll_interval_ms,
-            group_instance_id=options.group_instance_id,
-        )
-        return Membership(
-            self._cluster,
-            machine,
-            heartbeat_interval_ms=options.heartbeat_interval_ms,
-            rebalance_timeout_ms=options.max_poll_interval_ms,
-            max_poll_interval_ms=options.max_poll_interval_ms,
-            on_change=self._notify,
-        )
+    async def _start(self, timeout_ms: float) -> None:
+        await self._cluster.bootstrap(timeout_ms)
+        self._outage_task = asyncio.create_task(self._outages.run(self._note_outages))
+
+    def _note_outages(self) -> set[str]:
+        found = self._fetcher.note_outages(self._outages)
+        if self._coordinator is not None and self._state.is_subscribed:
+            found |= self._coordinator.membership.note_outages(self._outages)
+        return found
 
     def __enter__(self) -> Consumer:
         return self
@@ -134,9 +205,12 @@ class Consumer(PositionCalls):
     ) -> None:
         self.close()
 
-    def _notify(self) -> None:
-        with self._condition:
-            self._condition.notify_all()
+    def _wake_fetcher(self) -> None:
+        self._thread.loop.call_soon_threadsafe(self._fetcher.wake)
+
+    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self._state.assign(partitions)
+        self._wake_fetcher()
 
     # --- what to read -------------------------------------------------------------------------
 
@@ -144,122 +218,130 @@ class Consumer(PositionCalls):
         self,
         topics: str | Iterable[str] = (),
         *,
-        pattern: str | None = None,
+        pattern: str | re.Pattern[str] | None = None,
         on_assign: RebalanceListener | None = None,
         on_revoke: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics (replaces an earlier list; empty: unsubscribe), or all that match.
+        """Read these topics, or all whose whole name matches `pattern`. Replaces an earlier list;
+        an empty one unsubscribes.
 
-        With a group the members share the partitions; without one this consumer reads them all.
-        The listeners are called from `poll`, before partitions go and after they came.
+        The members of a group share the partitions. Without a group this consumer reads them all,
+        those that appear later from their beginning. `poll` calls the listeners: `on_revoke` before
+        partitions are given up, `on_assign` after others were assigned.
+
+        Raises OptionError, UsageError; IllegalStateError when partitions were assigned, or when
+        topics and a pattern alternate without `unsubscribe`. Without a group also
+        UnknownTopicOrPartitionError.
         """
-        self._check_open()
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if any(not n or not n.strip() for n in names):
-            raise UsageError("subscribe: a topic name is empty")
-        if not names and pattern is None:
-            self.unsubscribe()
-            return
-        if self._order and not self._subscribed:
-            raise IllegalStateError("partitions are assigned by hand: unsubscribe() first")
-        self._on_assign, self._on_revoke = on_assign, on_revoke
-        self._subscribed = True
-        compiled = None if pattern is None else re.compile(pattern)
-        if self._membership is not None:
-            self._membership.subscribe(names, compiled)
-        else:
-            self._set_assignment(self._all_partitions(names, compiled))
+        with self._guard:
+            names = checked_topics(topics)
+            compiled = checked_pattern(pattern)
+            for listener in (on_assign, on_revoke):
+                if listener is not None:
+                    function("a listener", listener)
+            if names and compiled is not None:
+                raise UsageError("subscribe to topics or to a pattern, not to both")
+            if not names and compiled is None:
+                self.unsubscribe()
+                return
+            kind = SubscriptionType.TOPICS if compiled is None else SubscriptionType.PATTERN
+            self._state.set_type(kind)
+            self._watch.subscribe(names, compiled)
+            if self._coordinator is not None:
+                self._coordinator.subscribe(on_assign, on_revoke)
+                return
+            try:
+                create = self._options.allow_auto_create_topics
+                self._thread.call(self._growth.start(names, auto_create=create))
+            except BaseException:
+                self.unsubscribe()
+                raise
+            self._assign(sorted(self._growth.partitions()))
 
-    def _all_partitions(
-        self, names: list[str], pattern: re.Pattern[str] | None
-    ) -> list[TopicPartition]:
-        cache = self._cluster.cache
-        self._thread.call(self._cluster.refresh(None if pattern else names, auto_create=True))
-        if pattern is not None:
-            names = [t for t in cache.topics if pattern.fullmatch(t)]
-        out = []
-        for name in names:
-            out += [TopicPartition(name, p) for p in range(self.partitions_for(name))]
-        return out
+    def assign(self, partitions: Iterable[PartitionName]) -> None:
+        """Read exactly these partitions, whatever a group has assigned.
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions; no group balancing."""
-        self._check_open()
-        if self._subscribed:
-            raise IllegalStateError("topics are subscribed: unsubscribe() first")
-        wanted = [TopicPartition(*tp) for tp in partitions]
-        for tp in wanted:
-            count = self.partitions_for(tp.topic)
-            if not 0 <= tp.partition < count:
-                raise UnknownTopicOrPartitionError(
-                    f"{tp.topic}-{tp.partition}: the topic has partitions 0 to {count - 1}"
-                )
-        self._set_assignment(wanted)
+        Raises OptionError, UnknownTopicOrPartitionError; IllegalStateError after `subscribe`.
+        """
+        with self._guard:
+            wanted = named_partitions(partitions)
+            if self._state.is_subscribed:
+                self._state.set_type(SubscriptionType.ASSIGNED)
+            for tp in wanted:
+                count = self.partitions_for(tp.topic)
+                if not 0 <= tp.partition < count:
+                    raise UnknownTopicOrPartitionError(
+                        f"{tp.topic}-{tp.partition}: the topic has partitions 0 to {count - 1}"
+                    )
+            self._state.type = SubscriptionType.ASSIGNED if wanted else SubscriptionType.NONE
+            self._assign(wanted)
 
     def unsubscribe(self) -> None:
-        """Give everything up; a group is left at once."""
-        if self._membership is not None and self._subscribed:
-            self._cancel_join()
-            self._commit_quietly()
-            self._thread.call(self._membership.leave("unsubscribed"), CLOSE_TIMEOUT_S)
-            self._membership.rejoin_needed = True
-        self._subscribed = False
-        self._set_assignment([])
-
-    def _set_assignment(self, partitions: list[TopicPartition]) -> None:
-        with self._condition:
-            entries = self._fetcher.partitions
-            self._fetcher.partitions = {
-                tp: entries.get(tp) or PartitionFetch(*tp) for tp in partitions
-            }
-            self._order = list(partitions)
-            self._pending = deque(r for r in self._pending if r[:2] in partitions)
-            self._committed = {tp: o for tp, o in self._committed.items() if tp in partitions}
-        self._poke()
+        """Give up every partition, and leave the group at once."""
+        with self._guard:
+            if self._coordinator is not None and self._state.is_subscribed:
+                self._coordinator.leave("unsubscribed")
+            self._thread.loop.call_soon_threadsafe(self._growth.stop)
+            self._state.type = SubscriptionType.NONE
+            self._assign([])
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions read now."""
-        return sorted(self._order)
+        """The partitions that are read now, sorted."""
+        return sorted(self._state.order)
 
     def partitions_for(self, topic: str) -> int:
-        """How many partitions a topic has. Raises UnknownTopicOrPartitionError."""
-        return self._thread.call(
-            consumer_options.partition_count(self._cluster, topic),
-            self._options.default_api_timeout_ms / 1000,
-        )
+        """The number of partitions of a topic. Never creates the topic.
+
+        Raises UnknownTopicOrPartitionError, OptionError, UsageError.
+        """
+        with self._guard:
+            (name,) = checked_topics([topic])
+            limit_s = self._options.default_api_timeout_ms / 1000
+            return self._thread.call(partition_count(self._cluster, name), limit_s)
 
     # --- reading ------------------------------------------------------------------------------
 
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to `max_records` records by partition; empty when time is up. Raises typed errors."""
-        limit = max_records or self._options.max_poll_records
+        """Up to `max_records` records (by default `max_poll_records`) by partition; empty when none
+        came within `timeout_ms`.
+
+        Raises IllegalStateError without a subscription, and the errors of fetches and of the group:
+        OffsetOutOfRangeError, CorruptRecordError, UnknownServerError, ...
+        """
+        if max_records is None:
+            limit = self._options.max_poll_records
+        else:
+            limit = positive("max_records", max_records)
         out: dict[TopicPartition, list[ConsumerRecord]] = {}
 
-        def take(entry: PartitionFetch) -> int:
-            rows = entry.take(limit, check_crcs=self._options.check_crcs)
+        def read(entry: PartitionFetchState) -> int:
+            rows = entry.next_records(limit, check_crcs=self._options.check_crcs)
             if rows:
                 out.setdefault(TopicPartition(entry.topic, entry.partition), []).extend(rows)
             return len(rows)
 
-        self._poll(timeout_ms, take, lambda: sum(map(len, out.values())) >= limit)
+        with self._guard:
+            self._reading.poll(timeout_ms, read, lambda: sum(map(len, out.values())) >= limit)
         return out
 
-    def poll_arrow(self, max_records: int = 1_000_000, timeout_ms: float = 1000) -> Any:
-        """The next records as one pyarrow.RecordBatch with Kafka's columns; empty when time is up.
+    def poll_arrow(self, max_records: int = 1_000_000, timeout_ms: float = 1000) -> pa.RecordBatch:
+        """The next records as one pyarrow.RecordBatch with Kafka's columns; empty when none came
+        within `timeout_ms`.
 
-        Takes whole fetched chunks until there are `max_records` rows, so it may give some more.
-        Needs the `arrow` extra.
+        Whole fetches are returned, so that there may be some more than `max_records`. Needs the
+        `arrow` extra. Raises what `poll` raises.
         """
         from headwater.client import table as tables  # noqa: PLC0415 - optional extra
 
+        limit = positive("max_records", max_records)
         parts: list[Any] = []
         count = 0
 
-        def take(entry: PartitionFetch) -> int:
+        def read(entry: PartitionFetchState) -> int:
             nonlocal count
-            rows = entry.take_decoded(tables.chunk_to_arrow)
+            rows = entry.next_decoded(tables.fetch_to_arrow)
             if rows is None:
                 return 0
             if rows.num_rows:
@@ -267,230 +349,151 @@ class Consumer(PositionCalls):
                 count += rows.num_rows
             return int(rows.num_rows)
 
-        self._poll(timeout_ms, take, lambda: count >= max_records)
+        with self._guard:
+            self._reading.poll(timeout_ms, read, lambda: count >= limit)
         return tables.join_batches(parts)
 
-    def _poll(
-        self, timeout_ms: float, take: Callable[[PartitionFetch], int], full: Callable[[], bool]
-    ) -> None:
-        if not self._user.acquire(blocking=False):
-            raise IllegalStateError("a consumer is for one thread at a time")
-        try:
-            self._check_open()
-            if not self._subscribed and not self._order:
-                raise IllegalStateError("nothing to poll: subscribe() or assign() first")
-            deadline = self._clock.monotonic() + timeout_ms / 1000
-            while True:
-                self._coordinate()
-                if self._gather(take, full):
-                    return
-                left = deadline - self._clock.monotonic()
-                if left <= 0 or self._woken:
-                    self._woken = False
-                    return
-                with self._condition:
-                    if not self._has_news():
-                        self._condition.wait(min(left, POLL_SLICE_S))
-        finally:
-            self._user.release()
-
-    def _has_news(self) -> bool:
-        entries = self._fetcher.partitions.values()
-        return any(not e.is_paused and (e.has_data or e.error) for e in entries)
-
-    def _gather(self, take: Callable[[PartitionFetch], int], full: Callable[[], bool]) -> bool:
-        """Take from partitions in turn; True when anything was taken."""
-        got = 0
-        with self._condition:
-            entries = [self._fetcher.partitions[tp] for tp in self._order]
-            for entry in entries:
-                if entry.is_paused:
-                    continue
-                try:
-                    while not full() and entry.has_data:
-                        got += take(entry)
-                except HeadwaterError:
-                    if not got:
-                        raise
-                    break  # what was taken is given; the next poll meets the error again
-                if entry.error is not None and not got and not entry.has_data:
-                    error, entry.error = entry.error, None
-                    raise error
-                if full():
-                    break
-            if self._order and got:
-                # The next poll starts with another partition, so that none starves.
-                self._order = [*self._order[1:], self._order[0]]
-        self._poke()
-        return got > 0
-
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records for ever, or until `consumer_timeout_ms` passes without any, or `close`."""
-        limit = self._options.consumer_timeout_ms
-        last = self._clock.monotonic()
-        while not self._is_closed:
-            # Given out one by one: what a `break` leaves behind is neither lost nor committed.
-            while self._pending and not self._is_closed:
-                yield self._pending.popleft()
-                last = self._clock.monotonic()
-            if self._is_closed:
-                return
-            polled = self.poll(ITERATE_POLL_MS if limit is None else min(limit, 100))
-            for rows in polled.values():
-                self._pending.extend(rows)
-            if (
-                not polled
-                and limit is not None
-                and (self._clock.monotonic() - last) * 1000 >= limit
-            ):
-                return
+        """Records without end, or until none came for `consumer_timeout_ms`, or until `close`."""
+        return self._reading.iterate(self.poll, self._options.consumer_timeout_ms)
 
     def wakeup(self) -> None:
-        """Make a waiting `poll` return; for another thread to call."""
-        self._woken = True
-        self._notify()
+        """Make a `poll` that waits return. Any thread may call it."""
+        self._reading.wakeup()
+
+    # --- where to read ------------------------------------------------------------------------
+
+    def seek(self, partition: PartitionName, offset: int | OffsetAndMetadata) -> None:
+        """Continue at `offset`. With an OffsetAndMetadata's leader epoch, no leader of an older one
+        is read from (KIP-320).
+
+        Raises IllegalStateError for a partition that is not assigned, UsageError, OptionError.
+        """
+        with self._guard:
+            self._positions.seek(named_partition(partition), offset)
+
+    def seek_to_beginning(self, *partitions: PartitionName) -> None:
+        """Continue at the first offset, of all assigned partitions if none is given."""
+        with self._guard:
+            self._positions.seek_by_timestamp(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: PartitionName) -> None:
+        """Continue at the end (the last stable offset under read_committed), of all assigned
+        partitions if none is given."""
+        with self._guard:
+            self._positions.seek_by_timestamp(partitions, LATEST)
+
+    def position(self, partition: PartitionName, timeout_ms: float | None = None) -> int:
+        """The next offset to return; waits until it is known. Raises KafkaTimeoutError,
+        IllegalStateError, OffsetOutOfRangeError."""
+        with self._guard:
+            return self._positions.position(named_partition(partition), timeout_ms)
+
+    def pause(self, *partitions: PartitionName) -> None:
+        """Return no records of these partitions until `resume`. Their positions stay."""
+        with self._guard:
+            self._positions.set_paused(partitions, paused=True)
+
+    def resume(self, *partitions: PartitionName) -> None:
+        """Return records of paused partitions again."""
+        with self._guard:
+            self._positions.set_paused(partitions, paused=False)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[PartitionName, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset at or after each timestamp (ms); None if there is none."""
+        with self._guard:
+            wanted = {
+                named_partition(tp): as_integer("timestamp", at) for tp, at in timestamps.items()
+            }
+            found = self._positions.list_offsets(wanted)
+        return {tp: None if row.offset < 0 else row for tp, row in found.items()}
+
+    def beginning_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return self._offsets_at(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Iterable[PartitionName]) -> dict[TopicPartition, int]:
+        """The offset after the last visible record of each partition (the last stable offset under
+        read_committed)."""
+        return self._offsets_at(partitions, LATEST)
+
+    def _offsets_at(
+        self, partitions: Iterable[PartitionName], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        with self._guard:
+            wanted = dict.fromkeys(named_partitions(partitions), timestamp)
+            found = self._positions.list_offsets(wanted)
+        return {tp: row.offset for tp, row in found.items()}
 
     # --- the group ----------------------------------------------------------------------------
 
-    def _group(self) -> Membership:
-        if self._membership is None:
+    def _group(self) -> ConsumerCoordinator:
+        if self._coordinator is None:
             raise InvalidGroupIdError("this consumer has no group_id")
-        return self._membership
+        return self._coordinator
 
-    async def _load_committed(
-        self, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        if self._membership is None:
-            return {}
-        return await self._membership.committed(partitions, self._options.default_api_timeout_ms)
+    def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
+        """Commit these next offsets, or the positions of all assigned partitions.
 
-    def _coordinate(self) -> None:
-        """Rebalance when asked to, take in a finished join, commit when it is time."""
-        member = self._membership
-        if member is None:
-            return
-        member.last_poll = self._clock.monotonic()
-        if self._subscribed:
-            if self._join is None and member.rejoin_needed:
-                self._start_join(member)
-            if self._join is not None and self._join.done():
-                join, self._join = self._join, None
-                self._finish_join(member, join.result())
-        if self._options.enable_auto_commit and self._clock.monotonic() >= self._next_commit:
-            self._next_commit = (
-                self._clock.monotonic() + self._options.auto_commit_interval_ms / 1000
-            )
-            self._commit_quietly()
+        Raises CommitFailedError after a rebalance, KafkaTimeoutError, InvalidGroupIdError without a
+        `group_id`, OptionError, UsageError.
+        """
+        with self._guard:
+            self._group().commit(offsets, timeout_ms)
 
-    def _start_join(self, member: Membership) -> None:
-        """Commit and, unless cooperative, give up everything; then join in the background."""
-        self._commit_quietly()
-        if not member.machine.is_cooperative and self._order:
-            self._revoke(list(self._order), keep=[])
-        work = member.join(list(self._order))
-        self._join = asyncio.run_coroutine_threadsafe(work, self._thread.loop)
-        self._join.add_done_callback(lambda _: self._notify())
+    def committed(self, *partitions: PartitionName) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's committed offsets, of the assigned partitions if none is given. Partitions
+        without a commit are left out. Raises InvalidGroupIdError without a `group_id`."""
+        with self._guard:
+            wanted = [named_partition(tp) for tp in partitions] or self.assignment()
+            return self._group().committed(wanted)
 
-    def _finish_join(self, member: Membership, assigned: list[TopicPartition]) -> None:
-        gone = [tp for tp in self._order if tp not in assigned]
-        new = [tp for tp in assigned if tp not in self._order]
-        if gone:
-            self._commit_quietly()
-            self._revoke(gone, keep=[tp for tp in self._order if tp in assigned])
-            # What was given up goes to others in a second rebalance (KIP-429).
-            member.rejoin_needed = member.rejoin_needed or member.machine.is_cooperative
-        self._set_assignment(assigned)
-        if self._on_assign is not None:
-            self._on_assign(new)
+    # --- observation and the end --------------------------------------------------------------
 
-    def _revoke(self, gone: list[TopicPartition], *, keep: list[TopicPartition]) -> None:
-        if self._on_revoke is not None:
-            self._on_revoke(gone)
-        self._set_assignment(keep)
+    def statistics(self) -> ConsumerStatistics:
+        """What the consumer has done since it was created, and what it waits for now."""
+        return consumer_statistics(
+            self._state,
+            self._options,
+            self._fetcher.counters,
+            None if self._coordinator is None else self._coordinator.membership,
+            self._outages,
+            self._reading.records_consumed,
+        )
 
-    def _cancel_join(self) -> None:
-        join, self._join = self._join, None
-        if join is not None:
-            join.cancel()
-
-    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        with self._condition:
-            return {
-                tp: self._unread(entry)
-                for tp, entry in self._fetcher.partitions.items()
-                if entry.position is not None
-            }
-
-    def _commit_quietly(self) -> None:
-        """Automatic commits: what fails now is repeated by the next one, or read again."""
-        member = self._membership
-        if member is None or not self._options.enable_auto_commit:
-            return
-        offsets = {tp: o for tp, o in self._consumed().items() if o != self._committed.get(tp)}
-        if not offsets:
-            return
-        try:
-            self._thread.call(member.commit(offsets, AUTO_COMMIT_TIMEOUT_MS), CLOSE_TIMEOUT_S)
-            self._committed.update(offsets)
-        except KafkaError as e:
-            log.warning("automatic commit of %d partitions: %s", len(offsets), e)
-
-    def commit(self, offsets: Offsets | None = None, timeout_ms: int | None = None) -> None:
-        """Commit these next-offsets, or all positions. Raises CommitFailedError and the like."""
-        member = self._group()
-        self._check_open()
-        rows = self._consumed() if offsets is None else _offset_rows(offsets)
-        limit = self._options.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        self._thread.call(member.commit(rows, limit))
-        self._committed.update(rows)
-
-    def committed(
-        self, *partitions: TopicPartition | tuple[str, int]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed; partitions without a commit are left out."""
-        member = self._group()
-        wanted = [TopicPartition(*tp) for tp in partitions] or self.assignment()
-        limit = self._options.default_api_timeout_ms
-        return self._thread.call(member.committed(wanted, limit))
-
-    # --- the end ------------------------------------------------------------------------------
+    def metrics(self) -> dict[str, float]:
+        """The same as numbers, by the names of Kafka's consumer metrics."""
+        return consumer_metrics(self.statistics())
 
     def close(self) -> None:
-        """Commit (when automatic), leave the group, close connections. Twice is harmless."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+        """Commit if that is automatic, leave the group, close the connections. A second call does
+        nothing."""
         self.wakeup()
-        with self._user:
-            self._cancel_join()
-            try:
-                if self._subscribed:
-                    self._commit_quietly()
-                    if self._membership is not None:
-                        work = self._membership.leave("the consumer is being closed")
-                        self._thread.call(work, CLOSE_TIMEOUT_S)
-                elif self._order:
-                    self._commit_quietly()
-            except (KafkaError, ClosedError) as e:
-                log.warning("closing the consumer: %s", e)
-            finally:
-                self._shut()
+        if not self._guard.close():
+            return
+        try:
+            if self._coordinator is not None:
+                if self._state.is_subscribed:
+                    self._coordinator.leave("the consumer is closed")
+                else:
+                    self._coordinator.commit_automatically()
+        except (KafkaError, ClosedError) as e:
+            log.warning("closing the consumer: %s", e)
+        finally:
+            self._shut()
+            self._guard.release()
 
     def _shut(self) -> None:
-        self._is_closed = True
+        self._guard.is_closed = True
         try:
-            self._thread.call(self._stop(), CLOSE_TIMEOUT_S)
+            self._thread.call(self._stop(), CALL_TIMEOUT_S)
         except (KafkaError, ClosedError) as e:
             log.warning("stopping the consumer's loop: %s", e)
         self._thread.stop()
 
     async def _stop(self) -> None:
         self._fetcher.stop()
+        self._growth.stop()
         await self._cluster.close()
-
-
-def _offset_rows(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {
-        TopicPartition(*tp): OffsetAndMetadata(row) if isinstance(row, int) else row
-        for tp, row in offsets.items()
-    }

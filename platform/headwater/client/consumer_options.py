@@ -1,104 +1,100 @@
-"""The consumer's options, with Kafka's names and defaults, checked when they are given."""
+"""The options of `Consumer`, checked. Kafka's names with underscores, times in ms, bytes."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from headwater.client.admin.topics import isolation_code
-from headwater.client.cluster import Cluster
+from headwater.client.cluster import ClusterOptions
 from headwater.client.core.assignors import Assignor, assignors_named
-from headwater.client.errors import kafka_error
-from headwater.client.fetcher import FetchOptions
-from headwater.errors import ErrorCode, UsageError
+from headwater.client.option_rules import (
+    bootstrap,
+    flag,
+    function,
+    integer,
+    name_text,
+    number,
+    one_of,
+    option,
+    optional,
+    text,
+)
+from headwater.errors import KafkaError, UsageError
 
-RESETS = {"latest": -1, "earliest": -2, "none": None}
+AutoOffsetReset = Literal["latest", "earliest", "none"]
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+AssignorName = Literal["range", "roundrobin", "cooperative-sticky"]
+OnError = Callable[[KafkaError], object]
+"""Receives each outage that lasts; called on the client's background thread."""
+
+ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
+"""Name -> its code in Fetch and ListOffsets."""
+RESET_TIMESTAMPS = {"latest": -1, "earliest": -2, "none": None}
+"""auto_offset_reset -> the timestamp that ListOffsets takes for it."""
 
 
-@dataclass(frozen=True, slots=True)
+def _assignors(name: str, value: Any) -> tuple[Assignor, ...]:
+    if not isinstance(value, str) and not isinstance(value, Sequence):
+        raise UsageError(f"{name} is {value!r}: give a name or a list of names")
+    return assignors_named((value,) if isinstance(value, str) else tuple(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """Times in milliseconds, sizes in bytes.
+    """What `Consumer` was given. `Consumer.__init__` declares the defaults."""
 
-    `isolation_level` is "read_committed" unlike Kafka's default: what a transaction took back is
-    not shown unless asked for. `consumer_timeout_ms`: iteration ends after so long without records.
-    """
+    bootstrap_servers: list[tuple[str, int]] = option(bootstrap)
+    group_id: str | None = option(optional(name_text))
+    group_instance_id: str | None = option(optional(name_text))
+    client_id: str = option(text)
+    client_rack: str = option(text)
+    auto_offset_reset: int | None = option(one_of(RESET_TIMESTAMPS))
+    isolation_level: int = option(one_of(ISOLATION_LEVELS))
+    enable_auto_commit: bool = option(flag)
+    auto_commit_interval_ms: float = option(number(0))
+    partition_assignment_strategy: tuple[Assignor, ...] = option(_assignors)
+    session_timeout_ms: int = option(integer(1))
+    heartbeat_interval_ms: float = option(number(1))
+    max_poll_interval_ms: int = option(integer(1))
+    max_poll_records: int = option(integer(1))
+    fetch_min_bytes: int = option(integer(0))
+    fetch_max_bytes: int = option(integer(0))
+    fetch_max_wait_ms: int = option(integer(0))
+    max_partition_fetch_bytes: int = option(integer(0))
+    check_crcs: bool = option(flag)
+    exclude_internal_topics: bool = option(flag)
+    allow_auto_create_topics: bool = option(flag)
+    consumer_timeout_ms: float | None = option(optional(number(0)))
+    request_timeout_ms: int = option(integer(1))
+    retry_backoff_ms: float = option(number(0))
+    retry_backoff_max_ms: float = option(number(0))
+    metadata_max_age_ms: float = option(number(1))
+    default_api_timeout_ms: float = option(number(1))
+    socket_connection_setup_timeout_ms: float = option(number(1))
+    bootstrap_timeout_ms: float = option(number(0))
+    server_error_timeout_ms: float = option(number(0))
+    stale_leader_timeout_ms: float = option(number(0))
+    outage_report_ms: float = option(number(1))
+    on_error: OnError | None = option(optional(function))
 
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    client_id: str = "headwater-consumer"
-    client_rack: str = ""
-    auto_offset_reset: str = "latest"
-    isolation_level: str = "read_committed"
-    enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    partition_assignment_strategy: tuple[str, ...] | str = ("range", "cooperative-sticky")
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    max_poll_records: int = 500
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 52_428_800
-    fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 1_048_576
-    check_crcs: bool = True
-    consumer_timeout_ms: int | None = None
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 50
-    metadata_max_age_ms: int = 300_000
-    default_api_timeout_ms: int = 60_000
-    bootstrap_timeout_ms: int = 10_000
+    def __post_init__(self) -> None:
+        if self.group_instance_id is not None and self.group_id is None:
+            raise UsageError("group_instance_id needs a group_id")
+        if self.group_id is not None and self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise UsageError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms:g}) has to be less than "
+                f"session_timeout_ms ({self.session_timeout_ms})"
+            )
 
-
-def parse(options: Mapping[str, Any]) -> ConsumerOptions:
-    """Raises UsageError that names an unknown option, the nearest known one, or a bad value."""
-    known = [f.name for f in dataclasses.fields(ConsumerOptions)]
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"Consumer has no option {name!r}{hint}")
-    parsed = ConsumerOptions(**options)
-    if parsed.auto_offset_reset not in RESETS:
-        raise UsageError(
-            f"auto_offset_reset {parsed.auto_offset_reset!r} is not one of {', '.join(RESETS)}"
+    def for_cluster(self) -> ClusterOptions:
+        """The options of the connections."""
+        return ClusterOptions(
+            client_id=self.client_id,
+            request_timeout_ms=self.request_timeout_ms,
+            connect_timeout_ms=self.socket_connection_setup_timeout_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            retry_backoff_max_ms=self.retry_backoff_max_ms,
+            metadata_max_age_ms=self.metadata_max_age_ms,
+            default_api_timeout_ms=self.default_api_timeout_ms,
         )
-    isolation_code(parsed.isolation_level)
-    assignors(parsed)
-    return parsed
-
-
-def assignors(options: ConsumerOptions) -> tuple[Assignor, ...]:
-    """The assignors by preference. Raises UsageError."""
-    names = options.partition_assignment_strategy
-    return assignors_named((names,) if isinstance(names, str) else tuple(names))
-
-
-def fetch_options(options: ConsumerOptions) -> FetchOptions:
-    """What the fetcher needs of them."""
-    return FetchOptions(
-        isolation=isolation_code(options.isolation_level),
-        min_bytes=options.fetch_min_bytes,
-        max_bytes=options.fetch_max_bytes,
-        max_partition_bytes=options.max_partition_fetch_bytes,
-        max_wait_ms=options.fetch_max_wait_ms,
-        reset_to=RESETS[options.auto_offset_reset],
-        rack_id=options.client_rack,
-    )
-
-
-async def partition_count(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has, asked of the cluster when it is not known."""
-
-    async def attempt() -> int:
-        if topic not in cluster.cache.topics:
-            await cluster.refresh((topic,), auto_create=True)
-        known = cluster.cache.topics.get(topic)
-        if known is None:
-            code = cluster.cache.errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            raise kafka_error(code, f"topic {topic} does not exist")
-        return len(known.partitions)
-
-    return await cluster.retrying(f"partitions of {topic}", attempt)

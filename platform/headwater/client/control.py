@@ -1,6 +1,6 @@
-"""A blocking control client for the command line, managers and Spark's planner.
+"""Control calls to a broker, blocking: for the command line, managers and Spark's planner.
 
-The platform's one adapter of grpcio (extra `broker`).
+The only module of `headwater` that imports grpcio (extra `broker`).
 """
 
 from __future__ import annotations
@@ -28,17 +28,22 @@ STATUS_TIMEOUT_MS = 2_000
 
 
 class ControlClient:
-    """A channel to one broker's control port (`host:port`). Safe to share between threads."""
+    """A channel to one broker's control port (`host:port`). Threads may share it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
+        """`credentials`: None is a channel without TLS."""
         self.address = address
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = (
+            grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+        )
         self._formats = PeerFormats()
 
     def call(
         self, request: Message, reply: type[Reply], timeout_ms: int = CALL_TIMEOUT_MS
     ) -> Reply:
-        """Send and wait for the reply. Raises ControlUnavailableError, KafkaError."""
+        """Send a request and wait for its reply. Raises ControlUnavailableError, KafkaError."""
         name = type(request).__name__
         send = self._channel.unary_unary(method_path(type(request)))
         payload = b""
@@ -58,11 +63,11 @@ class ControlClient:
             raise ControlUnavailableError(f"{name} to {self.address}: {error}") from error
 
     def status(self, timeout_ms: int = STATUS_TIMEOUT_MS) -> StatusReply:
-        """Is the broker ready, and what does it see?"""
+        """The broker's readiness and its view of the cluster."""
         return self.call(StatusRequest(), StatusReply, timeout_ms)
 
     def drain(self, grace_ms: int, timeout_ms: int = CALL_TIMEOUT_MS) -> DrainReply:
-        """Ask for a controlled shutdown within `grace_ms`."""
+        """Request a controlled shutdown within `grace_ms`."""
         return self.call(DrainRequest(grace_ms=grace_ms), DrainReply, timeout_ms)
 
     def close(self) -> None:

@@ -1,16 +1,20 @@
-"""Typed errors for callers to catch; each is the `KafkaError` of one code.
+"""The errors that clients raise: most are the `KafkaError` of one error code.
 
-`kafka_error(code, detail)` gives the subclass where there is one. `KafkaTimeoutError` is also a
-`TimeoutError`, so that both `except` clauses work.
+`kafka_error(code, detail)` builds the subclass of a code where there is one. Some are built-in
+errors too (`KafkaTimeoutError` is a `TimeoutError`), so that either `except` clause catches them.
 """
 
 from __future__ import annotations
 
-from headwater.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
+
+
+class OptionError(UsageError, TypeError):
+    """An option that the class does not have, or a value of a type that it does not take."""
 
 
 class _CodedError(KafkaError):
-    """Base of the typed ones: the code is the class's own."""
+    """Base of the errors with a code of their own (`own_code`)."""
 
     own_code = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -22,49 +26,49 @@ class _CodedError(KafkaError):
 
 
 class UnknownServerError(_CodedError):
-    """The broker failed, and its log says why; e.g. the files of a topic's table are gone."""
+    """The broker failed and its log says why, for example: the files of a Delta table are gone."""
 
     own_code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class UnknownTopicOrPartitionError(_CodedError):
-    """The topic or partition does not exist (or may not be seen)."""
+    """The topic or partition does not exist."""
 
     own_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class TopicAlreadyExistsError(_CodedError):
-    """A topic of that name exists."""
+    """A topic of this name exists."""
 
     own_code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class InvalidTopicError(_CodedError):
-    """The name is no legal topic name."""
+    """The name is not a legal topic name."""
 
     own_code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class MessageTooLargeError(_CodedError):
-    """A record or batch is larger than the client or the topic allows."""
+    """A record or batch is larger than max_request_size or the topic's max.message.bytes."""
 
     own_code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class OffsetOutOfRangeError(_CodedError):
-    """The asked offset is not in the log, and auto_offset_reset is "none"."""
+    """The log does not have the requested offset, and auto_offset_reset is "none"."""
 
     own_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class CorruptRecordError(_CodedError):
-    """A batch whose CRC or shape is wrong."""
+    """A batch with a wrong CRC or format."""
 
     own_code = ErrorCode.CORRUPT_MESSAGE
 
 
 class NotEnoughReplicasError(_CodedError):
-    """Fewer in-sync replicas than min.insync.replicas."""
+    """The partition has fewer in-sync replicas than min.insync.replicas."""
 
     own_code = ErrorCode.NOT_ENOUGH_REPLICAS
 
@@ -76,13 +80,13 @@ class LeaderNotAvailableError(_CodedError):
 
 
 class AuthorizationError(_CodedError):
-    """The principal may not do this to the topic."""
+    """The principal is not authorized for this operation on the topic."""
 
     own_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class GroupIdNotFoundError(_CodedError):
-    """No such group."""
+    """The group does not exist."""
 
     own_code = ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -94,75 +98,75 @@ class NonEmptyGroupError(_CodedError):
 
 
 class RebalanceInProgressError(_CodedError):
-    """The group is rebalancing; what was asked must be repeated afterwards."""
+    """The group is rebalancing: repeat the call afterwards."""
 
     own_code = ErrorCode.REBALANCE_IN_PROGRESS
 
 
 class CommitFailedError(_CodedError):
-    """The commit came too late: the group has given the partitions to another member."""
+    """The commit came too late: the group has assigned the partitions to another member."""
 
     own_code = ErrorCode.ILLEGAL_GENERATION
 
 
 class InvalidGroupIdError(_CodedError):
-    """A group operation without a group id."""
+    """A group operation of a consumer without `group_id`."""
 
     own_code = ErrorCode.INVALID_GROUP_ID
 
 
 class InvalidPartitionsError(_CodedError):
-    """A partition count that cannot be."""
+    """The partition count is not possible, for example lower than it is."""
 
     own_code = ErrorCode.INVALID_PARTITIONS
 
 
 class InvalidReplicationFactorError(_CodedError):
-    """More replicas than brokers, or none."""
+    """The replication factor is larger than the number of brokers, or not positive."""
 
     own_code = ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 class InvalidConfigError(_CodedError):
-    """A configuration name or value that the broker refuses."""
+    """The broker refuses a configuration's name or value."""
 
     own_code = ErrorCode.INVALID_CONFIG
 
 
 class ProducerFencedError(_CodedError):
-    """A newer producer took over this producer id."""
+    """A newer producer uses this producer id."""
 
     own_code = ErrorCode.PRODUCER_FENCED
 
 
 class UnsupportedCompressionTypeError(_CodedError):
-    """A compression type that is unknown here or there."""
+    """The client or the broker does not support the compression type."""
 
     own_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class KafkaTimeoutError(_CodedError, TimeoutError):
-    """Time was up before the cluster answered, or took the record."""
+    """The time limit passed before the cluster answered or acknowledged."""
 
     own_code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class NoBrokersAvailableError(_CodedError, ConnectionError):
-    """None of the bootstrap servers could be reached."""
+    """No broker could be reached."""
 
     own_code = ErrorCode.BROKER_NOT_AVAILABLE
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """`send` waited max_block_ms for room in buffer_memory."""
+    """`send` waited `max_block_ms` for room in `buffer_memory`."""
 
 
 class ClosedError(HeadwaterError):
-    """The producer, consumer or admin has been closed."""
+    """The producer, consumer or admin client is closed."""
 
 
 class IllegalStateError(HeadwaterError):
-    """The call does not fit the object's state: the message says which call would."""
+    """The client's state does not allow the call; the message names what does."""
 
 
 _BY_CODE: dict[ErrorCode, type[_CodedError]] = {
@@ -195,7 +199,7 @@ _BY_CODE: dict[ErrorCode, type[_CodedError]] = {
 
 
 def error_code(code: int) -> ErrorCode:
-    """The enum member of a wire code; UNKNOWN_SERVER_ERROR for one from the future."""
+    """The `ErrorCode` of a code on the wire; UNKNOWN_SERVER_ERROR for an unknown one."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -203,7 +207,7 @@ def error_code(code: int) -> ErrorCode:
 
 
 def kafka_error(code: int, detail: str = "") -> KafkaError:
-    """The typed error of `code`; a plain KafkaError where no class exists for it."""
+    """The error of `code`: its own class where there is one, else a plain KafkaError."""
     known = error_code(code)
     typed = _BY_CODE.get(known)
     return KafkaError(known, detail) if typed is None else typed(detail)

@@ -1,24 +1,24 @@
-"""The consumer's shell on the loop: one fetch under way per broker, chunks handed to the reader.
+"""A consumer's fetches, on its loop: one per broker at a time, into the partitions' buffers.
 
-Fetches go over a lane of their own, as a parked one would delay whatever is queued behind it.
+Fetches have a connection of their own to each broker: a parked one would delay other requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from uuid import UUID
 
-from headwater.client.admin.topics import list_one_offset
-from headwater.client.blocking.record_client import next_offset_after
+from headwater.client.blocking.fetch import next_offset_after
 from headwater.client.cluster import Cluster
-from headwater.client.core.fetching import NO_REPLICA, Chunk, PartitionFetch
-from headwater.client.core.metadata import NO_LEADER, STALE_PATIENCE_S, StaleAnswers
+from headwater.client.consumer_options import ConsumerOptions
+from headwater.client.core.fetching import NO_REPLICA, CompletedFetch, PartitionFetchState
+from headwater.client.core.metadata import NO_LEADER, StaleMetadata
 from headwater.client.errors import OffsetOutOfRangeError, UnknownServerError, kafka_error
-from headwater.client.values import Broker, OffsetAndMetadata, TopicPartition
+from headwater.client.offset_fetcher import LoadCommitted, OffsetFetcher
+from headwater.client.outages import OutageLog
+from headwater.client.subscription_state import SubscriptionState
+from headwater.client.values import Broker, TopicPartition
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k01_fetch import (
     FetchableTopicResponse,
@@ -33,96 +33,104 @@ from headwater.wire.schema import SchemaError
 
 FETCH_LANE = "fetch"
 NAMES_FETCH_VERSION = 12
+"""The last Fetch version with topic names; later ones have topic ids (KIP-516)."""
 BUSY_WAIT_MS = 20
-"""How long a fetch may be parked while a partition with a full buffer is left out of it."""
+"""fetch_max_wait_ms of a fetch that leaves out a partition because its buffer is full."""
 BUFFERED_FETCHES = 2
-"""A partition is asked for again while fewer full fetches than this are buffered."""
+"""A partition is fetched again while fewer full fetches than this are buffered."""
 STALE_BACKOFFS = 3
-"""So often the pause between refreshes is doubled while no broker knows a leader as new: others may
-fail over meanwhile."""
+"""The pause between refreshes doubles so often while no broker knows a required leader epoch: other
+partitions may fail over in the meantime."""
+LATE_RESPONSE_S = 1.0
+"""A response that comes so long after fetch_max_wait_ms is an outage."""
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchOptions:
-    """Limits of a fetch, with Kafka's names."""
+class FetchCounters:
+    """What `Consumer.statistics` counts of fetches. Written on the loop only."""
 
-    isolation: int
-    min_bytes: int
-    max_bytes: int
-    max_partition_bytes: int
-    max_wait_ms: int
-    reset_to: int | None
-    """The timestamp code of auto_offset_reset; None for "none"."""
-    rack_id: str
+    __slots__ = ("bytes_fetched", "fetches", "latency_max_s", "latency_sum_s")
+
+    def __init__(self) -> None:
+        self.bytes_fetched = self.fetches = 0
+        self.latency_sum_s = self.latency_max_s = 0.0
 
 
 class Fetcher:
-    """Everything of a consumer's reading that runs on the loop. `lock` guards the partitions."""
+    """Everything of a consumer's reading that runs on the loop."""
 
     def __init__(
         self,
         cluster: Cluster,
-        options: FetchOptions,
-        condition: threading.Condition,
-        load_committed: Callable[
-            [list[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata]]
-        ],
+        options: ConsumerOptions,
+        state: SubscriptionState,
+        load_committed: LoadCommitted,
     ) -> None:
-        self.partitions: dict[TopicPartition, PartitionFetch] = {}
+        self.counters = FetchCounters()
         self._cluster = cluster
         self._options = options
-        self._condition = condition
-        self._load_committed = load_committed
+        self._state = state
         self._nodes: dict[int, asyncio.Task[None]] = {}
         self._wakes: dict[int, asyncio.Event] = {}
-        self._positioning: asyncio.Task[None] | None = None
+        self._due_at: dict[int, float] = {}
+        """Node id -> when its response to the fetch in flight is due, in monotonic seconds."""
         self._refreshing: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._refreshes = 0
-        self._stale = StaleAnswers(STALE_PATIENCE_S)
+        self._stale = StaleMetadata(options.stale_leader_timeout_ms / 1000)
+        self._offsets = OffsetFetcher(
+            cluster,
+            options,
+            state,
+            load_committed,
+            wake=self.wake,
+            wake_later=self._wake_later,
+            request_metadata=self._request_metadata,
+        )
 
     def stop(self) -> None:
         """End every task."""
-        tasks = [*self._nodes.values(), self._positioning, self._refreshing]
-        for task in tasks:
+        self._offsets.stop()
+        for task in (*self._nodes.values(), self._refreshing):
             if task is not None:
                 task.cancel()
         if self._retry is not None:
             self._retry.cancel()
 
-    def poke(self) -> None:
-        """Something changed: partitions, positions, room in the buffers."""
-        with self._condition:
-            lost = [p for p in self.partitions.values() if p.position is None and p.error is None]
-            sources = {self._source(tp, entry) for tp, entry in self.partitions.items()}
-            gone = self._cluster.cache.awaited_epochs.keys() - self.partitions.keys()
+    def wake(self) -> None:
+        """Look again: partitions, positions or the room in the buffers have changed."""
+        cache = self._cluster.cache
+        with self._state.condition:
+            partitions = self._state.partitions
+            lost = any(p.position is None and p.error is None for p in partitions.values())
+            nodes = {self._node_of(tp, entry) for tp, entry in partitions.items()}
+            gone = cache.required_epochs.keys() - partitions.keys()
         for place in gone:
-            self._cluster.cache.ignore_epoch(*place)
-        if lost and (self._positioning is None or self._positioning.done()):
-            self._positioning = asyncio.create_task(self._find_positions())
-        for node_id in sources:
-            if node_id not in self._cluster.cache.brokers:
-                self._need_metadata()
+            cache.drop_required_epoch(*place)
+        if lost:
+            self._offsets.start()
+        for node_id in nodes:
+            if node_id not in cache.brokers:
+                self._request_metadata()
                 continue
             if node_id not in self._nodes or self._nodes[node_id].done():
                 self._wakes[node_id] = asyncio.Event()
                 self._nodes[node_id] = asyncio.create_task(self._serve(node_id))
             self._wakes[node_id].set()
 
-    def _source(self, tp: TopicPartition, entry: PartitionFetch) -> int:
-        """Whom to fetch this partition from; -1 when nobody leads it."""
+    def _node_of(self, tp: TopicPartition, entry: PartitionFetchState) -> int:
+        """The node to fetch a partition from; -1 while it has no leader."""
         cache = self._cluster.cache
-        if entry.to_heed >= 0:
-            cache.heed_epoch(*tp, entry.to_heed)
-            entry.to_heed = -1
-        if tp in cache.awaited_epochs:
-            return NO_LEADER  # nor from a replica that an older one prefers
+        if entry.required_epoch >= 0:
+            cache.require_epoch(*tp, entry.required_epoch)
+            entry.required_epoch = -1
+        if tp in cache.required_epochs:
+            return NO_LEADER  # nor the preferred read replica of a former leader
         leader = cache.leader(*tp)
-        source = entry.source(leader, self._cluster.clock.monotonic())
-        return source if source in cache.brokers else leader
+        node_id = entry.read_node(leader, self._cluster.clock.monotonic())
+        return node_id if node_id in cache.brokers else leader
 
-    def _poke_later(self, delay_s: float) -> None:
+    def _wake_later(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
         if self._retry is not None:
             if self._retry.when() <= loop.time() + delay_s:
@@ -131,130 +139,92 @@ class Fetcher:
 
         def fire() -> None:
             self._retry = None
-            self.poke()
+            self.wake()
 
         self._retry = loop.call_later(delay_s, fire)
 
-    def _need_metadata(self) -> None:
+    def _request_metadata(self) -> None:
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
 
     async def _refresh(self) -> None:
-        """Every other time somebody else is asked: a broker that is cut off tells of leaders that
-        are none any more, and its connection is as good as any."""
-        with self._condition:
-            topics = {tp.topic for tp in self.partitions}
+        """Every second time another broker is asked first: one that is partitioned from the others
+        names former leaders, and its connection looks as good as any."""
+        with self._state.condition:
+            topics = {tp.topic for tp in self._state.partitions}
         self._refreshes += 1
-        elsewhere = self._refreshes % 2 == 0 or bool(self._cluster.cache.awaited_epochs)
+        alternate = self._refreshes % 2 == 0 or bool(self._cluster.cache.required_epochs)
         tries = 0
         try:
-            await self._cluster.refresh(topics, elsewhere=elsewhere)
-            tries = self._judge_stale()
+            await self._cluster.refresh(topics, alternate=alternate)
+            tries = self._check_stale()
         except KafkaError:
-            pass  # tried again by the next poke
+            pass  # the next wake-up tries again
         await asyncio.sleep(self._cluster.backoff_s(min(tries, STALE_BACKOFFS)))
-        self._poke_later(0)
+        self._wake_later(0)
 
-    def _judge_stale(self) -> int:
-        """A broker has answered; gives how often that brought nothing for an awaited epoch."""
+    def _check_stale(self) -> int:
+        """After a metadata response: how many in a row lacked a required leader epoch."""
         cache, now = self._cluster.cache, self._cluster.clock.monotonic()
-        tries, given_up = self._stale.judge(cache.awaited_epochs, len(cache.brokers), now)
+        tries, given_up = self._stale.on_response(cache.required_epochs, len(cache.brokers), now)
         for place in given_up:
             log.warning(
-                "%s-%d: an offset is of leader epoch %d, and for %.0f s no broker has known one as "
-                "new: they are believed now. Was the topic made anew?",
-                *(*place, cache.awaited_epochs[place], STALE_PATIENCE_S),
+                "%s-%d: an offset has leader epoch %d, and no broker has known one as new for "
+                "%.0f s: reading from the leader all the same. Was the topic created again?",
+                *(*place, cache.required_epochs[place]),
+                self._options.stale_leader_timeout_ms / 1000,
             )
-            self._believe(TopicPartition(*place))
+            self._drop_epoch(TopicPartition(*place))
         return tries
 
-    def _believe(self, tp: TopicPartition) -> None:
-        self._cluster.cache.ignore_epoch(*tp)
-        with self._condition:
-            if tp in self.partitions:
-                self.partitions[tp].leader_epoch = -1  # not to be committed again
+    def _drop_epoch(self, tp: TopicPartition) -> None:
+        self._cluster.cache.drop_required_epoch(*tp)
+        with self._state.condition:
+            if tp in self._state.partitions:
+                self._state.partitions[tp].leader_epoch = -1  # it is not committed again
 
-    async def _find_positions(self) -> None:
-        """Committed offsets first, then where `auto_offset_reset` says."""
-        with self._condition:
-            asked = {
-                tp: (p.stamp, p.reset_to) for tp, p in self.partitions.items() if p.position is None
-            }
-        fresh = [tp for tp, (_, reset_to) in asked.items() if reset_to is None]
-        try:
-            committed = await self._load_committed(fresh) if fresh else {}
-        except (OSError, KafkaError) as e:
-            if isinstance(e, KafkaError) and not e.retriable and not isinstance(e, OSError):
-                self._fail(fresh, e)
-                return
-            self._poke_later(self._cluster.backoff_s(1))
-            return
-        await asyncio.gather(
-            *(
-                self._position_one(tp, stamp, reset_to, committed.get(tp))
-                for tp, (stamp, reset_to) in asked.items()
-            )
-        )
-        self.poke()
-        self._find_again({stamp for stamp, _ in asked.values()})
+    def note_outages(self, outages: OutageLog) -> set[str]:
+        """Note the partitions that cannot be read now; their names."""
+        found: set[str] = set()
+        with self._state.condition:
+            for tp, entry in self._state.partitions.items():
+                cause = None if entry.is_paused else self._cause(tp, entry)
+                if cause is not None:
+                    code, text, detail, since = cause
+                    name = f"{tp.topic}-{tp.partition}"
+                    outages.note(name, code, text, detail, since=since)
+                    found.add(name)
+        return found
 
-    def _find_again(self, asked: set[int]) -> None:
-        """What has no position yet needs another round: no poke during this one began it."""
-        with self._condition:
-            left = {
-                p.stamp for p in self.partitions.values() if p.position is None and p.error is None
-            }
-        if left:
-            self._poke_later(0 if left - asked else self._cluster.backoff_s(1))
-
-    def _fail(self, partitions: list[TopicPartition], error: Exception) -> None:
-        with self._condition:
-            for tp in partitions:
-                if tp in self.partitions:
-                    self.partitions[tp].error = error
-            self._condition.notify_all()
-
-    async def _position_one(
-        self,
-        tp: TopicPartition,
-        stamp: int,
-        reset_to: int | None,
-        committed: OffsetAndMetadata | None,
-    ) -> None:
-        if committed is not None and reset_to is None:
-            self._set_position(tp, stamp, committed.offset, committed.leader_epoch)
-            return
-        timestamp = self._options.reset_to if reset_to is None else reset_to
-        if timestamp is None:
-            text = (
-                f"{tp.topic}-{tp.partition} has no committed offset and auto_offset_reset is none"
-            )
-            self._fail([tp], OffsetOutOfRangeError(text))
-            return
-        if tp in self._cluster.cache.awaited_epochs:
-            self._need_metadata()
-            return
-        try:
-            found = await list_one_offset(self._cluster, tp, timestamp, self._options.isolation)
-            self._cluster.cache.heed_epoch(*tp, found.leader_epoch)
-            self._set_position(tp, stamp, found.offset, -1)
-        except (OSError, KafkaError) as e:
-            fatal = isinstance(e, KafkaError) and not isinstance(e, OSError) and not e.retriable
-            if fatal:
-                self._fail([tp], e)
-            else:
-                self._need_metadata()
-
-    def _set_position(self, tp: TopicPartition, stamp: int, offset: int, epoch: int) -> None:
-        with self._condition:
-            entry = self.partitions.get(tp)
-            # A seek or a new assignment meanwhile is newer than this answer.
-            if entry is not None and entry.stamp == stamp:
-                entry.seek(offset, epoch)
-            self._condition.notify_all()
+    def _cause(
+        self, tp: TopicPartition, entry: PartitionFetchState
+    ) -> tuple[ErrorCode, str, str, float | None] | None:
+        """(code, cause, detail, since when if that is known) of what keeps a partition from being
+        read; None if nothing does."""
+        cache = self._cluster.cache
+        detail = "" if entry.failure is None else str(entry.failure) or "no response in time"
+        if tp in cache.required_epochs:
+            text = f"no broker knows a leader of epoch {cache.required_epochs[tp]}"
+            return ErrorCode.UNKNOWN_LEADER_EPOCH, text, detail, None
+        node_id = self._node_of(tp, entry)
+        if node_id == NO_LEADER:
+            code = cache.errors.get(tp.topic, ErrorCode.LEADER_NOT_AVAILABLE)
+            return code, f"the partition has no leader ({code.name})", detail, None
+        unreachable = self._cluster.unreachable.get(node_id)
+        if unreachable is not None:
+            text = f"broker {node_id} is not reachable"
+            return ErrorCode.NETWORK_EXCEPTION, text, unreachable.reason, unreachable.since
+        due = self._due_at.get(node_id)
+        if due is not None and self._cluster.clock.monotonic() - due >= LATE_RESPONSE_S:
+            text = f"no response from broker {node_id}"
+            return ErrorCode.REQUEST_TIMED_OUT, text, detail, due
+        if entry.failure is None:
+            return None
+        code = getattr(entry.failure, "code", ErrorCode.NETWORK_EXCEPTION)
+        return code, f"broker {node_id} fails ({code.name})", detail, entry.failing_since
 
     async def _serve(self, node_id: int) -> None:
-        """Fetch from one broker while something is to be had from it."""
+        """Fetch from one broker while it has assigned partitions."""
         wake = self._wakes[node_id]
         attempt = 0
         while True:
@@ -268,29 +238,30 @@ class Fetcher:
             try:
                 await self._fetch(node_id, wanted, is_partial=is_partial)
                 attempt = 0
-            except (OSError, SchemaError, ValueError, KafkaError):
-                self._leave_replicas(wanted)
+            except (OSError, SchemaError, ValueError, KafkaError) as e:
+                self._on_failure(wanted, e)
                 self._release(wanted)
-                self._need_metadata()
+                self._request_metadata()
                 await asyncio.sleep(self._cluster.backoff_s(attempt))
                 attempt += 1
 
     def _wanted(self, node_id: int) -> tuple[dict[TopicPartition, tuple[int, int]], bool, bool]:
-        """{partition: (offset, stamp)} to ask for; whether some are left out; whether any is."""
+        """({partition: (offset, stamp)} to fetch; whether others are left out; whether the broker
+        has any)."""
         now = self._cluster.clock.monotonic()
-        room = BUFFERED_FETCHES * self._options.max_partition_bytes
+        room = BUFFERED_FETCHES * self._options.max_partition_fetch_bytes
         wanted: dict[TopicPartition, tuple[int, int]] = {}
         is_partial = has_any = False
-        with self._condition:
-            for tp, entry in self.partitions.items():
-                if self._source(tp, entry) != node_id:
+        with self._state.condition:
+            for tp, entry in self._state.partitions.items():
+                if self._node_of(tp, entry) != node_id:
                     continue
                 has_any = True
                 if entry.position is None or entry.is_paused or entry.error is not None:
                     continue
                 if entry.not_before > now:
                     is_partial = True
-                    self._poke_later(entry.not_before - now)
+                    self._wake_later(entry.not_before - now)
                 elif entry.buffered_bytes >= room:
                     is_partial = True
                 elif not entry.in_flight:
@@ -298,17 +269,19 @@ class Fetcher:
                     wanted[tp] = (entry.fetch_offset, entry.stamp)
         return wanted, is_partial, has_any
 
-    def _leave_replicas(self, wanted: dict[TopicPartition, tuple[int, int]]) -> None:
-        """The broker could not be asked: go to the leaders."""
-        with self._condition:
+    def _on_failure(self, wanted: dict[TopicPartition, tuple[int, int]], error: Exception) -> None:
+        """The broker did not answer: read from the leaders."""
+        with self._state.condition:
             for tp in wanted:
-                if tp in self.partitions:
-                    self.partitions[tp].prefer(NO_REPLICA, 0.0)
+                entry = self._state.partitions.get(tp)
+                if entry is not None:
+                    entry.prefer_replica(NO_REPLICA, 0.0)
+                    entry.failure = error
 
     def _release(self, wanted: dict[TopicPartition, tuple[int, int]]) -> None:
-        with self._condition:
+        with self._state.condition:
             for tp, (_, stamp) in wanted.items():
-                entry = self.partitions.get(tp)
+                entry = self._state.partitions.get(tp)
                 if entry is not None and entry.stamp == stamp:
                     entry.in_flight = False
 
@@ -324,7 +297,7 @@ class Fetcher:
                 partition=tp.partition,
                 current_leader_epoch=-1 if known is None else known.leader_epoch,
                 fetch_offset=offset,
-                partition_max_bytes=self._options.max_partition_bytes,
+                partition_max_bytes=self._options.max_partition_fetch_bytes,
             )
             by_topic.setdefault(tp.topic, []).append(row)
         ids: dict[str, UUID] = {}
@@ -334,52 +307,65 @@ class Fetcher:
         if ZERO_UUID in ids.values():
             version = min(version, NAMES_FETCH_VERSION)
         request = FetchRequest(
-            max_wait_ms=BUSY_WAIT_MS if is_partial else self._options.max_wait_ms,
-            min_bytes=self._options.min_bytes,
-            max_bytes=self._options.max_bytes,
-            isolation_level=self._options.isolation,
+            max_wait_ms=BUSY_WAIT_MS if is_partial else self._options.fetch_max_wait_ms,
+            min_bytes=self._options.fetch_min_bytes,
+            max_bytes=self._options.fetch_max_bytes,
+            isolation_level=self._options.isolation_level,
             topics=tuple(
                 FetchTopic(topic=name, topic_id=ids[name], partitions=tuple(rows))
                 for name, rows in by_topic.items()
             ),
-            rack_id=self._options.rack_id,
+            rack_id=self._options.client_rack,
         )
-        reply = await self._cluster.call_over(connection, request, FetchResponse, version=version)
+        began = self._cluster.clock.monotonic()
+        self._due_at[node_id] = began + request.max_wait_ms / 1000 + connection.throttled_s
+        try:
+            reply = await self._cluster.call_on(connection, request, FetchResponse, version=version)
+        finally:
+            del self._due_at[node_id]
+        self._count(self._cluster.clock.monotonic() - began)
         if reply.error_code:
             raise kafka_error(reply.error_code, f"fetch from broker {node_id}")
         for endpoint in reply.node_endpoints:
             self._cluster.cache.add_broker(
                 Broker(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
             )
-        self._take(wanted, reply.responses, {v: k for k, v in ids.items()})
+        self._apply(wanted, reply.responses, {v: k for k, v in ids.items()})
 
-    def _take(
+    def _count(self, latency_s: float) -> None:
+        counters = self.counters
+        counters.fetches += 1
+        counters.latency_sum_s += latency_s
+        counters.latency_max_s = max(counters.latency_max_s, latency_s)
+
+    def _apply(
         self,
         wanted: dict[TopicPartition, tuple[int, int]],
         answers: tuple[FetchableTopicResponse, ...],
         names: dict[UUID, str],
     ) -> None:
         news = False
-        with self._condition:
+        with self._state.condition:
             for topic in answers:
                 name = topic.topic or names.get(topic.topic_id, "")
                 for answer in topic.partitions:
                     tp = TopicPartition(name, answer.partition_index)
-                    entry, asked = self.partitions.get(tp), wanted.get(tp)
-                    if entry is not None and asked is not None and entry.stamp == asked[1]:
-                        news |= self._take_one(tp, entry, asked, answer)
+                    entry, requested = self._state.partitions.get(tp), wanted.get(tp)
+                    if entry is None or requested is None or entry.stamp != requested[1]:
+                        continue  # a seek or an assignment came in between
+                    news |= self._apply_one(tp, entry, requested, answer)
             if news:
-                self._condition.notify_all()
+                self._state.condition.notify_all()
         self._release(wanted)
 
-    def _take_one(
+    def _apply_one(
         self,
         tp: TopicPartition,
-        entry: PartitionFetch,
-        asked: tuple[int, int],
+        entry: PartitionFetchState,
+        requested: tuple[int, int],
         answer: PartitionData,
     ) -> bool:
-        """True when the reader has something to look at."""
+        """True when there are records, or an error, for the caller's poll."""
         if answer.error_code:
             self._refused(tp, entry, answer)
             return entry.error is not None
@@ -389,61 +375,68 @@ class Fetcher:
         if answer.preferred_read_replica != NO_REPLICA:
             lease_s = self._cluster.options.metadata_max_age_ms / 1000
             until = self._cluster.clock.monotonic() + lease_s
-            entry.prefer(answer.preferred_read_replica, until)
-            self._poke_later(0)
+            entry.prefer_replica(answer.preferred_read_replica, until)
+            self._wake_later(0)
         records = memoryview(answer.records or b"")
-        next_offset, end, epoch = next_offset_after(records, asked[0])
+        next_offset, end, epoch = next_offset_after(records, requested[0])
         if not end and len(records):
-            limit = self._options.max_partition_bytes
+            limit = self._options.max_partition_fetch_bytes
             text = (
-                f"{tp.topic}-{tp.partition} at offset {asked[0]}: no whole batch in {limit} bytes"
+                f"{tp.topic}-{tp.partition} at offset {requested[0]}: no whole batch in the first "
+                f"{limit} bytes"
             )
             entry.error = kafka_error(ErrorCode.RECORD_LIST_TOO_LARGE, text)
             return True
         aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
-        chunk = Chunk(records[:end], asked[0], next_offset, aborted, epoch)
-        return entry.took(chunk, asked[1]) and end > 0
+        self.counters.bytes_fetched += end
+        fetch = CompletedFetch(records[:end], requested[0], next_offset, aborted, epoch)
+        return entry.add_fetch(fetch, requested[1]) and end > 0
 
-    def _refused(self, tp: TopicPartition, entry: PartitionFetch, answer: PartitionData) -> None:
+    def _refused(
+        self, tp: TopicPartition, entry: PartitionFetchState, answer: PartitionData
+    ) -> None:
         code = kafka_error(answer.error_code).code
-        if entry.preferred_replica != NO_REPLICA:  # the leader knows better, and may send us again
-            entry.prefer(NO_REPLICA, 0.0)
+        if entry.preferred_replica != NO_REPLICA:  # ask the leader: it may name a replica again
+            entry.prefer_replica(NO_REPLICA, 0.0)
             entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
-            self._poke_later(0)
+            self._wake_later(0)
             return
         where = f"{tp.topic}-{tp.partition} at offset {entry.fetch_offset}"
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if entry.chunks or entry.has_data:
-                # The reader has not come that far; ask again once it has.
+            if entry.fetches or entry.has_data:
+                # The caller has not read that far yet: fetch again once it has.
                 entry.not_before = self._cluster.clock.monotonic() + self._cluster.backoff_s(1)
-            elif self._options.reset_to is None:
+            elif self._options.auto_offset_reset is None:
                 entry.error = OffsetOutOfRangeError(where)
             else:
-                entry.seek_by_timestamp(self._options.reset_to)
-                self._poke_later(0)
+                entry.seek_by_timestamp(self._options.auto_offset_reset)
+                self._wake_later(0)
             return
         now = self._cluster.clock.monotonic()
         if code == ErrorCode.UNKNOWN_SERVER_ERROR:
-            # A hiccup of the broker or of its reads from a table: seen only when it lasts.
-            if entry.failed(now):
-                entry.error = UnknownServerError(self._failure(tp, where, now, entry))
+            # A short failure, of reads from a Delta table for example, is retried in silence.
+            if entry.server_failed(now, self._options.server_error_timeout_ms / 1000):
+                entry.error = UnknownServerError(self._server_error(tp, where, now, entry))
                 return
         elif not code.retriable:
             entry.error = kafka_error(answer.error_code, where)
             return
-        told = answer.current_leader
+        leader = answer.current_leader
+        entry.failure = kafka_error(answer.error_code, where)
         entry.not_before = now + self._cluster.backoff_s(1)
-        if self._cluster.cache.move_leader(*tp, told.leader_id, told.leader_epoch):
+        if self._cluster.cache.move_leader(*tp, leader.leader_id, leader.leader_epoch):
             entry.not_before = 0.0
-            self._poke_later(0)
+            self._wake_later(0)
         else:
-            self._need_metadata()
+            self._request_metadata()
 
-    def _failure(self, tp: TopicPartition, where: str, now: float, entry: PartitionFetch) -> str:
+    def _server_error(
+        self, tp: TopicPartition, where: str, now: float, entry: PartitionFetchState
+    ) -> str:
         leader = self._cluster.cache.leader(*tp)
         since = entry.failing_since
         lasted = now - (now if since is None else since)
-        entry.failing_since = None  # whoever polls on is patient anew
+        entry.failing_since = None  # the next poll begins to wait again
         return (
             f"{where}: broker {leader} failed for {lasted:.0f} s; its log says why. If the topic "
             f"is tiered, check that its Delta table can be read: headwater verify {tp.topic}"

@@ -1,57 +1,76 @@
-"""What `Producer.send` gives back: a future as light as can be, one small object per record.
+"""The futures of `Producer.send` and `send_table`, one small object per record or table.
 
-Its state is its batch's; there is no lock and no event per record. Offers what
-`concurrent.futures.Future` offers to callers: `result`, `exception`, `done`, `add_done_callback`.
+A record's state is its batch's: no lock and no event per record. The interface is the part of
+`concurrent.futures.Future` that callers use: `result`, `exception`, `done`, `add_done_callback`.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from headwater.client.core.producing import Batch
+from headwater.client.core.producing import ProducerBatch
 from headwater.client.errors import KafkaTimeoutError
 from headwater.client.values import RecordMetadata, SendSummary
 
+log = logging.getLogger(__name__)
 
-class Completion:
-    """Wakes those who wait for batches; one per producer."""
+
+class BatchCompletion:
+    """Tells waiting threads and callbacks that batches are done; one per producer."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
-        self.condition = threading.Condition()
+        self._condition = threading.Condition()
         self._clock_s = clock_s
 
-    def wait(self, batches: list[Batch], timeout_s: float | None) -> bool:
-        """Until all of them are done; False when time is up."""
+    def wait(self, batches: list[ProducerBatch], timeout_s: float | None) -> bool:
+        """True once all batches are done; False when the time is up."""
         deadline = None if timeout_s is None else self._clock_s() + timeout_s
-        with self.condition:
+        with self._condition:
             for batch in batches:
                 while not batch.is_done:
                     left = None if deadline is None else deadline - self._clock_s()
                     if left is not None and left <= 0:
                         return False
-                    self.condition.wait(left)
+                    self._condition.wait(left)
         return True
 
-    def finish(self, batches: list[Batch]) -> None:
-        """Mark them done, wake waiters, run callbacks (on the calling thread)."""
-        with self.condition:
+    def add_callback(self, batch: ProducerBatch, callback: Callable[[], None]) -> bool:
+        """Call `callback` when the batch is done. False if it is done already."""
+        with self._condition:
+            if batch.is_done:
+                return False
+            if batch.callbacks is None:
+                batch.callbacks = []
+            batch.callbacks.append(callback)
+        return True
+
+    def finish(self, batches: list[ProducerBatch]) -> None:
+        """Mark the batches as done, wake the waiting threads, run the callbacks on this thread.
+
+        A callback that raises is logged: the next ones are called all the same.
+        """
+        with self._condition:
             for batch in batches:
                 batch.is_done = True
-            self.condition.notify_all()
+            self._condition.notify_all()
         for batch in batches:
             callbacks, batch.callbacks = batch.callbacks, None
             for callback in callbacks or ():
-                callback()
+                try:
+                    callback()
+                except Exception:
+                    log.exception("a callback of add_done_callback raised")
 
 
 class SendFuture:
-    """The fate of one record."""
+    """The outcome of one record that was sent."""
 
     __slots__ = ("_batch", "_index", "_timestamp")
 
-    def __init__(self, batch: Batch, index: int, timestamp: int) -> None:
+    def __init__(self, batch: ProducerBatch, index: int, timestamp: int) -> None:
         self._batch = batch
         self._index = index
         self._timestamp = timestamp
@@ -61,51 +80,53 @@ class SendFuture:
         return self._batch.is_done
 
     def cancelled(self) -> bool:
-        """Always False: what was sent cannot be called back."""
+        """Always False: a record that was queued cannot be cancelled."""
         return False
 
     def cancel(self) -> bool:
-        """Always False."""
+        """Always False: a record that was queued cannot be cancelled."""
         return False
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """The error, or None on success; waits for it. Raises KafkaTimeoutError."""
+        """Wait up to `timeout` seconds; the record's error, or None when it is acknowledged.
+
+        Raises KafkaTimeoutError when the time is up.
+        """
         batch = self._batch
-        if not batch.is_done:
-            completion = batch.owner
-            assert isinstance(completion, Completion)
-            if not completion.wait([batch], timeout):
-                raise KafkaTimeoutError(f"the record is not acknowledged after {timeout} s")
-        return batch.error
+        if not batch.is_done and not batch.completion.wait([batch], timeout):
+            place = f"{batch.queue.topic}-{batch.queue.partition}"
+            text = f"the record for {place} is not acknowledged after {timeout} s"
+            cause = batch.queue.last_error
+            raise KafkaTimeoutError(f"{text}: {cause}" if cause else text)
+        return batch.locate(self._index)[0].error
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record went. Raises its error, or KafkaTimeoutError when time is up."""
+        """Wait up to `timeout` seconds; where the record was written.
+
+        Raises the record's error, or KafkaTimeoutError when the time is up.
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error
-        batch = self._batch
-        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
+        batch, index = self._batch.locate(self._index)
+        offset = batch.base_offset + index if batch.base_offset >= 0 else -1
         timestamp = batch.append_time if batch.append_time >= 0 else self._timestamp
         return RecordMetadata(batch.queue.topic, batch.queue.partition, offset, timestamp)
 
     def add_done_callback(self, callback: Callable[[SendFuture], Any]) -> None:
-        """Call `callback(self)` when done: on the producer's thread, or now if done already."""
+        """Call `callback(self)` when the record is done: on the producer's background thread, or
+        at once if it is done already."""
         batch = self._batch
-        completion = batch.owner
-        assert isinstance(completion, Completion)
-        with completion.condition:
-            if not batch.is_done:
-                if batch.callbacks is None:
-                    batch.callbacks = []
-                batch.callbacks.append(lambda: callback(self))
-                return
-        callback(self)
+        if not batch.completion.add_callback(batch, lambda: callback(self)):
+            callback(self)
 
 
 class TableFuture:
-    """The fate of a whole table's rows."""
+    """The outcome of a table that was sent."""
 
-    def __init__(self, batches: list[Batch], completion: Completion, rows: int) -> None:
+    def __init__(
+        self, batches: list[ProducerBatch], completion: BatchCompletion, rows: int
+    ) -> None:
         self._batches = batches
         self._completion = completion
         self._rows = rows
@@ -115,11 +136,15 @@ class TableFuture:
         return all(b.is_done for b in self._batches)
 
     def result(self, timeout: float | None = None) -> SendSummary:
-        """Rows, bytes and offsets. Raises the first batch's error, or KafkaTimeoutError."""
+        """Wait up to `timeout` seconds; rows, bytes and offsets.
+
+        Raises the error of the first batch that failed, or KafkaTimeoutError when the time is up.
+        """
         if not self._completion.wait(self._batches, timeout):
             raise KafkaTimeoutError(f"the table is not acknowledged after {timeout} s")
+        sent = [leaf for batch in self._batches for leaf in batch.leaves()]
         offsets: dict[int, tuple[int, int]] = {}
-        for batch in self._batches:
+        for batch in sent:
             if batch.error is not None:
                 raise batch.error
             if batch.base_offset < 0:
@@ -127,5 +152,5 @@ class TableFuture:
             first, end = offsets.get(batch.queue.partition, (batch.base_offset, 0))
             last = batch.base_offset + batch.count
             offsets[batch.queue.partition] = (min(first, batch.base_offset), max(end, last))
-        sent = sum(b.bytes_held for b in self._batches)
-        return SendSummary(self._rows, sent, len(self._batches), offsets)
+        size = sum(b.bytes_held for b in self._batches)
+        return SendSummary(self._rows, size, len(sent), offsets)

@@ -1,4 +1,4 @@
-"""The client's asyncio loop on a thread of its own, and the bridge from blocking calls to it."""
+"""A client's asyncio loop on a background thread, and blocking calls into it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from headwater.client.errors import ClosedError, KafkaTimeoutError
+from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError
 
 T = TypeVar("T")
 STOP_TIMEOUT_S = 5.0
@@ -22,6 +22,11 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def is_current(self) -> bool:
+        """True when the calling code runs on this thread, in a callback."""
+        return threading.current_thread() is self._thread
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
@@ -34,13 +39,17 @@ class LoopThread:
             self.loop.close()
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run `work` on the loop and wait for it. Raises KafkaTimeoutError when time is up."""
+        """Run `work` on the loop and wait for its result.
+
+        Raises its error, KafkaTimeoutError when the time is up, ClosedError after `stop`, and
+        IllegalStateError on the loop's own thread, which would wait for itself.
+        """
         if self.loop.is_closed() or not self._thread.is_alive():
             work.close()
-            raise ClosedError("the client has been closed")
-        if threading.current_thread() is self._thread:
+            raise ClosedError("the client is closed")
+        if self.is_current:
             work.close()
-            raise RuntimeError("a blocking call from the client's own loop would wait for itself")
+            raise IllegalStateError("a callback on the client's own thread cannot wait for it")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result(timeout_s)
@@ -50,13 +59,13 @@ class LoopThread:
             future.cancel()
             raise KafkaTimeoutError(f"no answer within {timeout_s} s") from None
         except concurrent.futures.CancelledError:
-            raise ClosedError("the client was closed meanwhile") from None
+            raise ClosedError("the client was closed during the call") from None
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """Stop the loop and end the thread; calling it twice is harmless."""
+        """Stop the loop and end the thread. A second call does nothing."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(STOP_TIMEOUT_S)

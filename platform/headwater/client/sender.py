@@ -1,37 +1,37 @@
-"""The producer's shell on the loop: drains partition queues into Produce requests, reads replies.
+"""The producer's sending side, on its loop: queues to Produce requests, responses to outcomes.
 
-A node is sent to only over an open connection, synchronously, so batches of a partition leave in
-the order they were taken. At most `max_in_flight` requests per node are outstanding.
+A node is sent to only over an open connection and synchronously, so that the batches of a partition
+leave in the order in which they were taken. At most `max_in_flight_requests_per_connection`
+requests per node have no response.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from uuid import UUID
 
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
-from headwater.client.core.producing import (
-    EPOCH_MAX,
-    Batch,
-    PartitionQueue,
-    Verdict,
+from headwater.client.core.batch_split import split_batch
+from headwater.client.core.producing import EPOCH_MAX, FailureAction, PartitionQueue, ProducerBatch
+from headwater.client.delivery_watch import DeliveryWatch
+from headwater.client.errors import kafka_error
+from headwater.client.futures import BatchCompletion
+from headwater.client.outages import OutageLog
+from headwater.client.produce_requests import (
+    NAMES_PRODUCE_VERSION,
+    produce_request,
+    responses_by_partition,
 )
-from headwater.client.errors import KafkaTimeoutError, kafka_error
-from headwater.client.futures import Completion
+from headwater.client.producer_options import ProducerOptions
+from headwater.client.record_accumulator import RecordAccumulator
 from headwater.client.values import Broker
 from headwater.errors import ErrorCode, KafkaError
-from headwater.records.builder import stamp_producer
 from headwater.wire.apis.k00_produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from headwater.wire.apis.k22_init_producer_id import (
     InitProducerIdRequest,
@@ -41,71 +41,77 @@ from headwater.wire.framing import decode_response, encode_request
 from headwater.wire.primitives import ZERO_UUID
 from headwater.wire.schema import SchemaError
 
-NAMES_PRODUCE_VERSION = 12
-"""The last Produce version that names topics; later ones carry topic ids."""
-EXPIRY_TICK_S = 0.5
 TRANSACTION_TIMEOUT_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class SenderOptions:
-    """What decides when and how batches leave."""
+class SenderCounters:
+    """What `Producer.statistics` counts. Written on the loop only."""
 
-    acks: int
-    linger_s: float
-    delivery_timeout_s: float
-    request_timeout_ms: int
-    max_in_flight: int
-    max_request_bytes: int
-    compression: int
-    compression_level: int | None
-    is_idempotent: bool
+    __slots__ = (
+        "batches_retried",
+        "batches_sent",
+        "batches_split",
+        "bytes_sent",
+        "latency_max_s",
+        "latency_sum_s",
+        "records_failed",
+        "records_sent",
+        "requests_sent",
+        "responses",
+    )
+
+    def __init__(self) -> None:
+        self.records_sent = self.bytes_sent = self.batches_sent = self.records_failed = 0
+        self.batches_retried = self.batches_split = self.requests_sent = self.responses = 0
+        self.latency_sum_s = self.latency_max_s = 0.0
 
 
 class Sender:
-    """Everything of a producer that runs on the loop. `lock` guards the queues."""
+    """Everything of a producer that runs on the loop."""
 
     def __init__(
         self,
         cluster: Cluster,
-        options: SenderOptions,
-        lock: threading.Lock,
-        completion: Completion,
-        on_finished: Callable[[list[Batch]], None],
+        options: ProducerOptions,
+        accumulator: RecordAccumulator,
+        completion: BatchCompletion,
+        outages: OutageLog,
     ) -> None:
-        self.queues: dict[tuple[str, int], PartitionQueue] = {}
-        self.flushing = 0
         self.wake_is_pending = False
+        self.counters = SenderCounters()
+        self.in_flight: dict[int, int] = {}
+        """Node id -> requests without a response."""
         self._cluster = cluster
         self._options = options
-        self._lock = lock
+        self._accumulator = accumulator
+        self._lock = accumulator.lock
         self._completion = completion
-        self._on_finished = on_finished
+        self._compression = options.compression
+        self._idempotent = options.is_idempotent
         self._producer_id = -1
         self._producer_epoch = -1
         self._fatal: Exception | None = None
-        self._in_flight: dict[int, int] = {}
+        """Why no record can ever be sent."""
         self._connecting: set[int] = set()
-        self._held: set[int] = set()
+        self._throttled: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshing = False
         self._initialising = False
         self._clock = cluster.clock
-
-    @property
-    def is_idempotent(self) -> bool:
-        """True when batches carry producer ids and sequences."""
-        return self._options.is_idempotent
-
-    def add_queue(self, queue: PartitionQueue) -> None:
-        """Serve another partition; the caller holds the lock."""
-        self.queues = {**self.queues, (queue.topic, queue.partition): queue}
+        self._watch = DeliveryWatch(
+            cluster,
+            accumulator,
+            outages,
+            delivery_timeout_s=options.delivery_timeout_ms / 1000,
+            linger_s=options.linger_ms / 1000,
+            finish=self._finish,
+        )
 
     def start(self) -> None:
-        """Begin the periodic work; called on the loop."""
-        self._spawn(self._expire_for_ever())
-        self._spawn(self._refresh_for_ever())
+        """Begin the periodic work. Call it on the loop."""
+        self._spawn(self._watch.run())
+        self._spawn(self._refresh_periodically())
 
     def stop(self) -> None:
         """End the periodic work."""
@@ -120,16 +126,16 @@ class Sender:
         task.add_done_callback(self._tasks.discard)
 
     def drain(self) -> None:
-        """Send what is due; set the timer for what is due later."""
+        """Send the batches that are due, and set a timer for the next one."""
         self.wake_is_pending = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._options.is_idempotent and self._producer_id < 0:
-            self._need_producer_id()
+        if self._idempotent and self._producer_id < 0:
+            self._request_producer_id()
             return
         now = self._clock.monotonic()
-        linger_s = 0.0 if self.flushing else self._options.linger_s
+        linger_s = 0.0 if self._accumulator.is_urgent else self._options.linger_ms / 1000
         while True:
             by_node, next_due = self._collect(now, linger_s)
             for node_id, batches in by_node.items():
@@ -140,13 +146,15 @@ class Sender:
             delay = max(0.0005, next_due - now)
             self._timer = asyncio.get_running_loop().call_later(delay, self.drain)
 
-    def _collect(self, now: float, linger_s: float) -> tuple[dict[int, list[Batch]], float | None]:
-        """One batch per due partition, by leader; and when the next one will be due."""
-        by_node: dict[int, list[Batch]] = {}
+    def _collect(
+        self, now: float, linger_s: float
+    ) -> tuple[dict[int, list[ProducerBatch]], float | None]:
+        """By leader, one batch of each partition that is due; and when the next one is due."""
+        by_node: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
         next_due: float | None = None
         with self._lock:
-            for queue in self.queues.values():
+            for queue in self._accumulator.queues.values():
                 due = queue.due_at(linger_s)
                 if due is None:
                     continue
@@ -156,19 +164,21 @@ class Sender:
                 node_id = self._ready_node(queue)
                 if node_id is None or not queue.may_go_to(node_id):
                     continue
-                if queue.wants_new_producer and self._producer_epoch_is_old(queue):
-                    self._need_producer_id(anew=True)
+                if queue.wants_new_producer and self._is_epoch_used_up(queue):
+                    self._request_producer_id(replace=True)
                     continue
-                held = self._next_size(queue)
-                if node_id in sizes and sizes[node_id] + held > self._options.max_request_bytes:
+                size = self._next_size(queue)
+                if node_id in sizes and sizes[node_id] + size > self._options.max_request_size:
                     continue
                 queue.leader_id = node_id
-                batch = queue.take(self._producer_id, self._producer_epoch)
+                batch = queue.next_batch(self._producer_id, self._producer_epoch)
+                if batch.attempts == 1:
+                    self._accumulator.trim(batch)
                 by_node.setdefault(node_id, []).append(batch)
-                sizes[node_id] = sizes.get(node_id, 0) + held
+                sizes[node_id] = sizes.get(node_id, 0) + size
         return by_node, next_due
 
-    def _producer_epoch_is_old(self, queue: PartitionQueue) -> bool:
+    def _is_epoch_used_up(self, queue: PartitionQueue) -> bool:
         return queue.producer_id == self._producer_id and queue.producer_epoch >= EPOCH_MAX
 
     @staticmethod
@@ -178,102 +188,91 @@ class Sender:
         return 0 if head is None else head.bytes_held
 
     def _ready_node(self, queue: PartitionQueue) -> int | None:
-        """The leader if a request may go to it now; else what is missing is set in motion."""
+        """The leader if a request can be sent to it now. Otherwise None: what is missing, metadata
+        or a connection, is requested."""
         node_id = self._cluster.cache.leader(queue.topic, queue.partition)
         if node_id not in self._cluster.cache.brokers:
-            self._need_metadata()
+            self._request_metadata()
             return None
-        if self._in_flight.get(node_id, 0) >= self._options.max_in_flight:
+        if self.in_flight.get(node_id, 0) >= self._options.max_in_flight_requests_per_connection:
             return None
-        connection = self._open_connection(node_id)
+        connection = self._cluster.known_connection(node_id)
         if connection is None:
             if node_id not in self._connecting:
                 self._connecting.add(node_id)
                 self._spawn(self._connect(node_id))
             return None
-        if (held_s := connection.held_s) > 0:
-            if node_id not in self._held:
-                self._held.add(node_id)
-                asyncio.get_running_loop().call_later(held_s, self._release, node_id)
+        if (throttled_s := connection.throttled_s) > 0:
+            if node_id not in self._throttled:
+                self._throttled.add(node_id)
+                asyncio.get_running_loop().call_later(throttled_s, self._end_throttle, node_id)
             return None
         return node_id
 
-    def _release(self, node_id: int) -> None:
-        self._held.discard(node_id)
+    def _end_throttle(self, node_id: int) -> None:
+        self._throttled.discard(node_id)
         self.drain()
-
-    def _open_connection(self, node_id: int) -> Connection | None:
-        return self._cluster.known_connection(node_id)
 
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.connection(node_id)
         except (OSError, KafkaError):
             await asyncio.sleep(self._cluster.backoff_s(1))
-            self._need_metadata()
+            self._request_metadata()
         finally:
             self._connecting.discard(node_id)
         self.drain()
 
-    def _build(self, batch: Batch) -> bytearray:
-        options = self._options
-        if batch.data is None:
-            assert batch.builder is not None
-            batch.data = batch.builder.build(
-                compression=options.compression,
-                level=options.compression_level,
-                producer_id=batch.producer_id,
-                producer_epoch=batch.producer_epoch,
-                base_sequence=batch.sequence,
-            )
-            batch.builder = None
-        elif options.is_idempotent:
-            stamp_producer(batch.data, batch.producer_id, batch.producer_epoch, batch.sequence)
-        return batch.data
-
-    def _send(self, node_id: int, batches: list[Batch]) -> None:
-        connection = self._open_connection(node_id)
+    def _send(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        connection = self._cluster.known_connection(node_id)
         if connection is None:
             self._all_failed(batches, ConnectionError("the connection was lost"))
             return
         version = connection.version_for(ProduceRequest)
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in batches:
-            row = PartitionProduceData(
-                index=batch.queue.partition, records=memoryview(self._build(batch))
-            )
-            topics.setdefault(batch.queue.topic, []).append(row)
-        ids = {name: self._topic_id(name) for name in topics}
-        if ZERO_UUID in ids.values():
+        topic_ids = {b.queue.topic: self._topic_id(b.queue.topic) for b in batches}
+        if ZERO_UUID in topic_ids.values():
             version = min(version, NAMES_PRODUCE_VERSION)
-        request = ProduceRequest(
-            acks=self._options.acks,
-            timeout_ms=self._options.request_timeout_ms,
-            topic_data=tuple(
-                TopicProduceData(name=name, topic_id=ids[name], partition_data=tuple(rows))
-                for name, rows in topics.items()
-            ),
-        )
+        request = produce_request(batches, self._options, self._compression, topic_ids)
         correlation_id = connection.next_correlation_id()
         frame = encode_request(request, version, correlation_id, connection.client_id)
+        self.counters.requests_sent += 1
         if self._options.acks == 0:
-            self._send_unanswered(connection, frame, batches)
+            self._send_without_response(connection, frame, batches)
             return
-        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+        self.in_flight[node_id] = self.in_flight.get(node_id, 0) + 1
         future = connection.post(frame)
         timeout_s = self._options.request_timeout_ms / 1000
         timer = asyncio.get_running_loop().call_later(
-            timeout_s, connection.fail, f"no reply to Produce within {timeout_s} s"
+            timeout_s, connection.fail, f"no response to Produce within {timeout_s:g} s"
         )
-        future.add_done_callback(
-            partial(self._on_reply, node_id, connection, batches, version, correlation_id, timer)
-        )
+        began = self._clock.monotonic()
+        names = {topic_id: name for name, topic_id in topic_ids.items()}
+
+        def decode(raw: memoryview) -> ProduceResponse:
+            return decode_response(ProduceResponse, version, raw, correlation_id)
+
+        def on_response(done: asyncio.Future[memoryview]) -> None:
+            timer.cancel()
+            self.in_flight[node_id] -= 1
+            if not done.cancelled():
+                self._count_latency(self._clock.monotonic() - began)
+                self._on_response(connection, batches, names, decode, done)
+
+        future.add_done_callback(on_response)
+
+    def _count_latency(self, seconds: float) -> None:
+        counters = self.counters
+        counters.responses += 1
+        counters.latency_sum_s += seconds
+        counters.latency_max_s = max(counters.latency_max_s, seconds)
 
     def _topic_id(self, name: str) -> UUID:
         topic = self._cluster.cache.topics.get(name)
         return ZERO_UUID if topic is None else topic.topic_id
 
-    def _send_unanswered(self, connection: Connection, frame: bytes, batches: list[Batch]) -> None:
+    def _send_without_response(
+        self, connection: Connection, frame: bytes, batches: list[ProducerBatch]
+    ) -> None:
         try:
             connection.post_without_reply(frame)
         except ConnectionError as e:
@@ -284,49 +283,40 @@ class Sender:
                 batch.queue.succeeded(batch)
         self._finish(batches)
 
-    def _on_reply(
+    def _on_response(
         self,
-        node_id: int,
         connection: Connection,
-        batches: list[Batch],
-        version: int,
-        correlation_id: int,
-        timer: asyncio.TimerHandle,
-        future: asyncio.Future[memoryview],
+        batches: list[ProducerBatch],
+        names: dict[UUID, str],
+        decode: Callable[[memoryview], ProduceResponse],
+        done: asyncio.Future[memoryview],
     ) -> None:
-        timer.cancel()
-        self._in_flight[node_id] -= 1
-        if future.cancelled():
-            return
-        error = future.exception()
+        error = done.exception()
         try:
             if error is not None:
                 raise error
-            reply = decode_response(ProduceResponse, version, future.result(), correlation_id)
-            connection.hold(reply)
-            self._take_reply(batches, reply)
+            response = decode(done.result())
+            connection.throttle(response)
+            self._apply(batches, names, response)
         except (OSError, SchemaError, ValueError) as e:
-            self._need_metadata()
+            self._request_metadata()
             self._all_failed(batches, e)
         self.drain()
 
-    def _take_reply(self, batches: list[Batch], reply: ProduceResponse) -> None:
-        answers: dict[tuple[str, int], PartitionProduceResponse] = {}
-        names = self._cluster.cache.names
-        for topic in reply.responses:
-            name = topic.name or names.get(topic.topic_id, "")
-            for row in topic.partition_responses:
-                answers[name, row.index] = row
-        for endpoint in reply.node_endpoints:
+    def _apply(
+        self, batches: list[ProducerBatch], names: dict[UUID, str], response: ProduceResponse
+    ) -> None:
+        answers = responses_by_partition(response, names)
+        for endpoint in response.node_endpoints:
             self._cluster.cache.add_broker(
                 Broker(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
             )
-        finished: list[Batch] = []
+        finished: list[ProducerBatch] = []
         for batch in batches:
             queue = batch.queue
             answer = answers.get((queue.topic, queue.partition))
             if answer is None:
-                error: Exception = ConnectionError("the reply does not name the partition")
+                error: Exception = ConnectionError("the response lacks the partition")
                 finished += self._one_failed(batch, error)
             elif answer.error_code:
                 finished += self._refused(batch, answer)
@@ -338,54 +328,69 @@ class Sender:
                 finished.append(batch)
         self._finish(finished)
 
-    def _refused(self, batch: Batch, answer: PartitionProduceResponse) -> list[Batch]:
+    def _refused(
+        self, batch: ProducerBatch, answer: PartitionProduceResponse
+    ) -> list[ProducerBatch]:
         queue = batch.queue
-        told = answer.current_leader
+        leader = answer.current_leader
         if not self._cluster.cache.move_leader(
-            queue.topic, queue.partition, told.leader_id, told.leader_epoch
+            queue.topic, queue.partition, leader.leader_id, leader.leader_epoch
         ):
-            self._need_metadata()
+            self._request_metadata()
         detail = answer.error_message or f"produce to {queue.topic}-{queue.partition}"
         return self._one_failed(batch, kafka_error(answer.error_code, detail))
 
-    def _one_failed(self, batch: Batch, error: Exception) -> list[Batch]:
+    def _one_failed(self, batch: ProducerBatch, error: Exception) -> list[ProducerBatch]:
+        """The batches that are finished by this failure."""
         with self._lock:
-            verdict = batch.queue.failed(
+            action = batch.queue.failed(
                 batch,
                 error,
                 self._clock.monotonic(),
-                retry_until=batch.created + self._options.delivery_timeout_s,
+                retry_until=batch.created + self._options.delivery_timeout_ms / 1000,
                 backoff_s=self._cluster.backoff_s(batch.attempts - 1),
             )
-        if verdict is Verdict.RETRY:
+            if action is FailureAction.SPLIT:
+                self.counters.batches_split += 1
+                batch.queue.replace(batch, split_batch(batch))
+                return []
+        if action is FailureAction.RETRY:
+            self.counters.batches_retried += 1
             return []
-        if verdict is Verdict.FAIL:
-            batch.error = error
-            if not isinstance(error, KafkaError):
-                text = f"not delivered within {self._options.delivery_timeout_s} s: {error}"
-                batch.error = KafkaTimeoutError(text)
+        if action is FailureAction.FAIL:
+            is_answer = isinstance(error, KafkaError)
+            batch.error = error if is_answer else self._watch.timeout_error(batch, error)
         return [batch]
 
-    def _all_failed(self, batches: list[Batch], error: Exception) -> None:
+    def _all_failed(self, batches: list[ProducerBatch], error: Exception) -> None:
         finished = [done for batch in batches for done in self._one_failed(batch, error)]
         self._finish(finished)
 
-    def _finish(self, batches: list[Batch]) -> None:
-        if batches:
-            self._on_finished(batches)
-            self._completion.finish(batches)
+    def _finish(self, batches: list[ProducerBatch]) -> None:
+        """Batches are acknowledged, or have failed with their `error`."""
+        if not batches:
+            return
+        counters = self.counters
+        for batch in batches:
+            if batch.error is not None:
+                counters.records_failed += batch.count
+                continue
+            counters.batches_sent += 1
+            counters.records_sent += batch.count
+            counters.bytes_sent += batch.bytes_held if batch.data is None else len(batch.data)
+        self._completion.finish(self._accumulator.finished(batches))
 
     def fail_everything(self, error: Exception) -> None:
-        """Fail all that waits; for close and fatal errors."""
-        finished: list[Batch] = []
+        """Fail every batch that waits: the producer is closed, or an error is fatal."""
+        finished: list[ProducerBatch] = []
         with self._lock:
-            for queue in self.queues.values():
+            for queue in self._accumulator.queues.values():
                 finished += queue.expire(float("inf"))
         for batch in finished:
             batch.error = error
         self._finish(finished)
 
-    def _need_metadata(self) -> None:
+    def _request_metadata(self) -> None:
         if not self._refreshing:
             self._refreshing = True
             self._spawn(self._refresh())
@@ -394,9 +399,8 @@ class Sender:
         attempt = 0
         try:
             while True:
-                topics = {topic for topic, _ in self.queues}
                 try:
-                    await self._cluster.refresh(topics)
+                    await self._refresh_once()
                     break
                 except KafkaError:
                     await asyncio.sleep(self._cluster.backoff_s(attempt))
@@ -406,47 +410,51 @@ class Sender:
             self._refreshing = False
         self.drain()
 
-    async def _refresh_for_ever(self) -> None:
+    async def _refresh_once(self) -> None:
+        """Fetch the metadata of every topic that was sent to. A deleted topic that records wait for
+        is created again with `allow_auto_create_topics`, as Java's producer does."""
+        queues = self._accumulator.queues
+        await self._cluster.refresh({topic for topic, _ in queues})
+        if self._options.allow_auto_create_topics:
+            with self._lock:
+                waiting = {topic for (topic, _), queue in queues.items() if not queue.is_idle}
+            missing = waiting - self._cluster.cache.topics.keys()
+            if missing:
+                await self._cluster.refresh(missing, auto_create=True)
+
+    async def _refresh_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._cluster.options.metadata_max_age_ms / 1000)
-            self._need_metadata()
+            self._request_metadata()
 
-    async def _expire_for_ever(self) -> None:
-        limit = self._options.delivery_timeout_s
-        while True:
-            await asyncio.sleep(min(EXPIRY_TICK_S, limit / 4))
-            before = self._clock.monotonic() - limit
-            with self._lock:
-                old = [b for queue in self.queues.values() for b in queue.expire(before)]
-            for batch in old:
-                where = f"{batch.queue.topic}-{batch.queue.partition}"
-                text = f"{batch.count} records for {where} not delivered within {limit} s"
-                batch.error = KafkaTimeoutError(text)
-            self._finish(old)
-
-    def _need_producer_id(self, *, anew: bool = False) -> None:
+    def _request_producer_id(self, *, replace: bool = False) -> None:
         if self._fatal is not None:
             self.fail_everything(self._fatal)
-        elif not self._initialising and (anew or self._producer_id < 0):
+        elif not self._initialising and (replace or self._producer_id < 0):
             self._initialising = True
-            self._spawn(self._init_producer())
+            self._spawn(self._init_producer_id())
 
-    async def _init_producer(self) -> None:
+    async def _init_producer_id(self) -> None:
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
         )
 
         async def attempt() -> InitProducerIdResponse:
-            node = await self._cluster.any_node()
-            reply = await self._cluster.call(node, request, InitProducerIdResponse)
-            if reply.error_code:
-                raise kafka_error(reply.error_code, "a producer id for idempotence")
-            return reply
+            try:
+                node = await self._cluster.any_node()
+                response = await self._cluster.call(node, request, InitProducerIdResponse)
+                if response.error_code:
+                    raise kafka_error(response.error_code, "InitProducerId, for idempotence")
+            except (OSError, KafkaError) as e:
+                self._watch.id_error = e
+                raise
+            return response
 
         try:
-            timeout_ms = int(self._options.delivery_timeout_s * 1000)
-            reply = await self._cluster.retrying("init producer id", attempt, timeout_ms)
-            self._producer_id, self._producer_epoch = reply.producer_id, reply.producer_epoch
+            timeout_ms = self._options.delivery_timeout_ms
+            response = await self._cluster.retrying("init producer id", attempt, timeout_ms)
+            self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+            self._watch.id_error = None
         except KafkaError as e:
             if e.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
                 self._fatal = e

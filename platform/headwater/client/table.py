@@ -1,6 +1,6 @@
-"""Tables in and out: Arrow or pandas rows as record batches, chunks as Arrow (`arrow` extra).
+"""Arrow and pandas tables to record batches, and fetches to Arrow. Needs the `arrow` extra.
 
-Rows are encoded column by column by `headwater.columnar`; nothing here loops over rows in Python.
+`headwater.columnar` encodes rows column by column: nothing here loops over rows in Python.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.core.fetching import Chunk
+from headwater.client.core.fetching import CompletedFetch
 from headwater.columnar.decode import batches_to_arrow
 from headwater.columnar.encode import encode_rows
 from headwater.columnar.jit import kernel
@@ -22,14 +22,14 @@ from headwater.columnar.schema import HEADERS, KAFKA_COLUMNS, arrow_schema
 from headwater.errors import UsageError
 
 TABLE_BATCH_BYTES = 512 * 1024
-"""Size of the batches that `send_table` builds; fewer and larger than `send` makes."""
+"""Size of the batches that `send_table` builds: larger than those of `send`."""
 SLICE_ROWS = 262_144
-"""Rows encoded at a time: bounds memory, and sending begins before encoding ends."""
+"""Rows encoded at a time: this bounds memory, and sending begins before encoding ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """Which columns make key, value, headers, timestamp and partition."""
+    """The columns that become key, value, headers, timestamp and partition."""
 
     key: str | None
     value: str | Sequence[str] | None
@@ -39,7 +39,7 @@ class TablePlan:
 
 
 def as_table(table: Any) -> pa.Table:
-    """A pyarrow Table of what was given. Raises UsageError."""
+    """`table` as a pyarrow Table. Raises UsageError."""
     if isinstance(table, pa.Table):
         return table
     if isinstance(table, pa.RecordBatch):
@@ -60,7 +60,7 @@ def table_batches(
     compression: str | None,
     batch_bytes_max: int,
 ) -> Iterator[tuple[int, bytearray, int]]:
-    """(partition, built batch, record count), rows of a partition in the table's order."""
+    """(partition, built batch, number of records); a partition's rows are in the table's order."""
     rows = as_table(table)
     _check_columns(rows, plan)
     for turn, start in enumerate(range(0, rows.num_rows, SLICE_ROWS)):
@@ -112,7 +112,7 @@ def _take(array: Any, chosen: Any) -> Any:
 
 
 def _blob(array: Any, name: str) -> Any:
-    """Bytes or text as they are, other plain values as text."""
+    """Bytes and text as they are, other plain values as text."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _blob(array.dictionary_decode(), name)
@@ -156,7 +156,7 @@ def _times(part: pa.Table, timestamp: str | int | None, now_ms: int) -> Any:
 def _hash_keys(  # numba: one flat loop over the keys' bytes
     data: Any, offsets: Any, valid: Any, partitions: int, keyless: int, out: Any
 ) -> None:
-    """murmur2 as `machines.partitioning`, for each key; a null key goes to `keyless`."""
+    """murmur2 as in `core.partitioning`, for each key; a null key goes to `keyless`."""
     for row in range(len(out)):
         if not valid[row]:
             out[row] = keyless
@@ -188,7 +188,7 @@ def _hash_keys(  # numba: one flat loop over the keys' bytes
 
 
 def key_partitions(key: Any, partitions: int, keyless: int) -> Any:
-    """The partition of each key as Java's default partitioner has it."""
+    """The partition of each key by Java's default partitioner."""
     wide = key.cast(pa.large_binary())
     count = len(wide)
     buffers = wide.buffers()
@@ -201,7 +201,7 @@ def key_partitions(key: Any, partitions: int, keyless: int) -> Any:
 
 
 def _partitions(part: pa.Table, plan: TablePlan, key: Any, partitions: int, turn: int) -> Any:
-    """A partition number for all rows, or an array of one per row."""
+    """A partition for all rows, or an array with one per row."""
     if isinstance(plan.partition, str):
         where = _column(part, plan.partition).cast(pa.int64()).to_numpy(zero_copy_only=False)
         if len(where) and (where.min() < 0 or where.max() >= partitions):
@@ -217,7 +217,7 @@ def _partitions(part: pa.Table, plan: TablePlan, key: Any, partitions: int, turn
 
 
 def _groups(where: Any, count: int) -> Iterator[tuple[int, Any]]:
-    """(partition, its rows in order): as (start, stop) where they lie together."""
+    """(partition, its rows in order): (start, stop) if they are adjacent, else their indices."""
     if isinstance(where, int):
         yield where, (0, count)
         return
@@ -235,10 +235,10 @@ def _groups(where: Any, count: int) -> Iterator[tuple[int, Any]]:
 
 
 def json_rows(part: pa.Table, names: Sequence[str]) -> Any:
-    """One JSON object per row, keys in the order of `names`; a null stays a null.
+    """A JSON object per row, with the keys in the order of `names`; a null stays a null.
 
-    Numbers keep every digit; NaN and infinities become null, as JSON has neither. Times are ISO
-    text; nested columns go through Python.
+    Numbers keep every digit. NaN and infinities become null, as JSON has neither. Times are ISO
+    text. Nested columns are encoded in Python.
     """
     if not names:
         raise UsageError("send_table needs at least one value column")
@@ -278,20 +278,20 @@ def _quoted(text: Any) -> Any:
     return pc.binary_join_element_wise(quote, escaped, quote, "")
 
 
-def chunk_to_arrow(topic: str, partition: int, chunk: Chunk) -> Any:
-    """The visible records of a fetched chunk, with Kafka's columns."""
+def fetch_to_arrow(topic: str, partition: int, fetch: CompletedFetch) -> Any:
+    """The visible records of a fetch as a pyarrow.RecordBatch with Kafka's columns."""
     return batches_to_arrow(
-        chunk.records,
-        start_offset=chunk.start_offset,
-        end_offset=max(chunk.next_offset, chunk.start_offset),
+        fetch.records,
+        start_offset=fetch.start_offset,
+        end_offset=max(fetch.next_offset, fetch.start_offset),
         topic=topic,
         partition=partition,
-        aborted=chunk.aborted,
+        aborted=fetch.aborted,
     )
 
 
 def join_batches(parts: Sequence[Any]) -> Any:
-    """One record batch of several; an empty one of none."""
+    """One record batch of several; without any, an empty one."""
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=arrow_schema(KAFKA_COLUMNS))
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

@@ -1,4 +1,4 @@
-"""What the client hands to its callers: small values with Kafka's words."""
+"""The values that the client returns: records, offsets, descriptions and statistics, as tuples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 Headers = list[tuple[str, bytes | None]]
-"""In the order they were sent; a key may come twice."""
+"""(key, value) pairs in the order sent; a key may occur twice."""
 
 
 class TopicPartition(NamedTuple):
@@ -17,7 +17,8 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record went. `offset` is -1 with acks=0, or when the broker saw a duplicate."""
+    """Where a record was written. `timestamp` in ms. `offset` is -1 with acks=0, and when the
+    broker answered that it has the batch already."""
 
     topic: str
     partition: int
@@ -26,7 +27,8 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as consumed. `timestamp_type` is 0 for create time, 1 for log append time."""
+    """One record as consumed. `timestamp` in ms; `timestamp_type` 0: create time, 1: log append
+    time."""
 
     topic: str
     partition: int
@@ -40,7 +42,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset at or after a timestamp."""
+    """The first offset whose record's timestamp (ms) is at or after the requested one."""
 
     offset: int
     timestamp: int
@@ -48,7 +50,8 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read."""
+    """A committed position: the next offset to read, and the leader epoch of the record before it
+    (-1: not known)."""
 
     offset: int
     metadata: str = ""
@@ -56,7 +59,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ClientQuotas(NamedTuple):
-    """The quotas of one entity: {"client-id": "app"}, where the name None is the default."""
+    """The quotas of one entity, as {"client-id": "app"}; the name None is the default entity."""
 
     entity: dict[str, str | None]
     quotas: dict[str, float]
@@ -72,7 +75,7 @@ class Broker(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """One partition as metadata tells it; `leader` is -1 while there is none."""
+    """One partition in the cluster's metadata; `leader` is -1 while it has none."""
 
     partition: int
     leader: int
@@ -92,7 +95,7 @@ class TopicDescription(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """Who is in the cluster. `controller_id` is -1 while there is none."""
+    """The cluster's id, controller and live brokers. `controller_id` is -1 while there is none."""
 
     cluster_id: str | None
     controller_id: int
@@ -100,7 +103,7 @@ class ClusterDescription(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """A topic to create; -1 takes the broker's default. `assignments`: partition -> replicas."""
+    """A topic to create; -1: the broker's default. `assignments`: partition -> its replicas."""
 
     name: str
     num_partitions: int = -1
@@ -110,7 +113,7 @@ class NewTopic(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One configuration value. `is_default` when nothing set it for this resource."""
+    """One configuration value. `is_default`: neither the resource nor a broker sets it."""
 
     name: str
     value: str | None
@@ -121,11 +124,11 @@ class ConfigEntry(NamedTuple):
     config_type: str = "unknown"
     documentation: str | None = None
     default: str | None = None
-    """What counts when nothing sets it anywhere."""
+    """The value when nothing sets it."""
 
 
 class PartitionReassignment(NamedTuple):
-    """A move under way: all replicas now, those that come and those that leave."""
+    """A reassignment in progress: all replicas now, those being added and those being removed."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -133,7 +136,8 @@ class PartitionReassignment(NamedTuple):
 
 
 class ReplicaInfo(NamedTuple):
-    """One replica in a data folder. `is_future`: a copy that is to replace the one elsewhere."""
+    """One replica in a log dir; `size` in bytes. `is_future`: a copy that will replace the replica
+    in another log dir (KIP-113)."""
 
     size: int
     offset_lag: int
@@ -141,7 +145,7 @@ class ReplicaInfo(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A broker's data folder; `error` names why it is offline. -1 bytes: not known."""
+    """A broker's log dir; `error` is the code's name while it is offline. -1 bytes: not known."""
 
     path: str
     error: str | None
@@ -151,7 +155,7 @@ class LogDirDescription(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """An idempotent producer as a partition remembers it."""
+    """The state that a partition keeps of an idempotent producer."""
 
     producer_id: int
     producer_epoch: int
@@ -171,7 +175,7 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group and what it was assigned."""
+    """A member of a group and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -181,7 +185,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group, its state and members."""
+    """A group with its state and members."""
 
     group_id: str
     state: str
@@ -191,11 +195,81 @@ class GroupDescription(NamedTuple):
 
 
 class SendSummary(NamedTuple):
-    """What `send_table` did: rows and bytes, and the offsets each partition took."""
+    """The outcome of `send_table`: rows, bytes, batches, and the offsets in each partition."""
 
     rows: int
     bytes_sent: int
     batches: int
     offsets: dict[int, tuple[int, int]]
-    """partition -> (first offset, end offset exclusive) of this table's rows; the range may
-    hold other producers' records too."""
+    """partition -> (first offset, end offset exclusive) of this table's rows. The range may contain
+    records of other producers."""
+
+
+class Outage(NamedTuple):
+    """Something that a client cannot reach, and for how long."""
+
+    subject: str
+    """A partition ("flights-3"), a group ("group delays") or "cluster"."""
+    error: str
+    """The name of the Kafka error code."""
+    cause: str
+    detail: str
+    seconds: float
+
+
+class ProducerStatistics(NamedTuple):
+    """What a producer has done since it was created, and what it waits for now."""
+
+    records_sent: int
+    """Acknowledged; with acks=0 handed to the connection."""
+    bytes_sent: int
+    """Of acknowledged batches, as sent."""
+    batches_sent: int
+    records_failed: int
+    batches_retried: int
+    batches_split: int
+    requests_sent: int
+    request_latency_ms_avg: float
+    request_latency_ms_max: float
+    records_waiting: int
+    """Neither acknowledged nor failed."""
+    buffer_bytes: int
+    """How much of `buffer_memory` is in use."""
+    buffer_bytes_max: int
+    blocked_threads: int
+    """Threads in `send` that wait for room."""
+    requests_in_flight: dict[int, int]
+    """Node id -> requests without a reply."""
+    outages: list[Outage]
+
+
+class PartitionStatistics(NamedTuple):
+    """What a consumer knows of one partition that it reads."""
+
+    position: int | None
+    """The next offset to return; None while it is not known."""
+    high_watermark: int
+    """Of the last fetch; -1 before it. So are the other two."""
+    last_stable_offset: int
+    log_start_offset: int
+    lag: int | None
+    """Records between the position and the end that is visible at the isolation level."""
+    buffered_bytes: int
+    is_paused: bool
+
+
+class ConsumerStatistics(NamedTuple):
+    """What a consumer has done since it was created, and what it waits for now."""
+
+    records_consumed: int
+    """Records that were returned; `poll_arrow` counts rows."""
+    bytes_fetched: int
+    """Record batches as fetched."""
+    fetches: int
+    """Fetch responses."""
+    fetch_latency_ms_avg: float
+    fetch_latency_ms_max: float
+    commits: int
+    rebalances: int
+    partitions: dict[TopicPartition, PartitionStatistics]
+    outages: list[Outage]

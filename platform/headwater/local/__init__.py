@@ -1,1 +1,1 @@
-"""A cluster on this machine: ZooKeeper and brokers as supervised processes."""
+"""A cluster on this machine: ZooKeeper and brokers as supervised child processes."""

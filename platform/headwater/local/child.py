@@ -1,8 +1,8 @@
-"""One run of one child process: own session, readiness by its own word, output in a log file.
+"""One run of a child process: it leads a session of its own, and its output goes to a log file.
 
-A broker tells readiness by a JSON line on stdout (`{"ready": true, ...}`); later JSON lines with a
-`session_id` replace the ZooKeeper session it holds. All other output goes to the log. Its stdin is
-a pipe: EOF there, even by our own death, means "drain, then exit".
+A broker reports that it is ready by a JSON line on stdout (`{"ready": true, ...}`); a later JSON
+line with a `session_id` replaces its ZooKeeper session. All other output goes to the log. The
+child's stdin is a pipe: end of file, also by this process's death, means "drain, then exit".
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ PROBE_EVERY_S = 0.02
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOGS_KEPT = 3
 TAIL_BYTES = 16_384
-ERROR_LINE_CHARS_MAX = 400
+ERROR_LINE_CHARS_MAX = 1_000
 
 
 class ChildFailedError(HeadwaterError):
-    """A child process did not come up. Says which, how, and its last words."""
+    """A child process did not become ready. Names the child, its end and its last log line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to run. With a `probe` readiness is what it says, else the JSON line on stdout."""
+    """A child process to run. With a `probe` it is ready when that returns True; otherwise when it
+    prints its JSON line."""
 
     name: str
     command: tuple[str, ...]
@@ -44,10 +45,10 @@ class ChildSpec:
 
 
 class Child:
-    """A started child. `wait` belongs to the thread that made it, all else to anyone.
+    """A running child process. Only the thread that made it may call `wait`.
 
-    That thread must live as long as the child: PDEATHSIG, which brokers set on themselves, fires
-    at the death of the parent *thread*.
+    That thread must live as long as the child: brokers set PDEATHSIG on themselves, and the kernel
+    sends that signal at the death of the parent *thread*.
     """
 
     def __init__(self, spec: ChildSpec, on_ready: Callable[[dict[str, Any]], None]) -> None:
@@ -71,36 +72,36 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also its session's and its group's."""
+        """Its process id, which is also the id of its session and process group."""
         return self._process.pid
 
     def wait(self) -> int:
-        """Block until it is gone; its exit code, negative for a signal.
+        """Block until it has ended; its exit code, negative for a signal.
 
-        A blocking waitpid: a death is known at once, not at the next poll.
+        A blocking waitpid: the end is known at once, not at the next poll.
         """
         code = self._process.wait()
-        self._kill_group()  # its workers do not outlive it
+        self._kill_group()  # processes that it has started do not outlive it
         self._watcher.join(timeout=1.0)
         return code
 
     def send(self, signum: signal.Signals) -> None:
-        """Signal the process, if it is still there."""
+        """Send a signal unless the process has ended."""
         with self._lock:
             if self._process.returncode is None:
-                # It may have ended by itself, and been reaped, a moment ago.
+                # It may have ended, and been reaped, a moment ago.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._process.pid, signum)
 
     def ask_to_stop(self) -> None:
-        """EOF on its stdin, or SIGTERM for a program that does not watch it."""
+        """Close its stdin; send SIGTERM to a program that does not watch its stdin."""
         if self.spec.drains_at_eof:
             self._close_stdin()
         else:
             self.send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL it and everything it started."""
+        """Send SIGKILL to the process and to all processes that it has started."""
         self._close_stdin()
         self._kill_group()
 
@@ -113,17 +114,17 @@ class Child:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            return  # nobody is left in the group
+            return  # the group is empty
 
     def _read_stdout(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            told = _readiness(line)
-            if told is None:
+            report = _readiness(line)
+            if report is None:
                 with open(self.spec.log_path, "ab") as log:
                     log.write(line)
                 continue
-            self.readiness = {**(self.readiness or {}), **told}
+            self.readiness = {**(self.readiness or {}), **report}
             self._on_ready(self.readiness)
         self._process.stdout.close()
 
@@ -139,18 +140,19 @@ class Child:
 
 
 def _readiness(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line that reports readiness or a new session; None for other output."""
     if not line.startswith(b"{"):
         return None
     try:
-        told = json.loads(line)
+        report = json.loads(line)
     except ValueError:
         return None
-    is_ours = isinstance(told, dict) and ("ready" in told or "session_id" in told)
-    return told if is_ours else None
+    is_ours = isinstance(report, dict) and ("ready" in report or "session_id" in report)
+    return report if is_ours else None
 
 
 def last_error_line(log_path: Path) -> str:
-    """The last line of a log: of a traceback, what was raised."""
+    """The last line of a log; after a traceback that is the exception."""
     try:
         with open(log_path, "rb") as log:
             log.seek(0, os.SEEK_END)
@@ -163,10 +165,10 @@ def last_error_line(log_path: Path) -> str:
 
 
 def rotate_if_large(path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
-    """Keep `path` and LOGS_KEPT older parts (`.1` is the newest) of about `bytes_max` each.
+    """Rotate the log `path` if it is larger than `bytes_max`; LOGS_KEPT older parts are kept.
 
-    The writer holds the file open in append mode, so the content is copied away and the file cut;
-    the writer's death or ours in between loses no line that is on disk.
+    The newest part is `path.1`. The child holds the file open in append mode, so its content is
+    copied and the file truncated; a crash in between loses no line that is on disk.
     """
     try:
         if path.stat().st_size <= bytes_max:

@@ -1,7 +1,7 @@
-"""`D/cluster.json`: what a local cluster is and what of it runs; and the lock on D.
+"""`D/cluster.json`: a cluster's description and its processes; and the lock on its folder D.
 
-The file is rewritten as a whole and renamed into place. The lock is an flock on `D/.lock` held by
-the manager for its life, so two `up` on one folder never fight and a crash releases it.
+A change writes a new file and renames it into place. The lock is an flock on `D/.lock`, which the
+manager holds as long as it runs: two clusters never use one folder, and a crash releases it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,26 @@ from typing import Any
 from headwater.entropy import Entropy
 from headwater.errors import UsageError
 from headwater.ids import id_text
+from headwater.local.cluster_spec import BROKERS_DEFAULT, LOOPBACK, PORT_DEFAULT, ClusterSpec
+from headwater.local.data_folders import (
+    LOG_DIRS,
+    adopted_id,
+    check_none_left_out,
+    check_owner,
+    data_folders,
+    parse_log_dirs,
+)
 from headwater.local.manager import Manager
 from headwater.local.processes import ProcessRef
-from headwater.local.slots import BROKERS_DEFAULT, LOOPBACK, PORT_DEFAULT, ClusterSpec
 
 FORMAT = 1
 FILE_NAME = "cluster.json"
 LOCK_NAME = ".lock"
-META_PROPERTIES = "meta.properties"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """The document. `manager` is None when the cluster is down."""
+    """The document. `manager`, the supervisor or Spark driver, is None when the cluster is down."""
 
     cluster_id: str
     brokers: int
@@ -44,6 +51,7 @@ class ClusterFile:
     processes: tuple[ProcessRef, ...] = field(default=())
     external_zookeeper: str = ""
     properties: dict[str, str] = field(default_factory=dict)
+    log_dirs: tuple[str, ...] = ()
 
     def spec(self, directory: Path) -> ClusterSpec:
         """The cluster this file describes, in `directory`."""
@@ -55,16 +63,17 @@ class ClusterFile:
             self.host,
             self.external_zookeeper,
             tuple(self.properties.items()),
+            tuple(Path(folder) for folder in self.log_dirs),
         )
 
     @property
     def running(self) -> bool:
-        """True while its manager process lives."""
+        """True while the manager's process is alive."""
         return self.manager is not None and self.manager.alive()
 
 
 def of_spec(spec: ClusterSpec, kind: str = "local") -> ClusterFile:
-    """The document of a cluster that is about to run on its slots' own addresses."""
+    """The document of a cluster that is about to start, with the addresses of its slots."""
     return ClusterFile(
         cluster_id=spec.cluster_id,
         brokers=spec.brokers,
@@ -76,11 +85,12 @@ def of_spec(spec: ClusterSpec, kind: str = "local") -> ClusterFile:
         kind=kind,
         external_zookeeper=spec.external_zookeeper,
         properties=dict(spec.properties),
+        log_dirs=tuple(map(str, spec.log_dirs)),
     )
 
 
 def load(directory: Path) -> ClusterFile | None:
-    """The file in `directory`; None when there is none. Raises UsageError when unreadable."""
+    """Read the file of `directory`; None if there is none. Raises UsageError if unreadable."""
     path = directory / FILE_NAME
     try:
         document = json.loads(path.read_text())
@@ -103,7 +113,7 @@ def load(directory: Path) -> ClusterFile | None:
 
 
 def save(directory: Path, cluster: ClusterFile) -> None:
-    """Replace the file in one step."""
+    """Replace the file atomically."""
     text = json.dumps({"format": FORMAT, **asdict(cluster)}, indent=2) + "\n"
     scratch = directory / f"{FILE_NAME}.new"
     scratch.write_text(text)
@@ -129,14 +139,15 @@ def _decoded(document: dict[str, Any]) -> ClusterFile:
         processes=tuple(_process(row) for row in document["processes"]),
         external_zookeeper=document.get("external_zookeeper", ""),
         properties=document.get("properties", {}),
+        log_dirs=tuple(document.get("log_dirs", ())),
     )
 
 
 class ClusterRecord:
-    """Keeps the file true while a manager runs, so that the command line finds the cluster."""
+    """Keeps the file up to date while a manager runs: commands find the cluster through it."""
 
     def __init__(self, spec: ClusterSpec, kind: str, own_name: str) -> None:
-        """`own_name`: what this process, which holds the manager, is called in the file."""
+        """`own_name`: the name in the file of this process, which runs the manager."""
         self.manager: Manager | None = None
         self._directory = spec.directory
         self._lock = threading.Lock()
@@ -144,7 +155,7 @@ class ClusterRecord:
         self._file = replace(of_spec(spec, kind), manager=ProcessRef.of(own_name, os.getpid()))
 
     def update(self) -> None:
-        """Write what runs now; any thread, and harmless before there is a manager."""
+        """Write the manager's state. Any thread may call; without a manager it does nothing."""
         if self.manager is None:
             return
         state = self.manager.state()
@@ -160,8 +171,14 @@ class ClusterRecord:
             )
             save(self._directory, self._file)
 
+    def set_brokers(self, count: int) -> None:
+        """Write the number of brokers, which has changed while the cluster runs."""
+        with self._lock:
+            self._file = replace(self._file, brokers=count)
+        self.update()
+
     def close(self) -> None:
-        """The cluster is down; what a late `update` says no longer counts."""
+        """Write that the cluster is down. A later `update` has no effect."""
         with self._lock:
             self._closed = True
             self._file = replace(self._file, manager=None, processes=())
@@ -176,20 +193,31 @@ class DirectoryLock:
         self._fd = -1
 
     def acquire(self) -> None:
-        """Take it now or raise UsageError. Child processes do not inherit it."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            raise UsageError(self._refusal()) from error
-        self._fd = fd
+        """Take the lock or raise UsageError, without waiting. Child processes do not inherit it."""
+        while self._fd < 0:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(fd)
+                raise UsageError(self._refusal()) from error
+            if self._is_current(fd):
+                self._fd = fd
+            else:
+                os.close(fd)
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _is_current(self, fd: int) -> bool:
+        """False when a failed start removed the file between our open and our lock."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
 
     def _refusal(self) -> str:
         directory = self._path.parent
@@ -198,8 +226,8 @@ class DirectoryLock:
             return f"another `headwater up` is starting in {directory}: wait for it"
         return (
             f"a cluster runs in {directory} already (pid {cluster.manager.pid}, bootstrap servers "
-            f"{cluster.bootstrap_servers}): use it, stop it with `headwater down`, "
-            "or choose another --dir and --port"
+            f"{cluster.bootstrap_servers}): use it, add brokers with `headwater cluster add`, stop "
+            "it with `headwater down`, or choose another --dir and --port"
         )
 
 
@@ -212,15 +240,15 @@ def resolve(
     zookeeper: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> ClusterSpec:
-    """The cluster to run in `directory`: the one found there, or a new one.
+    """The cluster to run in `directory`: the one that its files describe, or a new one.
 
-    `zookeeper` names an external ensemble; `properties` are kept for the next time, and an empty
-    value forgets one. Raises UsageError when the folder holds another cluster's data or too many
-    brokers' data.
+    `zookeeper` names an external ensemble. `properties` are kept for later starts; an empty value
+    removes one. Raises UsageError when a folder holds another cluster's data, or replicas that the
+    options would leave out.
     """
     known = load(directory)
     if known is None:
-        cluster_id = _adopted_id(directory) or _fresh_id(entropy)
+        cluster_id = adopted_id(data_roots(directory, properties or {})) or _new_id(entropy)
         spec = ClusterSpec(
             directory,
             cluster_id,
@@ -228,7 +256,7 @@ def resolve(
             PORT_DEFAULT if base_port is None else base_port,
         )
     else:
-        if brokers is not None and brokers < known.brokers and not _never_ran(directory, known):
+        if brokers is not None and brokers < known.brokers and not _is_unused(directory, known):
             raise UsageError(
                 f"{directory} holds a cluster of {known.brokers} brokers, --brokers {brokers} "
                 "would leave replicas behind: reassign their partitions first"
@@ -238,17 +266,35 @@ def resolve(
             brokers=known.brokers if brokers is None else brokers,
             base_port=known.base_port if base_port is None else base_port,
         )
-    check_folders(spec)
-    kept = {**dict(spec.properties), **(properties or {})}
-    rows = tuple((key, value) for key, value in kept.items() if value)
-    return replace(spec, external_zookeeper=_ensemble(spec, known, zookeeper), properties=rows)
+    spec = replace(spec, external_zookeeper=_ensemble(spec, known, zookeeper))
+    return _with_properties(spec, dict(properties or {}))
+
+
+def _with_properties(spec: ClusterSpec, given: dict[str, str]) -> ClusterSpec:
+    """The spec with its own settings and the given ones, and its data folders checked."""
+    log_dirs, former_roots = given.pop(LOG_DIRS, None), spec.data_roots
+    if log_dirs is not None:
+        spec = replace(spec, log_dirs=parse_log_dirs(log_dirs) if log_dirs else ())
+        check_none_left_out(spec, former_roots)
+    check_owner(spec)
+    kept = {**dict(spec.properties), **given}
+    return replace(spec, properties=tuple((key, value) for key, value in kept.items() if value))
+
+
+def data_roots(directory: Path, properties: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders that hold, or will hold, the brokers' data folders."""
+    known = load(directory) if directory.is_dir() else None
+    found = (directory,) if known is None else known.spec(directory).data_roots
+    given = properties.get(LOG_DIRS)
+    return (*found, *parse_log_dirs(given)) if given else found
 
 
 def _ensemble(spec: ClusterSpec, known: ClusterFile | None, given: str | None) -> str:
-    """The external ensemble to use. Raises UsageError when the cluster's metadata is elsewhere."""
+    """The external ensemble to use. Raises UsageError when the metadata is in the embedded one."""
     if given is None:
         return spec.external_zookeeper
-    if known is not None and not known.external_zookeeper and not _never_ran(spec.directory, known):
+    is_used = known is not None and not _is_unused(spec.directory, known)
+    if known is not None and is_used and not known.external_zookeeper:
         raise UsageError(
             f"{spec.directory} holds a cluster whose topics are in its embedded ZooKeeper: leave "
             "--zookeeper out, or choose another --dir"
@@ -256,44 +302,14 @@ def _ensemble(spec: ClusterSpec, known: ClusterFile | None, given: str | None) -
     return given
 
 
-def _never_ran(directory: Path, known: ClusterFile) -> bool:
-    """True when the file tells only of starts that failed: nothing is stored, here or elsewhere."""
-    stored = any(directory.glob("broker-*")) or (directory / "zookeeper").exists()
-    return not stored and not known.external_zookeeper
+def _is_unused(directory: Path, known: ClusterFile) -> bool:
+    """True when no start of this cluster has succeeded: nothing of it is stored anywhere."""
+    folders = any(data_folders(known.spec(directory).data_roots))
+    return not (folders or (directory / "zookeeper").exists() or known.external_zookeeper)
 
 
-def check_folders(spec: ClusterSpec) -> None:
-    """Raise UsageError when a broker's data folder belongs to another cluster."""
-    for path in sorted(spec.directory.glob(f"broker-*/{META_PROPERTIES}")):
-        found = read_properties(path).get("cluster.id", spec.cluster_id)
-        if found != spec.cluster_id:
-            raise UsageError(
-                f"{path.parent} belongs to cluster {found}, not to {spec.cluster_id}: "
-                "choose another --dir, or move that folder away"
-            )
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """The `key=value` lines of a properties file."""
-    rows = {}
-    for line in path.read_text().splitlines():
-        key, sign, value = line.partition("=")
-        if sign and not key.lstrip().startswith(("#", "!")):
-            rows[key.strip()] = value.strip()
-    return rows
-
-
-def _adopted_id(directory: Path) -> str | None:
-    """The one cluster id that the data folders agree on, when cluster.json was lost."""
-    paths = sorted(directory.glob(f"broker-*/{META_PROPERTIES}"))
-    ids = {read_properties(path).get("cluster.id") for path in paths} - {None}
-    if len(ids) > 1:
-        raise UsageError(f"{directory} holds data of several clusters: choose another --dir")
-    return ids.pop() if ids else None
-
-
-def _fresh_id(entropy: Entropy) -> str:
-    """A cluster id as Kafka writes them: base64url of a UUID, never with a dash in front."""
+def _new_id(entropy: Entropy) -> str:
+    """A cluster id in Kafka's form: base64url of a UUID, without a leading dash."""
     while True:
         text = id_text(entropy.uuid())
         if not text.startswith("-"):

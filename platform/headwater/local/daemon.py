@@ -1,8 +1,8 @@
-"""The process behind `headwater up`: holds the folder's lock, runs a Manager until told to stop.
+"""The background process of `headwater up`: locks the folder and runs a Manager until a signal.
 
-`python -m headwater.local.daemon` takes its options as JSON in its first argument and reports on
-stdout, one JSON line per event (`progress`, `up`, `failed`), until the cluster is up; then it lets
-go of the caller's pipe. SIGTERM and SIGINT stop the cluster.
+`python -m headwater.local.daemon` reads its options as JSON from its first argument and reports on
+stdout, one JSON line per event (`progress`, `up`, `failed`), until the cluster is up; then it
+closes its end of the caller's pipe. SIGTERM and SIGINT stop the cluster.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from typing import Any
 from headwater.errors import HeadwaterError, UsageError
 from headwater.extras import install_hint
 from headwater.local import cluster_file
-from headwater.local.manager import Launcher, Manager
+from headwater.local.cluster_spec import BROKERS_MAX, ClusterSpec
+from headwater.local.manager import ElasticManager, Launcher, Manager, Progress
 from headwater.local.processes import CLUSTER_DIR_VARIABLE
-from headwater.local.slots import ClusterSpec
 from headwater.local.stop import end_leftovers
 from headwater.local.supervisor import Supervisor
+from headwater.local.supervisor_socket import NAME as SOCKET_NAME
+from headwater.local.supervisor_socket import Report, SupervisorSocket, failure
 from headwater.system import SystemClock, SystemEntropy
 
 logger = logging.getLogger(__name__)
@@ -36,14 +38,17 @@ LAUNCHER_GROUP = "headwater.launchers"
 UNEXPECTED_EXIT = 3
 INTERRUPTED_EXIT = 130
 LOOK_S = 1.0
-"""How soon a signal is noticed that came where nothing could be raised."""
+"""A signal in code that swallows exceptions, such as a `__del__`, is noticed after this time."""
+ADD_BROKERS = "add-brokers"
+RESTART_BROKER = "restart-broker"
 
-Report = Callable[[dict[str, Any]], None]
+MakeManager = Callable[[ClusterSpec, str | None, Callable[[], None]], Manager]
+"""`manager_of`: makes the manager of a cluster, which calls the last argument on changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What `headwater up` was asked for; None: as the folder says, or the default."""
+    """The options of `headwater up`; None stands for the folder's value, or else the default."""
 
     directory: str
     brokers: int | None = None
@@ -54,21 +59,28 @@ class UpOptions:
 
 
 class StopRequestedError(BaseException):
-    """SIGTERM or SIGINT arrived. As KeyboardInterrupt it is no Exception: in whatever code a signal
-    comes, that may catch those and go on (click's output does)."""
+    """SIGTERM or SIGINT arrived. Like KeyboardInterrupt it is not an Exception: the interrupted
+    code may catch every Exception and go on, as click's output does."""
 
     def __init__(self, signum: signal.Signals) -> None:
         self.signum = signum
         super().__init__(signum.name)
 
 
-def run(options: UpOptions, report: Report) -> int:
-    """Run the cluster until SIGTERM (0) or SIGINT (130). Raises HeadwaterError, e.g. at start."""
+def manager_of(spec: ClusterSpec, master: str | None, changed: Callable[[], None]) -> Manager:
+    """The Supervisor of local processes, or with a Spark master the launcher for Spark jobs."""
+    if master is None:
+        return Supervisor(spec, SystemClock(), changed=changed)
+    return load_launcher("spark")(spec, master, changed)
+
+
+def run(options: UpOptions, report: Report, make_manager: MakeManager = manager_of) -> int:
+    """Run the cluster until SIGTERM (0) or SIGINT (130). Raises HeadwaterError if it fails."""
     directory = prepare_directory(options.directory)
     lock = cluster_file.DirectoryLock(directory)
     lock.acquire()
     try:
-        os.environ[CLUSTER_DIR_VARIABLE] = str(directory)  # inherited by whatever we start
+        os.environ[CLUSTER_DIR_VARIABLE] = str(directory)  # every child process inherits it
         spec = cluster_file.resolve(
             directory,
             options.brokers,
@@ -78,25 +90,29 @@ def run(options: UpOptions, report: Report) -> int:
             properties=options.properties,
         )
         end_leftovers(directory)
-        return _run_locked(spec, options, report)
+        return _run_locked(spec, options, report, make_manager)
     finally:
         lock.release()
 
 
-def _run_locked(spec: ClusterSpec, options: UpOptions, report: Report) -> int:
+def _run_locked(
+    spec: ClusterSpec, options: UpOptions, report: Report, make_manager: MakeManager
+) -> int:
     kind = "spark" if options.spark_master else "local"
     record = cluster_file.ClusterRecord(spec, kind, "supervisor")
-    manager = _manager(spec, options, record.update)
+    manager = make_manager(spec, options.spark_master, record.update)
     record.manager = manager
+    commands = SupervisorSocket(spec.directory, Changes(manager, record))
     try:
         asked = _stop_on_signals()
         record.update()
-        manager.start(lambda text, done, total: report(_progress(text, done, total)))
+        manager.start(_progress_to(report))
         record.update()
+        _open(commands)
         state = manager.state()
         report({"event": "up", "bootstrap_servers": state.bootstrap_servers})
         while not asked:
-            time.sleep(LOOK_S)  # until a signal's handler raises
+            time.sleep(LOOK_S)  # the signal handler raises
         raise StopRequestedError(asked[0])
     except StopRequestedError as request:
         _ignore_signals()
@@ -104,14 +120,56 @@ def _run_locked(spec: ClusterSpec, options: UpOptions, report: Report) -> int:
         return INTERRUPTED_EXIT if request.signum is signal.SIGINT else 0
     finally:
         _ignore_signals()
-        manager.stop(lambda text, done, total: report(_progress(text, done, total)))
+        commands.close()
+        manager.stop(_progress_to(report))
         record.close()
 
 
-def _manager(spec: ClusterSpec, options: UpOptions, changed: Callable[[], None]) -> Manager:
-    if options.spark_master is None:
-        return Supervisor(spec, SystemClock(), changed=changed)
-    return load_launcher("spark")(spec, options.spark_master, changed)
+def _open(commands: SupervisorSocket) -> None:
+    try:
+        commands.open()
+    except OSError as error:  # some file systems have no sockets
+        logger.warning("%s: no socket for `headwater cluster`: %s", SOCKET_NAME, error)
+
+
+class Changes:
+    """Carries out the requests that change the running cluster (`headwater cluster`)."""
+
+    def __init__(self, manager: Manager, record: cluster_file.ClusterRecord) -> None:
+        self._manager = manager
+        self._record = record
+
+    def __call__(self, request: dict[str, Any], report: Report) -> dict[str, Any]:
+        """The `done` event of a request. Raises HeadwaterError."""
+        manager, command = self._manager, request.get("command")
+        if not isinstance(manager, ElasticManager):
+            raise UsageError(
+                "the brokers of this cluster run as Spark jobs, which no command changes while "
+                "they run: stop it, then start it with more --brokers"
+            )
+        if command == ADD_BROKERS:
+            count = _number(request, "count", 1, BROKERS_MAX)
+            first = manager.spec.brokers
+            try:
+                manager.add_brokers(count, _progress_to(report))
+            finally:  # those before the one that failed are part of the cluster
+                self._record.set_brokers(manager.spec.brokers)
+            brokers = manager.spec.slots[first:]
+        elif command == RESTART_BROKER:
+            broker_id = _number(request, "broker_id", 0, manager.spec.brokers - 1)
+            manager.restart_broker(broker_id, _progress_to(report))
+            brokers = (manager.spec.slot(broker_id),)
+        else:
+            raise UsageError(f"this supervisor does not know the command {command!r}")
+        addresses = {str(slot.broker_id): slot.address for slot in brokers}
+        return {"event": "done", "brokers": addresses}
+
+
+def _number(request: dict[str, Any], key: str, least: int, most: int) -> int:
+    value = request.get(key)
+    if not isinstance(value, int) or not least <= value <= most:
+        raise UsageError(f"{key.replace('_', ' ')} {value}: give {least} to {most}")
+    return value
 
 
 def load_launcher(name: str) -> Launcher:
@@ -122,9 +180,14 @@ def load_launcher(name: str) -> Launcher:
     raise UsageError(f'no launcher "{name}" is installed: {install_hint(name)}')
 
 
+def cluster_folder(text: str) -> Path:
+    """The absolute path of a `--dir`."""
+    return Path(text).expanduser().resolve()
+
+
 def prepare_directory(text: str) -> Path:
-    """The absolute cluster folder, made if absent. Raises UsageError."""
-    directory = Path(text).expanduser().resolve()
+    """The absolute cluster folder, created if absent. Raises UsageError."""
+    directory = cluster_folder(text)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "logs").mkdir(exist_ok=True)
@@ -135,12 +198,16 @@ def prepare_directory(text: str) -> Path:
     return directory
 
 
-def _progress(text: str, done: int, total: int) -> dict[str, Any]:
-    return {"event": "progress", "text": text, "done": done, "total": total}
+def _progress_to(report: Report) -> Progress:
+    def progress(text: str, done: int, total: int) -> None:
+        report({"event": "progress", "text": text, "done": done, "total": total})
+
+    return progress
 
 
 def _stop_on_signals() -> list[signal.Signals]:
-    """The list gets what arrived: where nothing can be raised (a `__del__`), that alone tells."""
+    """Raise StopRequestedError on a signal, and add the signal to the list that is returned: the
+    list is all that is left where the interrupted code swallows exceptions."""
     asked: list[signal.Signals] = []
 
     def stop(signum: int, _frame: FrameType | None) -> None:
@@ -160,20 +227,20 @@ def _ignore_signals() -> None:
 
 
 class _Pipe:
-    """The caller's pipe while it listens. Our children's stdout goes to the log, not there."""
+    """The caller's pipe, until the cluster is up. The stdout of child processes goes to the log."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)  # not inheritable
         os.dup2(2, 1)
 
     def report(self, event: dict[str, Any]) -> None:
-        logger.info("%s", event)
+        logger.info("%s", event_text(event))
         if self._fd < 0:
             return
         try:
             os.write(self._fd, json.dumps(event).encode() + b"\n")
         except BrokenPipeError:
-            self._close()  # the caller is gone; the cluster is not its child
+            self._close()  # the caller has ended; the cluster goes on
         if event["event"] in ("up", "failed"):
             self._close()
 
@@ -183,20 +250,27 @@ class _Pipe:
             self._fd = -1
 
 
+def event_text(event: dict[str, Any]) -> str:
+    """An event as a line of the log."""
+    if event["event"] == "progress":
+        return f"{event['text']} ({event['done']}/{event['total']})"
+    if event["event"] == "up":
+        return f"the cluster is up: bootstrap servers {event['bootstrap_servers']}"
+    return f"the cluster did not start: {event['error']}"
+
+
 def main() -> int:
-    """The daemon's entry. Its stderr is the supervisor's log."""
+    """Run the daemon; its exit code. Its stderr is the supervisor's log."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    logging.getLogger("kazoo").setLevel(logging.ERROR)  # an expired session is expected
+    logging.getLogger("kazoo").setLevel(logging.ERROR)  # an expired session is no error here
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     pipe = _Pipe()
     try:
         return run(UpOptions(**json.loads(sys.argv[1])), pipe.report)
     except HeadwaterError as error:
-        pipe.report(
-            {"event": "failed", "error": str(error), "usage": isinstance(error, UsageError)}
-        )
+        pipe.report(failure(error))
         return 2 if isinstance(error, UsageError) else 1
     except Exception as error:
         logger.exception("the supervisor failed")

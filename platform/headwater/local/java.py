@@ -1,4 +1,4 @@
-"""Finds the Java that runs the embedded ZooKeeper (and Spark): JAVA_HOME first, then the path."""
+"""Finds Java for the embedded ZooKeeper and for Spark: JAVA_HOME first, then the PATH."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_java() -> str:
     else:
         on_path = shutil.which("java")
         if on_path is None:
-            raise UsageError(f"no Java found (JAVA_HOME is unset, none on the path): {REMEDY}")
+            raise UsageError(f"no Java found (JAVA_HOME is not set, PATH has none): {REMEDY}")
         found = on_path
     version = java_version(found)
     if version < JAVA_VERSION_MIN:
@@ -37,20 +37,21 @@ def find_java() -> str:
 def java_version(java: str) -> int:
     """The feature release of a `java`: 17 for 17.0.15, 8 for 1.8.0. Raises UsageError.
 
-    Read from the `release` file beside it when there is one: starting a JVM costs 50 ms.
+    It reads the `release` file of the Java installation, if there is one: a JVM needs 50 ms to
+    start.
     """
     release = Path(os.path.realpath(java)).parent.parent / "release"
     try:
         text = release.read_text()
     except OSError:
-        text = _asked(java)
+        text = _version_output(java)
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     if match is None:
-        raise UsageError(f"cannot tell the version of {java}: {REMEDY}")
+        raise UsageError(f"the version of {java} is unknown: {REMEDY}")
     return int(match.group(1))
 
 
-def _asked(java: str) -> str:
+def _version_output(java: str) -> str:
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True

@@ -1,7 +1,7 @@
-"""Processes by identity, never by bare pid: a pid is reused, (pid, start time) is not.
+"""Processes by pid and start time: the kernel reuses a pid, but never both.
 
-Every process of a cluster inherits `HEADWATER_CLUSTER_DIR`, so that whatever is left of one can be
-found even when the file that listed it is gone.
+Every process of a cluster inherits `HEADWATER_CLUSTER_DIR`, by which it is found when cluster.json
+does not list it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ START_TIME_SLACK_S = 0.05  # psutil derives the time from clock ticks
 
 @dataclass(frozen=True, slots=True)
 class ProcessRef:
-    """One process. `started` is its start time in seconds since the epoch."""
+    """A process. `started` is its start time in seconds since 1970."""
 
     name: str
     pid: int
@@ -29,23 +29,23 @@ class ProcessRef:
 
     @classmethod
     def of(cls, name: str, pid: int) -> ProcessRef:
-        """The process that has `pid` now; one that is gone already never counts as alive."""
+        """The process that has this pid now. If there is none, `alive` is False for ever."""
         try:
             return cls(name, pid, psutil.Process(pid).create_time())
         except psutil.Error:
             return cls(name, pid, 0.0)
 
     def alive(self) -> bool:
-        """True while this very process runs (a zombie does not)."""
+        """True while this process runs. A zombie does not run."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < START_TIME_SLACK_S
-            return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+            is_same = abs(process.create_time() - self.started) < START_TIME_SLACK_S
+            return bool(is_same and process.status() != psutil.STATUS_ZOMBIE)
         except psutil.Error:
             return False
 
     def send(self, signum: signal.Signals) -> None:
-        """Signal it, if it is still alive."""
+        """Send a signal to the process if it is alive."""
         if self.alive():
             try:
                 os.kill(self.pid, signum)
@@ -54,7 +54,7 @@ class ProcessRef:
 
 
 def of_cluster(directory: Path) -> list[ProcessRef]:
-    """Every living process that was started for the cluster in `directory`, but for ourselves."""
+    """Every live process of the cluster in `directory`, except this one."""
     found = []
     wanted = str(directory)
     for process in psutil.process_iter():
@@ -64,15 +64,15 @@ def of_cluster(directory: Path) -> list[ProcessRef]:
             if process.environ().get(CLUSTER_DIR_VARIABLE) == wanted:
                 found.append(ProcessRef(process.name(), process.pid, process.create_time()))
         except (psutil.Error, OSError):
-            continue  # gone meanwhile, or another user's
+            continue  # it has ended, or belongs to another user
     return found
 
 
 def wait_gone(processes: list[ProcessRef], timeout_s: float) -> list[ProcessRef]:
-    """Those of `processes` that still live after `timeout_s`; returns as soon as none does.
+    """Wait until all have ended, at most `timeout_s`; those that are still alive.
 
-    By our own polls: psutil's wait counts a zombie as alive, and where process 1 reaps lazily
-    (containers) every orphan stays one for a while.
+    It polls by itself: psutil's wait counts a zombie as alive, and in containers whose process 1
+    reaps late every orphan is a zombie for a while.
     """
     left = processes
     for _ in range(max(1, round(timeout_s / POLL_S))):

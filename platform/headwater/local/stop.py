@@ -1,4 +1,4 @@
-"""`headwater down`: ends whatever runs for a folder and verifies that nothing is left."""
+"""`headwater down`: ends the processes of a cluster and checks that none is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KILL_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What was there. `killed`: what had to be killed, as it did not end by itself."""
+    """What `stop_cluster` has found. `killed` are the processes that it had to kill."""
 
     was_running: bool
     processes: int
@@ -42,10 +42,9 @@ def stop_cluster(directory: Path) -> Stopped:
 
 
 def end_leftovers(directory: Path) -> list[ProcessRef]:
-    """End what runs for `directory` without a manager, and say what had to be killed.
+    """End the processes of `directory` that have no manager; those that had to be killed.
 
-    Brokers drain by themselves when their supervisor dies, and need ZooKeeper for that; it is told
-    to stop after them.
+    Brokers drain when their supervisor dies, and need ZooKeeper for that: it is stopped after them.
     """
     cluster = cluster_file.load(directory)
     zookeepers = {p.pid for p in cluster.processes if p.name == "zookeeper"} if cluster else set()
@@ -66,7 +65,8 @@ def end_leftovers(directory: Path) -> list[ProcessRef]:
 
 
 def _alive(directory: Path, cluster: cluster_file.ClusterFile | None) -> list[ProcessRef]:
-    """Those that cluster.json lists and others that carry the folder's mark; never ourselves."""
+    """The live processes of the cluster, by cluster.json and by their environment, except this
+    one."""
     listed: list[ProcessRef] = []
     if cluster is not None:
         listed = [*cluster.processes, *([cluster.manager] if cluster.manager else [])]
@@ -76,7 +76,7 @@ def _alive(directory: Path, cluster: cluster_file.ClusterFile | None) -> list[Pr
 
 
 def _session_of(process: ProcessRef) -> int:
-    """The POSIX session it is in: every supervised child leads its own."""
+    """The process's POSIX session; every supervised child leads one."""
     try:
         return os.getsid(process.pid)
     except ProcessLookupError:

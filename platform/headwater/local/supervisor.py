@@ -1,10 +1,11 @@
-"""Runs a whole cluster on this machine: ZooKeeper first, then the brokers, all of them kept.
+"""`Supervisor`: runs ZooKeeper and the brokers of a cluster as child processes on this machine.
 
-Used by `headwater up` (inside its daemon) and by the tests (inside pytest).
+`headwater up` runs it inside its daemon, tests run it inside pytest.
 """
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import threading
@@ -14,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_sessions import BrokerSessions, CloseSession
 from headwater.local.child import ChildSpec, rotate_if_large
-from headwater.local.keeper import DRAIN_GRACE_S, Keeper
+from headwater.local.cluster_spec import ClusterSpec, Slot, check_free, check_ports_free
+from headwater.local.data_folders import replicas
 from headwater.local.manager import ManagerState, Progress
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
-from headwater.local.sessions import Sessions
-from headwater.local.slots import ClusterSpec, Slot, check_ports_free
+from headwater.local.supervised_child import DRAIN_GRACE_S, SupervisedChild
+from headwater.local.zk_session import close_session
 from headwater.local.zookeeper import zookeeper_spec
 
 BROKER_COMMAND = (sys.executable, "-P", "-m", "headwater_broker")
@@ -30,7 +33,7 @@ REPLICATION_FACTOR_MAX = 3
 
 
 class Supervisor:
-    """A `headwater.local.manager.Manager` of plain local processes."""
+    """A `headwater.local.manager.Manager` and `ElasticManager` of local processes."""
 
     def __init__(
         self,
@@ -41,42 +44,48 @@ class Supervisor:
         broker_command: tuple[str, ...] = BROKER_COMMAND,
         changed: Callable[[], None] = lambda: None,
         drain_grace_s: float = DRAIN_GRACE_S,
+        close: CloseSession = close_session,
     ) -> None:
+        """`close` closes the ZooKeeper session of a broker that has died."""
         self.spec = spec
-        self.brokers: dict[int, Keeper] = {}
-        self.zookeeper: Keeper | None = None
+        self.brokers: dict[int, SupervisedChild] = {}
+        self.zookeeper: SupervisedChild | None = None
         self._clock = clock
         self._properties = dict(properties or {})
         self._broker_command = broker_command
         self._changed = changed
         self._drain_grace_s = drain_grace_s
-        self._sessions = Sessions(spec.directory / "zookeeper", spec.zookeeper)
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", spec.zookeeper, close)
+        self._change = threading.Lock()
+        """Held while brokers are added or restarted, by one request at a time."""
+        self._brokers_lock = threading.Lock()
+        self._is_stopping = False
         self._stopped = threading.Event()
-        self._log_keeper = threading.Thread(target=self._keep_logs, name="logs", daemon=True)
+        self._log_rotation = threading.Thread(target=self._rotate_logs, name="logs", daemon=True)
 
     def start(self, progress: Progress) -> None:
-        """Return when every broker is ready. Raises HeadwaterError, having stopped everything."""
+        """Return when every broker is ready. Raises HeadwaterError after it has stopped all."""
         total = 1 + self.spec.brokers
         try:
             check_ports_free(self.spec)
-            self._log_keeper.start()
+            self._log_rotation.start()
             if not self.spec.external_zookeeper:
                 self._start_zookeeper()
             progress("ZooKeeper is ready", 1, total)
             self._sessions.close_leftovers()
             for slot in self.spec.slots:
-                self.brokers[slot.broker_id] = self._start_broker(slot)
-            for done, keeper in enumerate(self.brokers.values(), start=2):
-                keeper.wait_ready()
-                progress(f"{keeper.spec.name} is ready", done, total)
+                self._start_broker(self.spec, slot)
+            for done, broker in enumerate(self.brokers.values(), start=2):
+                broker.wait_ready()
+                progress(f"{broker.spec.name} is ready", done, total)
         except BaseException:
             self.stop(lambda *_: None)
             raise
 
     def state(self) -> ManagerState:
         """What runs now."""
-        keepers = [self.zookeeper, *self.brokers.values()]
-        pids = [(k.spec.name, k.pid) for k in keepers if k is not None]
+        children = [self.zookeeper, *self.brokers.copy().values()]
+        pids = [(child.spec.name, child.pid) for child in children if child is not None]
         return ManagerState(
             bootstrap_servers=self.spec.bootstrap_servers,
             zookeeper=self.spec.zookeeper,
@@ -84,14 +93,65 @@ class Supervisor:
             processes=tuple(ProcessRef.of(name, pid) for name, pid in pids if pid is not None),
         )
 
+    def add_brokers(self, count: int, progress: Progress) -> None:
+        """Start brokers with the next ids, one after the other. Raises HeadwaterError.
+
+        Brokers that were ready before one failed stay in the cluster.
+        """
+        with self._change:
+            grown = replace(self.spec, brokers=self.spec.brokers + count)
+            added = grown.slots[self.spec.brokers :]
+            for slot in added:
+                check_free(slot.host, slot.ports())
+            for done, slot in enumerate(added, start=1):
+                self._add_broker(grown, slot)
+                progress(f"{slot.name} is ready", done, count)
+
+    def _add_broker(self, grown: ClusterSpec, slot: Slot) -> None:
+        new_folders = [folder for folder in slot.folders if not folder.exists()]
+        broker = self._start_broker(grown, slot)
+        try:
+            broker.wait_ready()
+        except BaseException:
+            with self._brokers_lock:
+                self.brokers.pop(slot.broker_id, None)
+            broker.ask_to_stop()
+            broker.finish_stop(self._drain_grace_s)
+            for folder in new_folders:
+                if folder.is_dir() and not replicas(folder):
+                    shutil.rmtree(folder)
+            raise
+        self.spec = replace(self.spec, brokers=slot.broker_id + 1)
+
+    def restart_broker(self, broker_id: int, progress: Progress) -> None:
+        """Drain a broker, start it again, return when it is ready. Raises HeadwaterError."""
+        with self._change:
+            broker = self.brokers.get(broker_id)
+            if broker is None:
+                raise UsageError(f"no broker {broker_id}: ids are 0 to {self.spec.brokers - 1}")
+            self._write_properties(self.spec, self.spec.slot(broker_id))
+            pid = broker.pid
+            broker.drain()
+            try:
+                if pid is not None and not broker.wait_down(pid, self._drain_grace_s):
+                    kill_and_wait(broker)
+            finally:
+                broker.release()
+            progress(f"{broker.spec.name} stopped", 1, 2)
+            broker.wait_ready()
+            progress(f"{broker.spec.name} is ready", 2, 2)
+
     def stop(self, progress: Progress) -> None:
-        """Drain all brokers at once, then end ZooKeeper, which they need to say good-bye."""
-        total = 1 + len(self.brokers)
-        for keeper in self.brokers.values():
-            keeper.ask_to_stop()
-        for done, keeper in enumerate(self.brokers.values(), start=1):
-            keeper.finish_stop(self._drain_grace_s)
-            progress(f"{keeper.spec.name} stopped", done, total)
+        """Drain all brokers together, then end ZooKeeper, which they need for their shutdown."""
+        with self._brokers_lock:
+            self._is_stopping = True
+            brokers = list(self.brokers.values())
+        total = 1 + len(brokers)
+        for broker in brokers:
+            broker.ask_to_stop()
+        for done, broker in enumerate(brokers, start=1):
+            broker.finish_stop(self._drain_grace_s)
+            progress(f"{broker.spec.name} stopped", done, total)
         if self.zookeeper is not None:
             self.zookeeper.ask_to_stop()
             self.zookeeper.finish_stop()
@@ -99,12 +159,12 @@ class Supervisor:
         self._stopped.set()
 
     def _start_zookeeper(self) -> None:
-        self.zookeeper = keep_zookeeper(self.spec, self._clock, self._changed)
+        self.zookeeper = supervised_zookeeper(self.spec, self._clock, self._changed)
         self.zookeeper.start()
         self.zookeeper.wait_ready()
 
-    def _start_broker(self, slot: Slot) -> Keeper:
-        config = self._write_properties(slot)
+    def _start_broker(self, spec: ClusterSpec, slot: Slot) -> SupervisedChild:
+        config = self._write_properties(spec, slot)
         child = ChildSpec(
             name=slot.name,
             command=(*self._broker_command, "--config", str(config)),
@@ -112,29 +172,35 @@ class Supervisor:
             environment={"GRPC_VERBOSITY": "ERROR"},
         )
 
-        def ready(told: dict[str, Any]) -> None:
-            self._sessions.held_by(slot.name, told)
+        def ready(readiness: dict[str, Any]) -> None:
+            self._sessions.held_by(slot.name, readiness)
             self._changed()
 
         def gone(code: int) -> None:
-            if code == 0:  # it said good-bye to ZooKeeper itself
+            if code == 0:  # it has closed its session itself
                 self._sessions.forget(slot.name)
             else:
                 self._sessions.close(slot.name)
             self._changed()
 
-        keeper = Keeper(marked(child, self.spec), self._clock, on_ready=ready, on_gone=gone)
-        keeper.start()
-        return keeper
+        broker = SupervisedChild(
+            marked(child, self.spec), self._clock, on_ready=ready, on_gone=gone
+        )
+        with self._brokers_lock:
+            if self._is_stopping:
+                raise HeadwaterError(f"{slot.name} is not started: the cluster is stopping")
+            self.brokers[slot.broker_id] = broker
+            broker.start()
+        return broker
 
-    def _write_properties(self, slot: Slot) -> Path:
+    def _write_properties(self, spec: ClusterSpec, slot: Slot) -> Path:
         path = self.spec.directory / "conf" / f"{slot.name}.properties"
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows = {**broker_properties(self.spec, slot), **self._properties}
+        rows = {**broker_properties(spec, slot), **self._properties}
         path.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
         return path
 
-    def _keep_logs(self) -> None:
+    def _rotate_logs(self) -> None:
         while not self._stopped.wait(LOG_CHECK_EVERY_S):
             for path in self.spec.logs.glob("*.log"):
                 try:
@@ -143,27 +209,29 @@ class Supervisor:
                     print(f"cannot rotate {path}: {error}", file=sys.stderr)
 
 
-def keep_zookeeper(spec: ClusterSpec, clock: Clock, changed: Callable[[], None]) -> Keeper:
+def supervised_zookeeper(
+    spec: ClusterSpec, clock: Clock, changed: Callable[[], None]
+) -> SupervisedChild:
     """The embedded ZooKeeper of a cluster, not started yet. Raises UsageError without Java."""
     folder = spec.directory / "zookeeper"
     log = spec.logs / "zookeeper.log"
     child = zookeeper_spec(folder, spec.zookeeper_port, log, spec.zookeeper_host)
-    return Keeper(marked(child, spec), clock, on_gone=lambda _code: changed())
+    return SupervisedChild(marked(child, spec), clock, on_gone=lambda _code: changed())
 
 
 def marked(child: ChildSpec, spec: ClusterSpec) -> ChildSpec:
-    """The child with the cluster's mark in its environment, by which `down` finds it."""
+    """The child with the cluster's folder in its environment, by which `down` finds it."""
     mark = {CLUSTER_DIR_VARIABLE: str(spec.directory)}
     return replace(child, environment={**child.environment, **mark})
 
 
 def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
     """The properties of one broker of a local cluster, in Kafka's names."""
-    copies = str(min(REPLICATION_FACTOR_MAX, spec.brokers))
+    factor = str(min(REPLICATION_FACTOR_MAX, spec.brokers))
     return {
         "broker.id": str(slot.broker_id),
         "cluster.id": spec.cluster_id,
-        "log.dirs": str(slot.folder),
+        "log.dirs": ",".join(map(str, slot.folders)),
         "listeners": f"PLAINTEXT://{slot.host}:{slot.port}",
         "advertised.listeners": f"PLAINTEXT://{slot.host}:{slot.port}",
         "control.listener": slot.control_address,
@@ -171,16 +239,16 @@ def broker_properties(spec: ClusterSpec, slot: Slot) -> dict[str, str]:
         "zookeeper.connect": spec.zookeeper,
         "headwater.tables.uri": (spec.directory / "tables").as_uri(),
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
-        "offsets.topic.replication.factor": copies,
-        "group.initial.rebalance.delay.ms": "0",  # as Kafka's own development settings
-        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": factor,
+        "group.initial.rebalance.delay.ms": "0",  # as in Kafka's development settings
+        "default.replication.factor": factor,
         **dict(spec.properties),
     }
 
 
-def kill_and_wait(keeper: Keeper, signum: signal.Signals = signal.SIGKILL) -> None:
-    """End a broker's process; returns once its registration is closed. Raises if it lives on."""
-    pid = keeper.pid
-    keeper.send(signum)
-    if pid is not None and not keeper.wait_down(pid):
-        raise HeadwaterError(f"{keeper.spec.name} (pid {pid}) survived {signum.name}")
+def kill_and_wait(broker: SupervisedChild, signum: signal.Signals = signal.SIGKILL) -> None:
+    """End a run by a signal; return when its registration is closed. Raises if it survives."""
+    pid = broker.pid
+    broker.send(signum)
+    if pid is not None and not broker.wait_down(pid):
+        raise HeadwaterError(f"{broker.spec.name} (pid {pid}) survived {signum.name}")

@@ -1,8 +1,8 @@
-"""Closes a dead process's ZooKeeper session: the platform's one use of kazoo.
+"""Closes the ZooKeeper session of a dead broker, which removes its registration at once.
 
-Never by path: a restarted broker's registration is a new node with version 0 again and would be
-deleted. Closing the *session* removes exactly the nodes of the dead one, in some 14 ms; when that
-session has expired already, nothing happens (design/replication.md).
+The session is closed, no znode is deleted by its path: the registration of a restarted broker has
+the same path and version 0 again. Closing takes about 14 ms; it has no effect on a session that has
+expired. The platform's only use of kazoo.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 RETRY_DELAY_S = 0.05
-# Short, as the session that kazoo opens when the dead one has expired already must not linger.
+# Short: if the dead session has expired, kazoo opens a new one, which must not last.
 SESSION_TIMEOUT_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class DeadSession:
-    """The credentials a broker handed over while it lived."""
+    """The credentials of a session, which its broker has reported while it was alive."""
 
     session_id: int
     password: bytes
 
 
 def close_session(servers: str, session: DeadSession, timeout_s: float = CONNECT_TIMEOUT_S) -> bool:
-    """Close it; False when no ZooKeeper server answered in time (the session then expires).
+    """Close a session; False if no ZooKeeper server answered in time, so that it must expire.
 
-    Only call this when its owner is known to be dead: a living one would lose its registration.
+    The owner must be dead: a live broker would lose its registration.
     """
     client = KazooClient(
         hosts=servers,
@@ -49,5 +49,5 @@ def close_session(servers: str, session: DeadSession, timeout_s: float = CONNECT
         logger.warning("session %#x not closed at %s: %r", session.session_id, servers, error)
         return False
     finally:
-        client.stop()  # sends the close of whatever session it holds
+        client.stop()  # closes its session
         client.close()

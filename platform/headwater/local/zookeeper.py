@@ -1,7 +1,7 @@
-"""The embedded ZooKeeper: one JVM from pyspark's own jars, bound to loopback, data under D.
+"""The embedded ZooKeeper: a JVM with the jars of pyspark, on loopback, with its data in D.
 
-It starts in about half a second and takes some 75 MB. Production names an external ensemble
-instead (docs/operating.md).
+It starts in about half a second and takes about 75 MB. Clusters on several machines use an
+external ensemble instead (docs/operating.md).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 
 from headwater.errors import UsageError
 from headwater.extras import install_hint
-from headwater.local import guard
+from headwater.local import end_with_parent
 from headwater.local.child import ChildSpec
+from headwater.local.cluster_spec import LOOPBACK
 from headwater.local.java import find_java
-from headwater.local.slots import LOOPBACK
 
 HEAP_MAX = "256m"
 TICK_MS = 1_000
 SESSION_MIN_MS = 2_000
 SESSION_MAX_MS = 60_000
-LOG_PREALLOCATION_KB = 1_024  # ZooKeeper's 64 MB are for its own disk
-GUARD_GRACE_S = 15.0  # as long as brokers may drain after their supervisor's death
+LOG_PREALLOCATION_KB = 1_024  # ZooKeeper's default of 64 MB is for a disk of its own
+ORPHAN_GRACE_S = 15.0  # brokers drain for so long after their supervisor's death
 CONNECT_TIMEOUT_S = 0.2
 
-# The server, its codec, logging, and what its classes link against.
+# The server, its codec, logging, and the classes that they link to.
 JAR_PATTERNS = (
     "zookeeper-[0-9]*.jar",
     "zookeeper-jute-*.jar",
@@ -58,7 +58,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 def zookeeper_spec(folder: Path, port: int, log_path: Path, host: str = LOOPBACK) -> ChildSpec:
-    """How to run ZooKeeper with its data in `folder`. Raises UsageError without Java or pyspark."""
+    """A ZooKeeper server with its data in `folder`. Raises UsageError without Java or pyspark."""
     java = find_java()
     jars = zookeeper_jars()
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def zookeeper_spec(folder: Path, port: int, log_path: Path, host: str = LOOPBACK
     logging = folder / "log4j2.properties"
     logging.write_text(LOG4J_PROPERTIES)
     command = (
-        *(sys.executable, "-I", "-S", guard.__file__, str(GUARD_GRACE_S)),
+        *(sys.executable, "-I", "-S", end_with_parent.__file__, str(ORPHAN_GRACE_S)),
         *(java, f"-Xmx{HEAP_MAX}", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
         *("-Xshare:auto", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"),
         f"-Dzookeeper.preAllocSize={LOG_PREALLOCATION_KB}",
@@ -79,13 +79,13 @@ def zookeeper_spec(folder: Path, port: int, log_path: Path, host: str = LOOPBACK
         command=command,
         log_path=log_path,
         probe=lambda: is_listening(host, port),
-        # ZooKeeper's own way to stop is to be killed; its log is replayed at the next start.
+        # ZooKeeper is stopped by a signal; it replays its log at the next start.
         drains_at_eof=False,
     )
 
 
 def zookeeper_jars() -> list[str]:
-    """The jars to run it with, from the pyspark that is installed; pyspark is not imported."""
+    """The class path, from the pyspark that is installed. It does not import pyspark."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise UsageError(
@@ -103,7 +103,7 @@ def zookeeper_jars() -> list[str]:
 
 
 def is_listening(host: str, port: int) -> bool:
-    """True when a TCP connection to it is accepted."""
+    """True if the port accepts a TCP connection."""
     try:
         with socket.create_connection((host, port), CONNECT_TIMEOUT_S):
             return True
@@ -119,7 +119,7 @@ def _config(folder: Path, host: str, port: int) -> str:
         "tickTime": TICK_MS,
         "minSessionTimeout": SESSION_MIN_MS,
         "maxSessionTimeout": SESSION_MAX_MS,
-        "maxClientCnxns": 0,  # every broker and tool of the machine comes from one address
+        "maxClientCnxns": 0,  # all brokers and tools connect from one address
         "admin.enableServer": "false",
         "4lw.commands.whitelist": "",
         "autopurge.snapRetainCount": 3,

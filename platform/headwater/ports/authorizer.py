@@ -65,7 +65,13 @@ class Authorizer(Protocol):
     def authorize(
         self, requester: Requester, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
-        """True when `requester` may."""
+        """True when `requester` may do `operation` on the resource `name`."""
+        ...
+
+    def authorize_any(
+        self, requester: Requester, operation: Operation, resource: ResourceType
+    ) -> bool:
+        """True when `requester` may do `operation` on some resource of this type (KIP-679)."""
         ...
 
 
@@ -76,6 +82,12 @@ class AllowAll:
 
     def authorize(
         self, requester: Requester, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        """Always True."""
+        return True
+
+    def authorize_any(
+        self, requester: Requester, operation: Operation, resource: ResourceType
     ) -> bool:
         """Always True."""
         return True

@@ -1,12 +1,14 @@
-"""Keys and values of whole batches, and nothing else: what a table kept in a log is loaded from.
+"""Reads only keys and values of batches: a coordinator loads its state from a compacted log.
 
-A coordinator loads hundreds of thousands of records while its clients wait. Read as `Record`s, and
-each batch by way of a `BatchHeader`, they cost some three times as much (`bench/bench_load.py`).
+It loads hundreds of thousands of records while its clients wait. Reading them as `Record`s, with a
+`BatchHeader` per batch, takes about three times as long (`bench/bench_load.py`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -18,60 +20,127 @@ from headwater.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
+    TRANSACTIONAL_MASK,
     read_header,
 )
+from headwater.records.control import ControlType, control_type
 from headwater.records.record import check_batch, read_headers, unpack_batch
 from headwater.records.varint import read_varint
 
-_FIELDS = struct.Struct(">qi4xbIhi30xi")
-"""base_offset, batch_length, magic, crc, attributes, last_offset_delta, record_count."""
+_FIELDS = struct.Struct(">qi4xbIhi16xqh4xi")
+"""base_offset, batch_length, magic, crc, attributes, last_offset_delta, producer_id,
+producer_epoch, record_count."""
 
-Latest = dict[bytes, bytes | None]
-"""The last value of each key, in the order in which these last values came."""
+Rows = dict[bytes, tuple[int, bytes | None]]
+"""Key -> (offset, value) of its last record, in the order of these records."""
 
 
-def fold_latest(data: bytes, latest: Latest) -> tuple[int | None, int]:
-    """Put every keyed record of whole batches into `latest`, later ones behind earlier ones.
+class OpenTransaction(NamedTuple):
+    """The records of a transaction without a marker."""
 
-    Returns the offset after the last whole batch (None without any) and how many records were seen.
-    Control batches are passed over, and so is a batch that is cut off at the end.
-    Raises KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    producer_epoch: int
+    rows: Rows
+
+
+class LatestRecords:
+    """The last record of each key of a log, with its transactions settled (KIP-98).
+
+    Records of a transaction count from its COMMIT marker on, and never after an ABORT marker. Where
+    records of several transactions, or of none, have the same key, the higher log offset wins.
     """
-    view = memoryview(data)
-    at, end, total = 0, len(data), 0
-    next_offset: int | None = None
-    while end - at >= HEADER_BYTES:
-        base, length, magic, crc, attributes, last_delta, count = _FIELDS.unpack_from(data, at)
-        size = length + LOG_OVERHEAD_BYTES
-        if size < HEADER_BYTES:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"batch at offset {base}: {size} bytes in all"
+
+    __slots__ = ("open", "rows")
+
+    def __init__(self) -> None:
+        self.rows: Rows = {}
+        """Committed records."""
+        self.open: dict[int, OpenTransaction] = {}
+        """Transactions without a marker, by producer id."""
+
+    def add(self, data: bytes) -> tuple[int | None, int]:
+        """Add every record with a key.
+
+        Returns the offset after the last whole batch (None without any) and the number of records,
+        without those of control batches. An incomplete batch at the end is left out.
+        Raises KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
+        """
+        view = memoryview(data)
+        at, end, total = 0, len(data), 0
+        next_offset: int | None = None
+        while end - at >= HEADER_BYTES:
+            base, length, magic, crc, attributes, last_delta, pid, epoch, count = (
+                _FIELDS.unpack_from(data, at)
             )
-        if at + size > end:
-            break
-        if magic != MAGIC_V2 or crc32c(view[at + AT_ATTRIBUTES : at + size]) != crc:
-            check_batch(view, at, read_header(view, at))  # it says what is wrong
-        if not attributes & CONTROL_MASK:
+            size = length + LOG_OVERHEAD_BYTES
+            if size < HEADER_BYTES:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"batch at offset {base}: {size} bytes in all"
+                )
+            if at + size > end:
+                break
+            if magic != MAGIC_V2 or crc32c(view[at + AT_ATTRIBUTES : at + size]) != crc:
+                check_batch(view, at, read_header(view, at))  # raises the error
+            rows = self.rows
+            if attributes & CONTROL_MASK:
+                rows = {}
+            elif attributes & TRANSACTIONAL_MASK:
+                rows = self._rows_of(pid, epoch)
             data_at, payload, stop = at + HEADER_BYTES, data, at + size
             try:
                 if attributes & COMPRESSION_MASK:
                     payload = unpack_batch(view, at, read_header(view, at))
                     data_at, stop = 0, len(payload)
-                data_at = _fold(payload, data_at, stop, count, latest)
+                data_at = _fold(payload, data_at, stop, base, count, rows)
                 if data_at != stop:
                     raise ValueError(f"{stop - data_at} bytes behind the last record")
             except (ValueError, IndexError) as e:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at offset {base}: {e}") from e
-            total += count
-        next_offset = base + last_delta + 1
-        at += size
-    return next_offset, total
+            if attributes & CONTROL_MASK:
+                self._end(pid, rows)
+            else:
+                total += count
+            next_offset = base + last_delta + 1
+            at += size
+        return next_offset, total
+
+    def pending(self) -> Iterator[tuple[int, int, bytes, int, bytes | None]]:
+        """(producer id, producer epoch, key, offset, value) of every record whose transaction is
+        open, without records that a later committed record of their key replaces."""
+        for producer_id, transaction in self.open.items():
+            for key, (offset, value) in transaction.rows.items():
+                committed = self.rows.get(key)
+                if committed is None or committed[0] < offset:
+                    yield producer_id, transaction.producer_epoch, key, offset, value
+
+    def _rows_of(self, producer_id: int, producer_epoch: int) -> Rows:
+        known = self.open.get(producer_id)
+        if known is None or known.producer_epoch != producer_epoch:
+            rows = {} if known is None else known.rows
+            known = self.open[producer_id] = OpenTransaction(producer_epoch, rows)
+        return known.rows
+
+    def _end(self, producer_id: int, markers: Rows) -> None:
+        """Handle a control batch: a marker ends its transaction; other records are ignored."""
+        for key in markers:
+            kind = control_type(key)
+            transaction = None
+            if kind is not ControlType.UNKNOWN:
+                transaction = self.open.pop(producer_id, None)
+            if transaction is not None and kind is ControlType.COMMIT:
+                self._commit(transaction.rows)
+
+    def _commit(self, rows: Rows) -> None:
+        for key, row in rows.items():
+            known = self.rows.get(key)
+            if known is None or known[0] < row[0]:
+                self.rows.pop(key, None)
+                self.rows[key] = row
 
 
-def _fold(data: bytes, at: int, end: int, count: int, latest: Latest) -> int:
-    """The records of one payload; where they end. One-byte varints are read in place: nearly all.
+def _fold(data: bytes, at: int, end: int, base: int, count: int, rows: Rows) -> int:
+    """Add the records of one payload to `rows`; returns the position after the last one.
 
-    Raises ValueError, IndexError.
+    One-byte varints, the common case, are read in place. Raises ValueError, IndexError.
     """
     for _ in range(count):
         size = data[at]
@@ -82,11 +151,13 @@ def _fold(data: bytes, at: int, end: int, count: int, latest: Latest) -> int:
         stop = at + size
         if size < 0 or stop > end:
             raise ValueError(f"record of {size} bytes in {end - at}")
-        if data[at + 1] < 0x80 and data[at + 2] < 0x80:  # attributes and both deltas: unused
-            at += 3
+        offset = data[at + 2]
+        if data[at + 1] < 0x80 and offset < 0x80:  # attributes and timestamp delta: unused
+            offset, at = base + (offset >> 1), at + 3
         else:
             _, at = read_varint(data, at + 1)
-            _, at = read_varint(data, at)
+            offset, at = read_varint(data, at)
+            offset += base
         size = data[at]
         if size < 0x80:
             size, at = (size >> 1) ^ -(size & 1), at + 1
@@ -107,7 +178,7 @@ def _fold(data: bytes, at: int, end: int, count: int, latest: Latest) -> int:
         if at != stop:
             raise ValueError(f"record ends at byte {at}, not at {stop}")
         if key is not None:
-            if key in latest:
-                del latest[key]
-            latest[key] = value
+            if key in rows:
+                del rows[key]
+            rows[key] = (offset, value)
     return at

@@ -1,1 +1,1 @@
-"""Brokers as Spark jobs: `Cluster.start(spark, brokers=3)`."""
+"""Brokers that run as Spark jobs: `Cluster.start(spark, brokers=3)`."""

@@ -1,4 +1,4 @@
-"""What the driver knows of one broker's slot: its job, its task, its process."""
+"""The driver's state of one broker: its Spark job, the job's task, the broker process."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from headwater.local.child import last_error_line
+from headwater.local.cluster_spec import Slot
 from headwater.local.processes import ProcessRef
-from headwater.local.slots import Slot
 from headwater_spark.cluster.driver_link import Report, TaskLink
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One broker as `Cluster.brokers` shows it; None where nothing runs at the moment."""
+    """One broker as `Cluster.brokers` shows it; fields are None while no process or task runs."""
 
     broker_id: int
     address: str
     ready: bool
     restarts: int
-    """How often it became ready again after its first time."""
+    """How often the broker became ready again after its first start."""
     pid: int | None
     host: str | None
     executor_id: str | None
@@ -29,7 +29,7 @@ class BrokerInfo:
 
 @dataclass(slots=True)
 class BrokerSlot:
-    """Changed only under the manager's lock."""
+    """State of one slot. Changed only under the manager's lock."""
 
     slot: Slot
     log_path: Path
@@ -37,16 +37,17 @@ class BrokerSlot:
     one_host: bool
     link: TaskLink | None = None
     task_facts: Report = field(default_factory=dict)
-    told: dict[str, Any] | None = None
+    readiness: dict[str, Any] | None = None
+    """The broker's ready message; None while it does not serve."""
     process: ProcessRef | None = None
     times_ready: int = 0
     submissions: int = 0
     failure: str = ""
-    """Why it never became ready, as soon as that is known."""
+    """Why the broker's first start failed; empty while that is open."""
 
     @property
     def group(self) -> str:
-        """The Spark job group of its job."""
+        """The Spark job group of the broker's job."""
         return f"headwater-{self.slot.name}"
 
     def info(self) -> BrokerInfo:
@@ -54,47 +55,47 @@ class BrokerSlot:
         return BrokerInfo(
             broker_id=self.slot.broker_id,
             address=f"{self.host}:{self.slot.port}",
-            ready=self.told is not None,
+            ready=self.readiness is not None,
             restarts=max(0, self.times_ready - 1),
-            pid=self.told.get("pid") if self.told else None,
+            pid=self.readiness.get("pid") if self.readiness else None,
             host=self.task_facts.get("host"),
             executor_id=self.task_facts.get("executor_id"),
             executor_pid=self.task_facts.get("executor_pid"),
         )
 
-    def up(self, report: Report, link: TaskLink) -> None:
-        """A task for this slot has started."""
+    def on_task_up(self, report: Report, link: TaskLink) -> None:
+        """A task of this slot has started on an executor."""
         self.link = link
         self.task_facts = report
         if not self.one_host:
             self.host = str(report["host"])
 
-    def ready(self, told: dict[str, Any]) -> None:
-        """The broker serves."""
-        self.told = told
+    def on_ready(self, readiness: dict[str, Any]) -> None:
+        """The broker process serves."""
+        self.readiness = readiness
         self.times_ready += 1
         self.failure = ""
-        pid = told.get("pid")
+        pid = readiness.get("pid")
         if self.one_host and isinstance(pid, int):
             self.process = ProcessRef.of(self.slot.name, pid)
 
-    def gone(self, code: int) -> None:
-        """The broker's process has ended; its task restarts it."""
-        self.told = None
+    def on_exit(self, code: int) -> None:
+        """The broker process has ended; its task restarts it."""
+        self.readiness = None
         self.process = None
         if self.times_ready == 0:
-            words = last_error_line(self.log_path) if self.one_host else f"its host {self.host}"
+            error = f": {last_error_line(self.log_path)}" if self.one_host else ""
+            where = str(self.log_path) if self.one_host else f"{self.log_path} on {self.host}"
             self.failure = (
-                f"{self.slot.name} ended with {code} before it was ready: {words}"
-                f" (log: {self.log_path})"
+                f"{self.slot.name} exited with {code} before it was ready{error} (log: {where})"
             )
 
-    def lost(self, link: TaskLink) -> ProcessRef | None:
-        """The task is gone, with or without its broker; the process that may still be draining."""
+    def on_task_lost(self, link: TaskLink) -> ProcessRef | None:
+        """The task has ended; returns the broker process, which may still be draining."""
         if self.link is not link:
-            return None  # a later task reports already
+            return None  # a later task has reported already
         self.link = None
-        self.told = None
+        self.readiness = None
         self.task_facts = {}
         process, self.process = self.process, None
         return process

@@ -1,9 +1,9 @@
-"""The task that is a broker: keeps `python -m headwater_broker` alive on an executor. No pyspark.
+"""The Spark task of one broker: keeps `python -m headwater_broker` running. No pyspark.
 
-The worker process may be killed at any time (a cancelled job, a lost executor). Then the broker
-sees EOF on its stdin and drains by itself; nothing here needs to run for that. Reports go to the
-driver over one TCP connection, whose loss tells the driver that this worker is gone; commands come
-back over it, and its loss tells the worker that the driver is gone.
+Spark may kill the worker process at any time (a cancelled job, a lost executor). The broker then
+reads EOF on its stdin and drains; no code of the worker has to run for that. One TCP connection
+carries reports to the driver and the driver's stop command back. Its loss means to the driver that
+the worker is gone, and to the worker that the driver is gone.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ from typing import Any
 import psutil
 
 from headwater.local.child import ChildSpec
-from headwater.local.keeper import Keeper
+from headwater.local.supervised_child import SupervisedChild
 from headwater.system import SystemClock
 
 CONNECT_TIMEOUT_S = 10.0
-FRUITLESS_STARTS_MAX = 6
-"""So many starts in a row that never became ready end the task: elsewhere it may do better."""
+FAILED_STARTS_MAX = 6
+"""Starts in a row that never became ready before the task ends: another executor may do better."""
 DRAIN_GRACE_S = 10.0
 HOST_MARK = "{host}"
-"""In properties: this executor's host name, which only the task knows."""
+"""Placeholder in properties for the executor's host name, which only the task knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTask:
-    """One broker's slot. Picklable."""
+    """What the task of one broker needs. Picklable."""
 
     broker_id: int
     name: str
     command: tuple[str, ...]
-    """The program and its arguments, to which `--config FILE` is added."""
+    """The broker's program and arguments; the task appends `--config FILE`."""
     properties: tuple[tuple[str, str], ...]
     config_path: str
     log_path: str
     driver_host: str
     driver_port: int
     token: str
-    """Proves to the driver that a report is from one of its tasks."""
+    """Authenticates the task's reports to the driver."""
     environment: Mapping[str, str] = field(default_factory=dict)
     drain_grace_s: float = DRAIN_GRACE_S
 
 
 def run_broker(task: BrokerTask) -> str:
-    """Keep the broker running until the driver says stop, or is gone; why it ended. Never raises
-    for the broker's own failures, which would count against the job."""
+    """Keep the broker running until the driver sends stop or is gone; returns the reason.
+
+    Never raises for the broker's failures, which would count as failures of the Spark task.
+    """
     try:
         link = socket.create_connection((task.driver_host, task.driver_port), CONNECT_TIMEOUT_S)
     except OSError as e:
@@ -62,23 +64,23 @@ def run_broker(task: BrokerTask) -> str:
 
 
 class _Supervisor:
-    """Keeps the child, and speaks with the driver."""
+    """Keeps the broker process running and reports to the driver."""
 
     def __init__(self, task: BrokerTask, link: socket.socket) -> None:
         self._task = task
         self._link = link
         self._lock = threading.Lock()
-        self._fruitless = 0
+        self._failed_starts = 0
         self._given_up = ""
 
     def run(self) -> str:
-        self._report("up", **_whereabouts())
+        self._report("up", **_location())
         try:
-            keeper = Keeper(
+            keeper = SupervisedChild(
                 self._child(),
                 SystemClock(),
-                on_ready=lambda told: self._ready({"pid": keeper.pid, **told}),
-                on_gone=self._gone,
+                on_ready=lambda readiness: self._on_ready({"pid": keeper.pid, **readiness}),
+                on_gone=self._on_exit,
             )
         except OSError as e:
             return f"{self._task.config_path} can't be written: {e}"
@@ -103,26 +105,26 @@ class _Supervisor:
         )
 
     def _wait_for_stop(self) -> str:
-        """The driver writes one line, `stop`, or goes; or the slot gives up and shuts the link."""
-        told = b""
-        while not told.endswith(b"\n"):
+        """Until the driver writes the line `stop` or is gone, or this task shuts the link."""
+        command = b""
+        while not command.endswith(b"\n"):
             try:
                 part = self._link.recv(64)
             except OSError as e:
                 return f"the driver is gone: {e}"
             if not part:
                 return "the driver is gone"
-            told += part
-        return "told to stop"
+            command += part
+        return "the driver asked to stop"
 
-    def _ready(self, told: dict[str, Any]) -> None:
-        self._fruitless = 0
-        self._report("ready", told=told)
+    def _on_ready(self, readiness: dict[str, Any]) -> None:
+        self._failed_starts = 0
+        self._report("ready", readiness=readiness)
 
-    def _gone(self, code: int) -> None:
+    def _on_exit(self, code: int) -> None:
         self._report("gone", code=code)
-        self._fruitless += 1
-        if self._fruitless >= FRUITLESS_STARTS_MAX:
+        self._failed_starts += 1
+        if self._failed_starts >= FAILED_STARTS_MAX:
             self._given_up = f"{self._task.name} never became ready here, last exit code {code}"
             self._link.shutdown(socket.SHUT_RD)
 
@@ -133,11 +135,11 @@ class _Supervisor:
             try:
                 self._link.sendall(line)
             except OSError:
-                return  # the driver is gone; the reading side finds out and stops
+                return  # the driver is gone: the receiving side meets that too, and stops
 
 
-def _whereabouts() -> dict[str, Any]:
-    """Host, this worker, and the executor's JVM above it."""
+def _location() -> dict[str, Any]:
+    """Host, worker process, and the executor JVM that started it."""
     own = psutil.Process()
     found: dict[str, Any] = {"host": socket.gethostname(), "worker_pid": own.pid}
     try:
@@ -149,5 +151,5 @@ def _whereabouts() -> dict[str, Any]:
                 found["executor_id"] = words[at] if at else "driver"
                 break
     except psutil.Error:
-        return found  # another user's processes: the cluster works without knowing them
+        return found  # processes of another user: the executor's id is only for display
     return found

@@ -4,45 +4,52 @@
         df = spark.read.format("headwater").option(
             "kafka.bootstrap.servers", cluster.bootstrap_servers) ...
 
-It lives as long as the application or until `stop()`; data stays in the folder, and the next
-`start` with it finds everything again.
+The brokers run until `stop()` or the end of the application. Data stays in the folder, and the
+next `start` with the same folder uses it again.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headwater.errors import UsageError
 from headwater.local.cluster_file import ClusterRecord, DirectoryLock, resolve
+from headwater.local.cluster_spec import BROKERS_DEFAULT
 from headwater.local.daemon import prepare_directory
 from headwater.local.manager import Progress, silent
-from headwater.local.slots import BROKERS_DEFAULT
 from headwater.local.supervisor import BROKER_COMMAND
 from headwater.system import SystemClock, SystemEntropy
 from headwater_spark.cluster.broker_slot import BrokerInfo
 from headwater_spark.cluster.job_manager import READY_TIMEOUT_S, SparkManager, plan_for
+from headwater_spark.spark_session import has_ended
 
 DIRECTORY_DEFAULT = "headwater-data"
+
+
+_running: dict[Path, Cluster] = {}
+"""The clusters of this process, by folder."""
 
 
 class Cluster:
     """Brokers that run as Spark jobs. Make one with `Cluster.start`."""
 
     def __init__(
-        self,
-        manager: SparkManager,
-        lock: DirectoryLock,
-        record: ClusterRecord,
+        self, spark: SparkSession, manager: SparkManager, lock: DirectoryLock, record: ClusterRecord
     ) -> None:
+        self._spark = spark
         self._manager = manager
         self._lock = lock
         self._record = record
         self._stopped = False
+        self._pid = os.getpid()
 
     @classmethod
     def start(
@@ -58,14 +65,23 @@ class Cluster:
         progress: Progress = silent,
         broker_command: tuple[str, ...] = BROKER_COMMAND,
     ) -> Cluster:
-        """Start and return when every broker serves; `brokers` 3 and `port` 9092 by default.
+        """Start brokers and return when all of them serve; default: 3, on ports from 9092.
 
-        `properties` are for every broker, in Kafka's names. `zookeeper` names an ensemble, which a
-        cluster of several machines needs; otherwise an embedded one runs beside the driver. Raises
-        UsageError at once when the master has too few slots, and names one that would do.
+        `properties` are broker configs, the same for all. `zookeeper` names an external ensemble,
+        which a cluster of several machines needs; otherwise an embedded one runs beside the driver.
+
+        If this application already runs a cluster in `dir`, that one is returned: a notebook's
+        cell can run again. The cluster stops at `stop()`, before Spark stops, and when the program
+        ends. Raises UsageError at once when the master has too few slots, naming one that fits.
         """
         plan_for(spark, brokers or BROKERS_DEFAULT)
         directory = prepare_directory(os.fspath(dir))
+        known = _running.get(directory)
+        if known is not None and known._runs_in(spark):
+            known._check_same(brokers, port, properties, zookeeper)
+            return known
+        if known is not None:
+            known.stop()  # its application has ended
         lock = DirectoryLock(directory)
         lock.acquire()
         record: ClusterRecord | None = None
@@ -89,25 +105,59 @@ class Cluster:
                 record.close()
             lock.release()
             raise
-        return cls(manager, lock, record)
+        cluster = cls(spark, manager, lock, record)
+        _running[directory] = cluster
+        # Before Spark stops: it would print an error for each broker's task that it kills.
+        atexit.register(cluster._stop_at_exit)
+        _stop_clusters_first(spark.sparkContext)
+        return cluster
+
+    def _runs_in(self, spark: SparkSession) -> bool:
+        return self._spark.sparkContext is spark.sparkContext and not has_ended(spark)
+
+    def _check_same(
+        self,
+        brokers: int | None,
+        port: int | None,
+        properties: Mapping[str, str] | None,
+        zookeeper: str | None,
+    ) -> None:
+        """Raises UsageError when the arguments describe another cluster in this one's folder."""
+        spec = self._manager.spec
+        differs = [
+            name
+            for name, wanted, found in (
+                ("brokers", brokers, spec.brokers),
+                ("port", port, spec.base_port),
+                ("properties", properties, self._manager.properties),
+                ("zookeeper", zookeeper, self._manager.external_zookeeper),
+            )
+            if wanted is not None and wanted != found
+        ]
+        if differs:
+            raise UsageError(
+                f"a cluster with other {' and '.join(differs)} runs in {spec.directory} already"
+                f" ({spec.brokers} brokers, {self.bootstrap_servers}): stop() it first, or choose"
+                " another dir and port"
+            )
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients start from. Ports belong to slots: on one machine it never changes."""
+        """The clients' `bootstrap.servers`. Ports are fixed per broker: constant on one machine."""
         return self._manager.state().bootstrap_servers
 
     @property
     def brokers(self) -> tuple[BrokerInfo, ...]:
-        """Every broker, with its process, executor and restarts."""
+        """Every broker with its process, executor and number of restarts."""
         return self._manager.brokers
 
     @property
     def restarts(self) -> int:
-        """How often a broker came back, all together."""
+        """The restarts of all brokers, summed up."""
         return sum(broker.restarts for broker in self.brokers)
 
     def status(self) -> dict[str, Any]:
-        """Everything known, as plain values."""
+        """The cluster's state as plain values."""
         state = self._manager.state()
         return {
             "cluster_id": self._manager.spec.cluster_id,
@@ -120,19 +170,25 @@ class Cluster:
         }
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
-        """True once every broker serves (again)."""
+        """True once every broker serves; False after `timeout_s`."""
         return self._manager.wait_all_ready(timeout_s)
 
     def stop(self, progress: Progress = silent) -> None:
-        """Drain the brokers, end every process of the cluster. Data stays. Safe to repeat."""
+        """Drain the brokers and end every process of the cluster. Data stays. Safe to repeat."""
         if self._stopped:
             return
         self._stopped = True
+        atexit.unregister(self._stop_at_exit)
+        _running.pop(self._manager.spec.directory, None)
         try:
             self._manager.stop(progress)
         finally:
             self._record.close()
             self._lock.release()
+
+    def _stop_at_exit(self) -> None:
+        if os.getpid() == self._pid:  # not in a forked child
+            self.stop()
 
     def __enter__(self) -> Cluster:
         return self
@@ -144,3 +200,19 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _stop_clusters_first(context: Any) -> None:
+    """Make `context.stop()` stop the context's clusters first, while their tasks still run."""
+    if "stop" in vars(context):
+        return
+    stop_context = context.stop
+
+    def stop() -> None:
+        try:
+            for cluster in [c for c in _running.values() if c._spark.sparkContext is context]:
+                cluster.stop()
+        finally:
+            stop_context()
+
+    context.stop = stop

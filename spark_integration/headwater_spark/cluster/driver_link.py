@@ -1,4 +1,4 @@
-"""The driver's end of the brokers' reports: a small TCP server, a thread per task."""
+"""The driver's TCP server for the reports of broker tasks; one thread per task."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ LINE_BYTES_MAX = 1 << 16
 
 
 class TaskLink:
-    """One task's connection."""
+    """The driver's connection to one broker task."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
-    def tell_to_stop(self) -> None:
-        """Ask the task to drain its broker and return. A task that is gone does not mind."""
+    def ask_to_stop(self) -> None:
+        """Ask the task to drain its broker and return; does nothing if the task is gone."""
         try:
             self._connection.sendall(STOP)
         except OSError:
-            return  # gone already
+            return  # the task has ended
 
     def close(self) -> None:
-        """Drop it; the task then stops by itself."""
+        """Close the connection; the task then stops by itself."""
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other side was faster
+            pass  # the task closed it first
         self._connection.close()
 
 
 class DriverLink:
-    """Listens for tasks. Callbacks run on the connections' threads."""
+    """Accepts tasks and hands their reports on. Callbacks run on the connections' threads."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DriverLink:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening and drop every task."""
+        """Stop listening and close every task's connection."""
         with self._lock:
             self._closed = True
             links = list(self._links)
@@ -68,7 +68,7 @@ class DriverLink:
         try:
             self._server.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # nobody was connected
+            pass  # no connection was waiting
         self._server.close()
         for link in links:
             link.close()
@@ -109,12 +109,12 @@ class DriverLink:
                 self._on_lost(broker_id, link)
 
     def _parsed(self, line: bytes) -> Report | None:
-        """A task's report; None for anyone else, who is then disconnected."""
+        """A task's report; None for a line without the token, which ends the connection."""
         try:
             report = json.loads(line)
         except ValueError:
             return None
         if not isinstance(report, dict) or report.get("token") != self._token:
-            logger.warning("a stranger on the driver's port for brokers was disconnected")
+            logger.warning("closed a connection to the broker tasks' port that has no valid token")
             return None
         return report

@@ -1,6 +1,6 @@
-"""Ctrl-C (or a notebook's interrupt) ends the user's jobs, but not the brokers.
+"""SIGINT handler that cancels the user's Spark jobs and spares the brokers' jobs.
 
-PySpark's own handler cancels *all* jobs of the context, and with them every broker.
+PySpark's own handler, for Ctrl-C and a notebook's interrupt, cancels *all* jobs of the context.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 
 def spare_groups(context: Any, groups: tuple[str, ...]) -> Handler:
-    """Install a handler that cancels all jobs but those of `groups`; the former handler.
+    """Install a handler that cancels all jobs but those of `groups`; returns the former handler.
 
-    None (and nothing installed) outside the main thread, where Python takes no handlers.
+    Outside the main thread, where Python installs no handlers, does nothing and returns None.
     """
     if threading.current_thread() is not threading.main_thread():
         return None
@@ -34,7 +34,7 @@ def spare_groups(context: Any, groups: tuple[str, ...]) -> Handler:
 
 
 def cancel_others(context: Any, groups: tuple[str, ...]) -> None:
-    """Cancel every active job that is in none of `groups`."""
+    """Cancel every active job outside `groups`."""
     tracker = context.statusTracker()
     spared = {job for group in groups for job in tracker.getJobIdsForGroup(group)}
     for job in tracker.getActiveJobsIds():
@@ -43,6 +43,6 @@ def cancel_others(context: Any, groups: tuple[str, ...]) -> None:
 
 
 def restore(former: Handler) -> None:
-    """Put the former handler back."""
+    """Reinstall the former handler."""
     if former is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, former)

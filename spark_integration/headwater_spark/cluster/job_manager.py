@@ -1,9 +1,10 @@
-"""Brokers as Spark jobs: one job per broker, resubmitted for ever (`headwater.local.manager`).
+"""Manager of brokers that run as Spark jobs: one job per broker, resubmitted when it ends.
 
-Per slot a driver thread submits a job of one task and waits for its end. The task keeps the broker
-process alive on its executor and reports here; when it or its executor dies, the thread submits
-again with back-off. When a broker's process is known to be dead its ZooKeeper session is closed at
-once, so that its partitions get new leaders now and not at the session's end.
+A driver thread per broker submits a job of one task and waits for its end. The task keeps the
+broker process running on its executor and reports to the driver. When the task or its executor
+dies, the thread submits the job again, with back-off. When a broker process has ended, the driver
+closes its ZooKeeper session at once, so that its partitions get new leaders now and not after the
+session timeout.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from pyspark.sql import SparkSession
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
+from headwater.local.broker_sessions import BrokerSessions
 from headwater.local.child import ChildFailedError, ChildSpec
-from headwater.local.keeper import Keeper
+from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_ports_free
 from headwater.local.manager import ManagerState, Progress, silent
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef, wait_gone
-from headwater.local.sessions import Sessions
-from headwater.local.slots import LOOPBACK, ClusterSpec, check_ports_free
+from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import BROKER_COMMAND, broker_properties
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy
@@ -41,10 +42,10 @@ logger = logging.getLogger(__name__)
 
 RESUBMIT_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 30.0
-"""A job that lasted this long starts the back-off anew."""
+"""A job that lasted this long resets the back-off."""
 READY_TIMEOUT_S = 120.0
 ORPHAN_WAIT_S = 30.0
-"""How long a broker whose task died may take to drain before nobody looks any more."""
+"""How long the manager waits for a broker without a task to drain."""
 STOP_SLACK_S = 5.0
 MEMORY_LIMIT_KEY = "spark.executor.pyspark.memory"
 
@@ -68,7 +69,7 @@ class SparkManager:
         self._spark = spark
         self._context = spark.sparkContext
         self._clock = clock
-        self._properties = dict(properties or {})
+        self.properties = dict(properties or {})
         self._broker_command = broker_command
         self._changed = changed
         self._drain_grace_s = drain_grace_s
@@ -79,10 +80,10 @@ class SparkManager:
                 "executors on other machines can't reach the embedded ZooKeeper: name an ensemble,"
                 " Cluster.start(..., zookeeper='host:2181')"
             )
-        self._external_zookeeper = zookeeper
-        self._zookeeper: Keeper | None = None
+        self.external_zookeeper = zookeeper
+        self._zookeeper: SupervisedChild | None = None
         servers = zookeeper or spec.zookeeper
-        self._sessions = Sessions(spec.directory / "zookeeper", servers)
+        self._sessions = BrokerSessions(spec.directory / "zookeeper", servers)
         self._token = SystemEntropy().randbytes(16).hex()
         self._link: DriverLink | None = None
         self._state = threading.Condition()
@@ -97,7 +98,7 @@ class SparkManager:
         self._former_handler: interrupts.Handler = None
 
     def start(self, progress: Progress = silent, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Return when every broker is ready. Raises HeadwaterError, having stopped everything."""
+        """Return when every broker is ready. Stops everything before it raises HeadwaterError."""
         if self._context.getConf().get(MEMORY_LIMIT_KEY):
             raise UsageError(
                 f"{MEMORY_LIMIT_KEY} is set: brokers would inherit its limit. Unset it and size"
@@ -126,7 +127,7 @@ class SparkManager:
             raise
 
     def state(self) -> ManagerState:
-        """Where the brokers are now."""
+        """The brokers' current addresses and processes."""
         with self._state:
             brokers = list(self._slots.values())
             addresses = [f"{b.host}:{b.slot.port}" for b in brokers]
@@ -137,26 +138,26 @@ class SparkManager:
             processes.append(ProcessRef.of("zookeeper", keeper.pid))
         return ManagerState(
             bootstrap_servers=",".join(addresses),
-            zookeeper=self._external_zookeeper or self.spec.zookeeper,
+            zookeeper=self.external_zookeeper or self.spec.zookeeper,
             control_addresses=control,
             processes=tuple(processes),
         )
 
     @property
     def brokers(self) -> tuple[BrokerInfo, ...]:
-        """Every broker by id."""
+        """Every broker, in the order of ids."""
         with self._state:
             return tuple(b.info() for b in self._slots.values())
 
     def wait_all_ready(self, timeout_s: float) -> bool:
-        """True once every broker serves."""
+        """True once every broker serves; False after `timeout_s`."""
         with self._state:
             return self._state.wait_for(
-                lambda: all(b.told is not None for b in self._slots.values()), timeout_s
+                lambda: all(b.readiness is not None for b in self._slots.values()), timeout_s
             )
 
     def stop(self, progress: Progress = silent) -> None:
-        """Drain the brokers, end every process; safe at any time, safe to repeat."""
+        """Drain the brokers and end every process. Safe at any time, safe to repeat."""
         interrupts.restore(self._former_handler)
         self._former_handler = None
         total = 1 + len(self._slots)
@@ -166,7 +167,7 @@ class SparkManager:
             left = [b.process for b in self._slots.values() if b.process is not None]
             links = [b.link for b in self._slots.values() if b.link is not None]
         for link in links:
-            link.tell_to_stop()
+            link.ask_to_stop()
         if not links:
             self._cancel_jobs()
         deadline = self._clock.monotonic() + self._drain_grace_s + STOP_SLACK_S
@@ -187,7 +188,7 @@ class SparkManager:
         self._threads.clear()
 
     def _start_zookeeper(self) -> None:
-        if self._external_zookeeper is not None:
+        if self.external_zookeeper is not None:
             return
         folder = self.spec.directory / "zookeeper"
         child = zookeeper_spec(folder, self.spec.zookeeper_port, self.spec.logs / "zookeeper.log")
@@ -199,7 +200,7 @@ class SparkManager:
             probe=child.probe,
             drains_at_eof=child.drains_at_eof,
         )
-        self._zookeeper = Keeper(marked, self._clock, on_gone=lambda _c: self._changed())
+        self._zookeeper = SupervisedChild(marked, self._clock, on_gone=lambda _c: self._changed())
         self._zookeeper.start()
         self._zookeeper.wait_ready()
 
@@ -214,7 +215,7 @@ class SparkManager:
         assert self._link is not None
         slot = broker.slot
         rows = broker_properties(self.spec, slot)
-        rows["zookeeper.connect"] = self._external_zookeeper or self.spec.zookeeper
+        rows["zookeeper.connect"] = self.external_zookeeper or self.spec.zookeeper
         if not self._plan.one_host:
             rows["listeners"] = f"PLAINTEXT://0.0.0.0:{slot.port}"
             rows["advertised.listeners"] = f"PLAINTEXT://{HOST_MARK}:{slot.port}"
@@ -222,7 +223,7 @@ class SparkManager:
             rows["control.advertised.listener"] = f"{HOST_MARK}:{slot.control_port}"
             rows["status.listener"] = f"0.0.0.0:{slot.status_port}"
             rows["broker.rack"] = HOST_MARK
-        rows.update(self._properties)
+        rows.update(self.properties)
         driver = LOOPBACK if self._plan.one_host else str(self._spark.conf.get("spark.driver.host"))
         return BrokerTask(
             broker_id=slot.broker_id,
@@ -239,11 +240,11 @@ class SparkManager:
         )
 
     def _keep_job(self, broker: BrokerSlot) -> None:
-        """Submit the broker's job again and again until told to stop."""
+        """Submit the broker's job whenever it has ended, until the manager stops."""
         failures = 0
         while not self._stopping:
             started = self._clock.monotonic()
-            why = self._run_job(broker)
+            reason = self._run_job(broker)
             if self._clock.monotonic() - started >= STEADY_S:
                 failures = 0
             delay = RESUBMIT_S[min(failures, len(RESUBMIT_S) - 1)]
@@ -253,12 +254,12 @@ class SparkManager:
             if self._context_is_stopped():
                 logger.warning("%s: its Spark application has ended", broker.slot.name)
                 return
-            logger.warning("%s: %s; submitting again in %.1f s", broker.slot.name, why, delay)
+            logger.warning("%s: %s; submitting again in %.1f s", broker.slot.name, reason, delay)
             with self._state:
                 self._state.wait_for(lambda: self._stopping, delay)
 
     def _run_job(self, broker: BrokerSlot) -> str:
-        """One job, from submission to its end; why it ended."""
+        """Run one job from submission to its end; the reason for the end."""
         task = self._task(broker)
 
         def hold(_rows: Iterator[int]) -> Iterator[str]:
@@ -287,45 +288,45 @@ class SparkManager:
             try:
                 self._context.cancelJobGroup(broker.group)
             except (Py4JError, AttributeError, OSError) as e:
-                logger.info("%s: %r", broker.group, e)  # the application has ended already
+                logger.info("%s: %r", broker.group, e)  # the application has ended
 
     def _on_report(self, report: Report, link: TaskLink) -> None:
         broker = self._slots[int(report["broker_id"])]
         event = report["event"]
         name = broker.slot.name
         if event == "ready":
-            self._sessions.held_by(name, report["told"])
+            self._sessions.held_by(name, report["readiness"])
         with self._state:
             if event == "up":
-                broker.up(report, link)
+                broker.on_task_up(report, link)
                 if self._stopping:
-                    link.tell_to_stop()
+                    link.ask_to_stop()
             elif event == "ready":
-                broker.ready(report["told"])
+                broker.on_ready(report["readiness"])
             elif event == "gone":
-                broker.gone(int(report["code"]))
+                broker.on_exit(int(report["code"]))
             self._state.notify_all()
         if event == "gone":
-            self._after_death(name, int(report["code"]))
+            self._after_exit(name, int(report["code"]))
         self._changed()
 
-    def _after_death(self, name: str, code: int) -> None:
-        if code == 0:  # it said good-bye to ZooKeeper itself
+    def _after_exit(self, name: str, code: int) -> None:
+        if code == 0:  # the broker has closed its session
             self._sessions.forget(name)
         else:
             self._sessions.close(name)
 
     def _on_lost(self, broker_id: int, link: TaskLink) -> None:
-        """A task is gone without a word: its worker or executor was killed."""
+        """A task's connection has closed: Spark killed its worker, or the executor died."""
         broker = self._slots[broker_id]
         with self._state:
-            orphan = broker.lost(link)
+            orphan = broker.on_task_lost(link)
             self._state.notify_all()
         if orphan is None:
             return
-        # It sees EOF and drains. Its session is closed only once it is surely dead.
+        # The broker reads EOF and drains. Its session must not be closed while it still runs.
         if wait_gone([orphan], ORPHAN_WAIT_S):
-            logger.warning("%s (pid %d) outlives its task", orphan.name, orphan.pid)
+            logger.warning("%s (pid %d) still runs without its task", orphan.name, orphan.pid)
         else:
             self._sessions.close(broker.slot.name)
         self._changed()
@@ -348,37 +349,37 @@ class SparkManager:
             progress(f"{shown} brokers are ready", 1 + shown, total)
 
     def _warn_of_shared_hosts(self) -> None:
-        """On several machines: replicas of one partition may land on one of them."""
+        """Warn when brokers share a host: replicas of one partition may be on one host."""
         hosts = {b.host for b in self._slots.values()}
         if not self._plan.one_host and len(hosts) < len(self._slots):
             logger.warning(
-                "%d brokers are on %d hosts (%s): a topic with a higher replication factor has"
-                " replicas that die together",
+                "%d brokers run on %d hosts (%s): a topic with a higher replication factor has"
+                " several replicas on one host",
                 len(self._slots),
                 len(hosts),
                 ", ".join(sorted(hosts)),
             )
 
     def _ready_count(self) -> int:
-        return sum(b.told is not None for b in self._slots.values())
+        return sum(b.readiness is not None for b in self._slots.values())
 
     def _failure(self) -> str:
         return next((b.failure for b in self._slots.values() if b.failure), "")
 
     def _not_ready(self, timeout_s: float) -> str:
-        waiting = [b for b in self._slots.values() if b.told is None]
+        waiting = [b for b in self._slots.values() if b.readiness is None]
         unplaced = [b.slot.name for b in waiting if not b.task_facts]
         if unplaced:
             return (
-                f"{', '.join(unplaced)} found no executor in {timeout_s:.0f} s: the application"
-                f" needs {self._plan.task_cpus or 1} free cores per broker"
+                f"Spark started no task for {', '.join(unplaced)} in {timeout_s:.0f} s: the"
+                f" application needs {self._plan.task_cpus or 1} free cores per broker"
             )
         names = ", ".join(b.slot.name for b in waiting)
-        return f"{names} not ready after {timeout_s:.0f} s (logs: {self.spec.logs})"
+        return f"{names}: not ready after {timeout_s:.0f} s (logs: {self.spec.logs})"
 
 
 def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:
-    """The slot plan on this session. Raises UsageError when the brokers can't fit."""
+    """The slot plan of this session's master. Raises UsageError when the brokers do not fit."""
     conf = spark.sparkContext.getConf()
     instances = conf.get("spark.executor.instances")
     is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
@@ -392,9 +393,9 @@ def plan_for(spark: SparkSession, brokers: int) -> SlotPlan:
 
 
 def _end(left: list[ProcessRef]) -> None:
-    """Nothing of ours outlives `stop`."""
+    """Kill the processes that did not end in time. Raises HeadwaterError if one survives that."""
     for process in wait_gone(left, STOP_SLACK_S):
-        logger.warning("%s (pid %d) did not drain: killed", process.name, process.pid)
+        logger.warning("%s (pid %d) did not drain in time: killed", process.name, process.pid)
         process.send(signal.SIGKILL)
     alive: list[Any] = wait_gone(left, STOP_SLACK_S)
     if alive:

@@ -1,4 +1,4 @@
-"""`headwater up --spark MASTER`: a Spark application of its own that holds the brokers."""
+"""`headwater up --spark MASTER`: a Spark application that runs nothing but the brokers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import ManagerState, Progress
-from headwater.local.slots import ClusterSpec
 from headwater.system import SystemClock
 from headwater_spark.cluster.interrupts import Handler, restore
 from headwater_spark.cluster.job_manager import SparkManager, plan_for
@@ -21,9 +21,17 @@ APP_CONF = {"spark.ui.enabled": "false"}
 
 
 class SparkLauncher:
-    """A `headwater.local.manager.Manager` that brings its own Spark session."""
+    """A `headwater.local.manager.Manager` that starts and stops its own Spark session."""
 
-    def __init__(self, spec: ClusterSpec, master: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        master: str,
+        changed: Callable[[], None],
+        *,
+        open_session: Callable[..., SparkSession] = session,
+    ) -> None:
+        self._open_session = open_session
         self._spec = spec
         self._master = master
         self._changed = changed
@@ -31,7 +39,7 @@ class SparkLauncher:
         self._manager: SparkManager | None = None
 
     def start(self, progress: Progress) -> None:
-        """Start Spark, then the brokers. Raises HeadwaterError, having stopped everything."""
+        """Start Spark, then the brokers. Stops everything before it raises HeadwaterError."""
         handler = signal.getsignal(signal.SIGINT)
         self._spark = self._started()
         self._own_interrupts(handler)
@@ -48,15 +56,15 @@ class SparkLauncher:
 
     def _started(self) -> SparkSession:
         try:
-            return session(self._master, delta=False, app_name=APP_NAME, conf=APP_CONF)
+            return self._open_session(self._master, delta=False, app_name=APP_NAME, conf=APP_CONF)
         except (PySparkException, Py4JError) as error:
             raise SparkStartError(
-                f"Spark did not start on {self._master}: {cause(str(error))}; what it said is in"
-                f" {self._spec.directory / 'logs' / 'supervisor.log'}"
+                f"Spark did not start on {self._master}: {cause(str(error))}"
+                f" (log: {self._spec.directory / 'logs' / 'supervisor.log'})"
             ) from error
 
     def state(self) -> ManagerState:
-        """What runs now; the addresses of the slots before anything does."""
+        """The brokers' current state; before they start, the addresses of their slots."""
         if self._manager is not None:
             return self._manager.state()
         return ManagerState(
@@ -66,7 +74,7 @@ class SparkLauncher:
         )
 
     def stop(self, progress: Progress) -> None:
-        """Drain the brokers, end Spark."""
+        """Drain the brokers and stop Spark."""
         if self._manager is not None:
             self._manager.stop(progress)
         self._stop_spark()
@@ -77,5 +85,5 @@ class SparkLauncher:
             self._spark = None
 
     def _own_interrupts(self, handler: Handler) -> None:
-        """SIGINT is the daemon's: neither Spark's handler nor a notebook's may take it."""
+        """Give SIGINT back to the daemon after Spark or the manager has replaced its handler."""
         restore(handler)

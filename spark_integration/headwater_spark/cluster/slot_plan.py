@@ -1,25 +1,25 @@
-"""Do the brokers fit into this Spark cluster, and how are they spread? Pure.
+"""How many task slots each broker's Spark job takes, and whether all of them fit. Pure.
 
-A broker is one task that runs for ever. With task cpus = floor(executor cores / 2) + 1 no executor
-takes two of them, and some cores are left for jobs beside them. In one JVM (`local[N]`) there is
-nothing to spread: brokers are plain tasks.
+A broker is one task that runs until the cluster stops. With `spark.task.cpus` =
+floor(executor cores / 2) + 1 no executor gets two brokers, and cores are left for other jobs. In
+one JVM (`local[N]`) brokers cannot be spread: they are tasks of one slot.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from headwater.errors import UsageError
+from headwater_spark.masters import local_master
 
 SPARE_SLOTS = 2
-"""Slots that must be left for the jobs that use the brokers."""
+"""Slots that must stay free for jobs that use the brokers."""
 EXECUTOR_MEMORY_MB = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """`task_cpus` None: no resource profile (one JVM). `one_host`: all is on this machine."""
+    """`task_cpus` of each broker, None for one slot in one JVM; `one_host`: all on this machine."""
 
     task_cpus: int | None
     one_host: bool
@@ -28,20 +28,18 @@ class SlotPlan:
 def plan_slots(
     master: str, brokers: int, *, cores_here: int, executor_cores: int, executors: int | None
 ) -> SlotPlan:
-    """How to run `brokers` on `master`. Raises UsageError that names a master that would do.
+    """The slot plan for `brokers` on `master`. Raises UsageError naming a master that fits.
 
-    `executor_cores` and `executors` are Spark's configuration; both only matter beyond one machine,
-    where `executors` may be unknown (None).
+    `executor_cores` and `executors` are Spark's configuration, which counts on other masters than
+    those of one machine; `executors` is None under dynamic allocation.
     """
-    local = re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,\s*[0-9]+)?\])?", master)
-    if local:
-        slots = cores_here if local[1] == "*" else int(local[1] or 1)
-        if slots < brokers + SPARE_SLOTS:
-            raise _too_few(master, brokers, slots, brokers + SPARE_SLOTS)
+    local = local_master(master, cores_here)
+    if local is not None and local.executors is None:
+        if local.slots < brokers + SPARE_SLOTS:
+            raise _too_few(master, brokers, local.slots, brokers + SPARE_SLOTS)
         return SlotPlan(None, one_host=True)
-    cluster = re.fullmatch(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*[0-9]+\s*\]", master)
-    if cluster:
-        executors, executor_cores = int(cluster[1]), int(cluster[2])
+    if local is not None:
+        executors, executor_cores = local.executors, local.cores
     task_cpus = executor_cores // 2 + 1
     if executors is not None:
         spare = executors * executor_cores - brokers * task_cpus
@@ -49,11 +47,11 @@ def plan_slots(
             raise _too_few(
                 master, brokers, executors * executor_cores, brokers * task_cpus + SPARE_SLOTS
             )
-    return SlotPlan(task_cpus, one_host=cluster is not None)
+    return SlotPlan(task_cpus, one_host=local is not None)
 
 
 def fitting_master(brokers: int) -> str:
-    """The smallest local-cluster with one executor per broker and SPARE_SLOTS left over."""
+    """The smallest local-cluster with one executor per broker and SPARE_SLOTS free slots."""
     cores = 3
     while brokers * (cores - cores // 2 - 1) < SPARE_SLOTS:
         cores += 1

@@ -1,1 +1,1 @@
-"""The Spark sink: `format("headwater")` for writing."""
+"""The Spark sink: writing with `format("headwater")`."""

@@ -1,7 +1,8 @@
-"""Which partition a row goes to, for whole Arrow columns: Kafka's default partitioner (KIP-480).
+"""Kafka's default partitioner (KIP-480) for whole Arrow columns.
 
-A key's partition is murmur2 of its bytes, as every Kafka client computes it, so that a key stays in
-its partition whichever client wrote it. Rows without a key go together, by turns per chunk.
+A key's partition is murmur2 of its bytes, as in every Kafka client: a key has one partition,
+whichever client writes it. All rows of a chunk without a key go to one partition, another per
+chunk.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _murmur2_many(data: Any, offsets: Any, partitions: int, out: Any) -> None:
 
 
 def by_key(keys: pa.Array, partitions: int) -> Any:
-    """int32 partitions of binary keys; null keys' entries mean nothing."""
+    """int32 partitions of binary keys; the entries of null keys are undefined."""
     out = np.zeros(len(keys), np.int32)
     _, offsets_buffer, data_buffer = keys.buffers()
     if not len(keys) or offsets_buffer is None:
@@ -66,7 +67,7 @@ def by_key(keys: pa.Array, partitions: int) -> Any:
 def choose(
     keys: pa.Array | None, wanted: pa.Array | None, rows: int, partitions: int, turn: int
 ) -> Any:
-    """int32 partition per row: the row's own choice, else its key's, else this turn's."""
+    """int32 partition per row: its `wanted` one, else its key's, else `turn` modulo partitions."""
     chosen = np.full(rows, turn % partitions, np.int32)
     if keys is not None and keys.null_count < rows:
         has_key = keys.is_valid().to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""One task's write: Arrow rows to acknowledged record batches. Runs on executors; no pyspark.
+"""Writes one task's Arrow rows as record batches. Runs in executors' tasks; imports no pyspark.
 
-At least once: every batch is idempotent within the task (a retried request is not doubled), but a
+At least once: a task has an idempotent producer, so a retried request adds nothing twice, but a
 task that Spark runs again writes its rows again. `write` returns when all in-sync replicas have
-everything, and raises otherwise.
+every row, and raises otherwise.
 """
 
 from __future__ import annotations
@@ -16,50 +16,52 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.blocking.record_client import WITHOUT_ID, RawClient
+from headwater.client.blocking.record_client import NO_PRODUCER, RecordClient
 from headwater.clock import Clock
 from headwater.columnar.schema import HEADERS
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.records.batch import NO_SEQUENCE
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.options import SinkOptions
 
 if TYPE_CHECKING:
     from headwater.columnar.encode import EncodedBatch
 
 BUFFER_BYTES = 16 * 1024 * 1024
-"""Rows are gathered to about this much before they are split by partition: larger batches."""
+"""Rows are buffered up to about this size before they are split by partition."""
 BUFFER_ROWS = 500_000
 SENDERS = 3
-"""Threads, each with its own connections. A partition always goes to the same one: order holds."""
+"""Threads with connections of their own. A partition has one sender, which keeps its order."""
 QUEUED_BATCHES_MAX = 64
 CLIENT_ID = "headwater-spark-write"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task wrote: per (topic, partition) its rows. Picklable."""
+    """The rows that a task has written. Picklable."""
 
     rows: int
     partitions: tuple[tuple[str, int, int], ...]
+    """(topic, partition, rows)."""
 
 
 @dataclass(slots=True)
 class _Sender:
-    """A thread and its connections."""
+    """A thread, its connections, and its unfinished requests."""
 
     pool: ThreadPoolExecutor
-    client: RawClient
+    client: RecordClient
     under_way: list[Future[int]] = field(default_factory=list)
 
 
 class TaskWriter:
-    """Writes one task's rows. One thread at a time; close it whatever happens."""
+    """Writes one task's rows. One thread at a time; must be closed."""
 
     def __init__(self, options: SinkOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._meta = raw_client(options.bootstrap_servers, CLIENT_ID, options.timeouts)
+        self._client_id = options.client_id or CLIENT_ID
+        self._meta = record_client(options.bootstrap_servers, self._client_id, options.timeouts)
         self._partitions: dict[str, int] = {}
         self._senders: list[_Sender] = []
         self._producer: tuple[int, int] | None = None
@@ -68,7 +70,7 @@ class TaskWriter:
         self._turn = 0
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Write all; return when every row is acknowledged."""
+        """Write all rows; return when every row is acknowledged."""
         held: list[pa.RecordBatch] = []
         held_rows = held_bytes = 0
         for batch in batches:
@@ -86,7 +88,7 @@ class TaskWriter:
         return Written(sum(n for _, _, n in counts), counts)
 
     def close(self) -> None:
-        """Give up what is under way and close every connection."""
+        """Cancel queued requests and close every connection."""
         for sender in self._senders:
             sender.pool.shutdown(wait=True, cancel_futures=True)
             sender.client.close()
@@ -115,7 +117,7 @@ class TaskWriter:
                 )
 
     def _by_topic(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """The rows of each topic: the option's, or the column's."""
+        """The rows of each topic, which the option or the column names."""
         if self._options.topic is not None:
             yield self._options.topic, table
             return
@@ -136,8 +138,8 @@ class TaskWriter:
             except KafkaError as e:
                 if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise UsageError(
-                        f"topic {topic} does not exist at {self._options.bootstrap_servers}: make "
-                        f"it first, with `headwater topics create {topic}`"
+                        f"topic {topic} does not exist at {self._options.bootstrap_servers}: create"
+                        f" it with `headwater topics create {topic}`"
                     ) from e
                 raise
             self._partitions[topic] = len(found.partitions)
@@ -164,7 +166,7 @@ class TaskWriter:
             batch_bytes_max=self._options.batch_bytes,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
-            base_sequence=sequence if self._producer != WITHOUT_ID else NO_SEQUENCE,
+            base_sequence=sequence if self._producer != NO_PRODUCER else NO_SEQUENCE,
         )
         self._sequences[target] = (sequence + len(value)) & 0x7FFFFFFF
         self._rows[target] = self._rows.get(target, 0) + len(value)
@@ -173,22 +175,22 @@ class TaskWriter:
             self._hand_over(sender, target, batch)
 
     def _hand_over(self, sender: _Sender, target: tuple[str, int], batch: EncodedBatch) -> None:
-        """Queue it; wait when enough is queued. A failed batch fails the task."""
+        """Queue a batch, or wait while the queue is full. A failed batch fails the task."""
         while len(sender.under_way) >= QUEUED_BATCHES_MAX:
             sender.under_way.pop(0).result()
         done = [future for future in sender.under_way if future.done()]
         for future in done:
             future.result()
             sender.under_way.remove(future)
-        send = sender.client.produce_raw
+        send = sender.client.produce_batch
         sender.under_way.append(sender.pool.submit(send, *target, batch.data))
 
     def _sender(self, target: tuple[str, int]) -> _Sender:
         number = target[1] % SENDERS
         while len(self._senders) <= number:
-            client = RawClient(
+            client = RecordClient(
                 self._options.bootstrap_servers,
-                client_id=CLIENT_ID,
+                client_id=self._client_id,
                 request_timeout_s=self._options.timeouts.request_s,
                 retry_timeout_s=self._options.delivery_timeout_ms / 1000,
             )
@@ -206,7 +208,7 @@ def write(batches: Iterator[pa.RecordBatch], options: SinkOptions, clock: Clock)
 
 
 def _grouped(chosen: Any) -> Iterator[tuple[int, Any]]:
-    """(partition, row numbers in order), None for "all rows"."""
+    """(partition, row numbers in order); row numbers are None for all rows."""
     if (chosen == chosen[0]).all():
         yield int(chosen[0]), None
         return
@@ -227,12 +229,12 @@ def _one(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _binary(rows: pa.Table, name: str) -> pa.Array | None:
-    """A key or value column as binary; text is its UTF-8."""
+    """A key or value column as binary; strings become UTF-8."""
     if name not in rows.column_names:
         return None
     array = _one(rows, name)
     if isinstance(array, pa.ChunkedArray):
-        raise UsageError(f"column {name!r}: a single buffer of rows passed 2 GiB")
+        raise UsageError(f"column {name!r}: one buffer of rows is larger than 2 GiB")
     return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
 
 

@@ -1,9 +1,9 @@
-"""`format("headwater")` for writing: at least once, batch and streaming, Arrow in the tasks.
+"""Writers of `format("headwater")` for Spark's Python Data Source API, batch and streaming.
 
-Columns as in Spark's Kafka sink: `value` (binary or string), and if present `key`, `headers`,
-`topic`, `partition`. A task returns only when its rows are acknowledged by all in-sync replicas;
-`commit` and `abort` have nothing to do, as what is written can't be taken back. A micro-batch that
-runs again is written again: consumers that must not see that need the exactly-once sink.
+Columns as in Spark's Kafka sink: `value` (binary or string), and optionally `key`, `headers`,
+`topic`, `partition`. At least once: a task returns only when all in-sync replicas have its rows, so
+`commit` has nothing to do, and `abort` cannot remove them. A micro-batch that runs again is
+written again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from headwater.columnar.schema import HEADERS
 from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark.options import SinkOptions, sink_options
-from headwater_spark.plain_errors import message_alone
 from headwater_spark.sink.write_task import Written, write
+from headwater_spark.worker_errors import without_traceback
 
 logger = logging.getLogger(__name__)
 
@@ -42,21 +42,21 @@ _COLUMNS = {
 
 @dataclass
 class SinkMessage(WriterCommitMessage):
-    """What a task wrote."""
+    """A task's commit message."""
 
     written: Written
 
 
 def check_sink(schema: pa.Schema, options: SinkOptions, overwrite: bool) -> None:
-    """Refuse at planning time what could only fail in tasks. Raises UsageError with the remedy."""
+    """Check schema and options before any task runs. Raises UsageError with a remedy."""
     if overwrite:
         raise UsageError('a topic can only be appended to: use .mode("append")')
     for column in schema:
         accepted = _COLUMNS.get(column.name)
         if accepted is None:
             raise UsageError(
-                f"a headwater sink has no column {column.name!r}; there are {', '.join(_COLUMNS)}."
-                " Put your columns into value, for example with to_json(struct(*))"
+                f"a headwater sink has no column {column.name!r}, only {', '.join(_COLUMNS)}: put"
+                " your columns into value, for example with to_json(struct(*))"
             )
         if _type_name(column.type) not in accepted:
             raise UsageError(
@@ -69,14 +69,14 @@ def check_sink(schema: pa.Schema, options: SinkOptions, overwrite: bool) -> None
 
 
 class _TaskWrites:
-    """What both writers do in a task and with its message."""
+    """The part of both writers that runs in tasks."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkMessage:
         """One task's rows; returns when they are acknowledged, raises otherwise."""
-        with message_alone():
+        with without_traceback():
             return SinkMessage(write(iterator, self.options, SystemClock()))
 
 
@@ -85,14 +85,14 @@ class BatchSink(_TaskWrites, DataSourceArrowWriter):
 
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
-        """From what Spark hands over, checked."""
+        """A writer of checked options and schema."""
         return cls(_checked(given, schema, overwrite))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Everything is acknowledged already."""
+        """Does nothing: every row is acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell what stays in the topics: at-least-once writes can't be taken back."""
+        """Warn of the rows that stay in the topics."""
         _warn(messages)
 
 
@@ -101,14 +101,14 @@ class StreamSink(_TaskWrites, DataSourceStreamArrowWriter):
 
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
-        """From what Spark hands over, checked. (Spark's `overwrite` only echoes the mode.)"""
+        """A writer of checked options and schema. Spark's `overwrite` only repeats the mode."""
         return cls(_checked(given, schema, False))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Everything is acknowledged already."""
+        """Does nothing: every row is acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Tell what stays in the topics: the batch runs again and writes it again."""
+        """Warn of the rows that stay in the topics; the batch's next run writes them again."""
         _warn(messages)
 
 
@@ -130,4 +130,4 @@ def _type_name(kind: pa.DataType) -> str:
 def _warn(messages: list[WriterCommitMessage | None]) -> None:
     rows = sum(m.written.rows for m in messages if isinstance(m, SinkMessage))
     if rows:
-        logger.warning("a failed write left %d rows in its topics (at least once)", rows)
+        logger.warning("%d rows of a failed write stay in their topics (at least once)", rows)

@@ -1,1 +1,1 @@
-"""The Spark source: `format("headwater")` for reading, and the union with history in Delta."""
+"""The Spark source: reading with `format("headwater")`, and topic and Delta table as one."""

@@ -1,7 +1,7 @@
-"""What planning asks of the brokers: topics, offsets, configs, control calls. Blocking, no pyspark.
+"""Topics, offsets and configs from the brokers, for planning on the driver. Blocking, no pyspark.
 
-Connections to the data plane are `RawClient`s; the control plane's addresses are found by asking
-each broker for its configuration, so that Kafka brokers, which have none, do as well.
+Calls of the control plane go to the address in the broker's configuration; Kafka brokers have none,
+and everything but those calls works with them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from headwater.client.blocking.cluster import Patience
+from headwater.client.blocking.cluster import RetryTimer
 from headwater.client.blocking.record_client import (
     EARLIEST_LOCAL,
     READ_COMMITTED,
@@ -43,7 +43,7 @@ from headwater.wire.control import (
     TierHintRequest,
 )
 from headwater_spark import options
-from headwater_spark.blocking_clients import USUAL, raw_client
+from headwater_spark.blocking_clients import DEFAULT_TIMEOUTS, record_client
 from headwater_spark.options import Timeouts
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ PartitionId = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as planning needs it; `topic_id` is Kafka's text of the id."""
+    """A topic's metadata; `topic_id` is the id in Kafka's base64 form."""
 
     name: str
     topic_id: str
@@ -70,17 +70,22 @@ class Topic:
     is_internal: bool
     leaders: tuple[int, ...]
     replicas: tuple[int, ...] = ()
-    """Brokers that host some of it."""
+    """Ids of the brokers that host a replica of any partition."""
 
 
 class Brokers:
-    """A cluster as seen from a planner or a driver. One thread at a time."""
+    """Requests to one cluster from a planner or a driver. One thread at a time."""
 
-    def __init__(self, bootstrap_servers: str, timeouts: Timeouts = USUAL) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        client_id: str = CLIENT_ID,
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeouts = timeouts
         self._clock = SystemClock()
-        self._client = raw_client(bootstrap_servers, CLIENT_ID, timeouts)
+        self._client = record_client(bootstrap_servers, client_id, timeouts)
         self._control_addresses: dict[int, str] = {}
 
     def close(self) -> None:
@@ -88,7 +93,7 @@ class Brokers:
         self._client.close()
 
     def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
-        """These topics (None: all) as they are now. Raises UsageError for one that is not there."""
+        """The current metadata of topics (None: of all). Raises UsageError for an unknown topic."""
         try:
             found = self._client.metadata(names)
         except KafkaError as e:
@@ -113,14 +118,14 @@ class Brokers:
     def list_offsets(
         self, wanted: Mapping[PartitionId, int], isolation_level: str = options.READ_UNCOMMITTED
     ) -> dict[PartitionId, int]:
-        """Each partition's offset at its timestamp, or at EARLIEST or LATEST; -1: nothing there."""
+        """Each partition's offset at a timestamp, EARLIEST or LATEST; -1 without such a record."""
         committed = isolation_level == options.READ_COMMITTED
         isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
         found = self._client.list_offsets(dict(wanted), isolation)
         return {tp: at.offset for tp, at in found.items()}
 
     def local_starts(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
-        """The first offset that leaders have on their own disks (KIP-405)."""
+        """The local log start offsets of the leaders (KIP-405)."""
         wanted = list(partitions)
         try:
             return self.list_offsets(dict.fromkeys(wanted, EARLIEST_LOCAL))
@@ -130,14 +135,14 @@ class Brokers:
             return self.list_offsets(dict.fromkeys(wanted, options.EARLIEST))
 
     def topic_configs(self, topic: str, keys: Iterable[str]) -> dict[str, str]:
-        """The topic's values of these keys; keys that the broker does not know are left out."""
+        """The topic's values of config keys, without keys that the broker does not know."""
         request = _describe(RESOURCE_TOPIC, topic, keys)
         return _values(self._client.call_any(request, DescribeConfigsResponse, _check_described))
 
     def broker_configs(
         self, broker_id: int, keys: Iterable[str], timeout_s: float | None = None
     ) -> dict[str, str]:
-        """A broker's own values of these keys."""
+        """A broker's values of config keys."""
         request = _describe(RESOURCE_BROKER, str(broker_id), keys)
         reply = self._client.call_broker(
             broker_id, request, DescribeConfigsResponse, timeout_s=timeout_s
@@ -146,7 +151,7 @@ class Brokers:
         return _values(reply)
 
     def set_topic_config(self, topic: str, key: str, value: str) -> None:
-        """One config of a topic, as IncrementalAlterConfigs (KIP-339)."""
+        """Set one config of a topic with IncrementalAlterConfigs (KIP-339)."""
         request = IncrementalAlterConfigsRequest(
             resources=(
                 AlterConfigsResource(
@@ -169,18 +174,18 @@ class Brokers:
     def offsets_at_bytes(
         self, wanted: Mapping[PartitionId, tuple[int, int]]
     ) -> dict[PartitionId, int]:
-        """Where so many bytes of log from an offset on end: (start, bytes) -> end offset.
+        """Per partition the end offset of `bytes` of log from `start` on: (start, bytes) -> end.
 
-        A call of Headwater's control plane. Raises UsageError with brokers that have none.
+        A call of Headwater's control plane. Raises UsageError for brokers without one.
         """
         ends: dict[PartitionId, int] = {}
-        patience = Patience(self._clock, self._timeouts.retry_s, "offsets at bytes")
+        patience = RetryTimer(self._clock, self._timeouts.retry_s, "offsets at bytes")
         while left := {tp: row for tp, row in wanted.items() if tp not in ends}:
             try:
                 self._offsets_at_bytes_once(left, ends)
             except (ControlUnavailableError, KafkaError) as e:
                 self._control_addresses.clear()
-                patience.pause_after(_may_pass(e))
+                patience.pause_after(_retriable(e))
         return {tp: end for tp, end in ends.items() if end >= 0}
 
     def _offsets_at_bytes_once(
@@ -206,8 +211,10 @@ class Brokers:
             ends.update({(i.topic, i.partition): i.end_offset for i in reply.items})
 
     def hint(self, topic: Topic) -> None:
-        """Tell leaders and followers that the table moved. They verify; a lost hint costs only
-        time. (Followers drop their local segments by their own reading of the table.)
+        """Notify all replicas' brokers that the topic's table has a new version.
+
+        A broker reads the table itself before it drops local segments, followers too: a lost hint
+        only costs time.
         """
         for broker in sorted({*topic.leaders, *topic.replicas} - {NO_LEADER}):
             try:
@@ -218,11 +225,11 @@ class Brokers:
                     request = TierHintRequest(topic_id=topic.uuid)
                     control.call(request, TierHintReply, HINT_TIMEOUT_MS)
             except (ControlUnavailableError, KafkaError, OSError) as e:
-                logger.info("no hint to broker %d: %s", broker, e)
+                logger.info("broker %d was not notified of the new table version: %s", broker, e)
                 self._control_addresses.pop(broker, None)
 
     def control_address(self, broker_id: int, timeout_s: float | None = None) -> str | None:
-        """`host:port` of a broker's control plane; None for brokers without one."""
+        """`host:port` of a broker's control plane; None for a broker without one."""
         if broker_id not in self._control_addresses:
             found = self.broker_configs(broker_id, CONTROL_KEYS, timeout_s)
             address = next((found[key] for key in CONTROL_KEYS if found.get(key)), "")
@@ -230,8 +237,8 @@ class Brokers:
         return self._control_addresses[broker_id] or None
 
 
-def _may_pass(error: Exception) -> Exception:
-    """A control plane that does not answer is a lost connection."""
+def _retriable(error: Exception) -> Exception:
+    """An unreachable control plane as a lost connection, which is retriable."""
     if isinstance(error, ControlUnavailableError):
         return ConnectionError(str(error))
     return error

@@ -1,4 +1,4 @@
-"""The files of one version of a log table, as planning chooses them and tasks read them."""
+"""The data files of one version of a log table, selected per split and sent to its task."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headwater_tier.plan import TableLocation
 
 @dataclass(frozen=True, slots=True)
 class ColdFiles:
-    """The live files of one version, and what they hold. Picklable."""
+    """The live files of one table version and the tiered offsets per partition. Picklable."""
 
     location: TableLocation
     version: int
     ranges: Mapping[int, tuple[int, int]]
-    """Partition -> [start, end) that is tiered."""
+    """Partition -> [start, end) of its tiered offsets."""
     files: tuple[LiveFile, ...]
 
     def range_of(self, partition: int) -> tuple[int, int]:
-        """The partition's tiered range; an empty one when it has none."""
+        """The partition's tiered offsets; (0, 0) when there are none."""
         return self.ranges.get(partition, (0, 0))
 
     def overlapping(self, split: Split) -> ColdFiles:
@@ -31,13 +31,13 @@ class ColdFiles:
 
 
 def cold_files(location: TableLocation, snapshot: Snapshot) -> ColdFiles:
-    """A checked snapshot as tasks need it."""
+    """The files and ranges of a checked snapshot."""
     ranges = {p: (snapshot.starts.get(p, 0), end) for p, end in snapshot.ends.items()}
     return ColdFiles(location, snapshot.version, ranges, snapshot.files)
 
 
 def _may_hold(file: LiveFile, split: Split) -> bool:
-    """False only when the file's statistics exclude the split."""
+    """False only if the file's statistics exclude the split's rows."""
     low, high = file.min_partition, file.max_partition
     if low is not None and high is not None and not low <= split.partition <= high:
         return False

@@ -1,8 +1,8 @@
-"""A split's rows out of the log table's Parquet files, in Kafka's columns. No pyspark.
+"""Reads a split's rows from the log table's Parquet files, in Kafka's columns. No pyspark.
 
-Row groups never span partitions, and their statistics name partition and offsets: only those that
-overlap the split are read. Files are sorted by (partition, offset) and disjoint per partition, but
-a user's OPTIMIZE may have shuffled them: overlapping files are merged by a sort.
+A row group has rows of one partition, and its statistics have the offsets: only row groups that
+overlap the split are read. Headwater's files are sorted by (partition, offset) and disjoint per
+partition. A user's OPTIMIZE may have shuffled rows: overlapping row groups are sorted together.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from headwater_tier.delta import TableAccessError, filesystem
 from headwater_tier.reader import RowGroup, index_groups
 
 OWN_FILES = ("l0-", "l1-")
-"""Files of these names are sorted, each row group of one partition (headwater_tier.keys)."""
+"""Prefixes of Headwater's files, sorted, with row groups of one partition each
+(headwater_tier.table_names)."""
 
-# Kafka's column -> the log table's.
+# Kafka's column -> the log table's column.
 _TABLE_NAMES = {"timestampType": "timestamp_type"}
 
 
 def table_columns(columns: tuple[str, ...]) -> list[str]:
-    """The log table's columns that make up Kafka's `columns` (topic is a constant)."""
+    """The log table's columns for these columns of Kafka's; `topic` is a constant."""
     return [_TABLE_NAMES.get(name, name) for name in columns if name != "topic"]
 
 
 def to_kafka_columns(batch: pa.RecordBatch, topic: str, columns: tuple[str, ...]) -> pa.RecordBatch:
-    """Log-table rows as Kafka's columns."""
+    """A batch of log-table rows in Kafka's columns."""
     schema = arrow_schema(columns)
     arrays = []
     for field in schema:
@@ -50,14 +51,14 @@ def cold_batches(
     """The split's rows in offset order."""
     reader = _Groups(split, files, columns)
     try:
-        for together in in_order(reader.groups()):
-            yield from reader.rows(together)
+        for overlapping in in_order(reader.groups()):
+            yield from reader.rows(overlapping)
     finally:
         reader.close()
 
 
 def in_order(groups: list[RowGroup]) -> Iterator[list[RowGroup]]:
-    """Row groups by offset; those whose offsets overlap come together, to be sorted."""
+    """Row groups in offset order, as lists of groups whose offsets overlap each other."""
     pending: list[RowGroup] = []
     reach = -1
     for group in sorted(groups, key=lambda g: (g.min_offset, g.max_offset)):
@@ -71,7 +72,7 @@ def in_order(groups: list[RowGroup]) -> Iterator[list[RowGroup]]:
 
 
 class _Groups:
-    """The row groups of a split and the files they are in."""
+    """The row groups of a split, and their open files."""
 
     def __init__(self, split: Split, files: ColdFiles, columns: tuple[str, ...]) -> None:
         self._split = split
@@ -85,7 +86,7 @@ class _Groups:
             source.close()
 
     def groups(self) -> list[RowGroup]:
-        """Those that may hold rows of the split, by the footers' statistics."""
+        """The row groups that may hold rows of the split, by the footers' statistics."""
         found = []
         for live in self._files.files:
             source = self._source(live.path)
@@ -97,7 +98,7 @@ class _Groups:
         return found
 
     def rows(self, groups: list[RowGroup]) -> Iterator[pa.RecordBatch]:
-        """The rows of groups that overlap each other, sorted; of one group, as it lies there."""
+        """The split's rows of overlapping groups, sorted by offset."""
         is_plain = len(groups) == 1 and self._is_inside(groups[0])
         wanted = table_columns(self._columns)
         if not is_plain:
@@ -111,7 +112,7 @@ class _Groups:
             yield to_kafka_columns(batch, self._split.topic, self._columns)
 
     def _is_inside(self, group: RowGroup) -> bool:
-        """Every row is the split's, and they are in order: true of files that Headwater wrote."""
+        """True when all rows are the split's and sorted: a row group that Headwater wrote."""
         return (
             group.min_partition == group.max_partition
             and group.min_offset >= self._split.start_offset
@@ -141,7 +142,7 @@ class _Groups:
 
 
 def _only(rows: pa.Table, split: Split) -> pa.Table:
-    """Only the split's rows."""
+    """The rows of the split."""
     offset = rows.column("offset")
     in_range = pc.and_(
         pc.greater_equal(offset, split.start_offset), pc.less(offset, split.end_offset)

@@ -1,4 +1,4 @@
-"""The columns of `format("headwater")` as Spark knows them: those of Spark's Kafka source."""
+"""The columns of `format("headwater")`: those of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ HEADERS_DDL = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def source_ddl(include_headers: bool) -> str:
-    """The schema that Spark shows when the user gives none."""
+    """The schema in Spark's DDL when the user gives none."""
     return f"{KAFKA_DDL}, {HEADERS_DDL}" if include_headers else KAFKA_DDL
 
 
 def checked_schema(schema: pa.Schema) -> pa.Schema:
-    """A user's `.schema(...)`: any of Kafka's columns, in any order, with exactly their types.
+    """A user's `.schema(...)`, checked: any of Kafka's columns in any order, with their types.
 
-    Only these columns are produced, so `.schema("value BINARY")` is the fast way to read values.
+    Tasks produce only these columns: `.schema("value BINARY")` is the fast way to read values.
+    Raises UsageError.
     """
     for name in schema.names:
         if name not in KAFKA_COLUMNS:
@@ -34,13 +35,13 @@ def checked_schema(schema: pa.Schema) -> pa.Schema:
         if not _same_type(given.type, wanted.type):
             raise UsageError(
                 f"column {given.name!r} of a headwater source is {wanted.type}, not {given.type}:"
-                " read it as it is and cast it in Spark"
+                " read it with its type and cast it in Spark"
             )
     return schema
 
 
 def _same_type(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Equal but for the nullability of nested fields."""
+    """True for types that differ at most in the nullability of nested fields."""
     if pa.types.is_list(wanted):
         return pa.types.is_list(given) and _same_type(given.value_type, wanted.value_type)
     if pa.types.is_struct(wanted):

@@ -1,14 +1,13 @@
-"""`format("headwater")`: the data source that Spark's Python API loads, batch and streaming.
+"""`format("headwater")`: the data source for Spark's Python Data Source API, batch and streaming.
 
-Thin: options, positions, planning and reading live in modules without pyspark. Offsets follow the
-rules of `positions`: the initial one is a constant, batch 0 pins the start, and a batch is planned
-from its end offset alone.
+A thin adapter: options, positions, planning and reading are modules without pyspark. Offsets follow
+the rules of `positions`: the initial offset is a constant, batch 0 pins the start, and a batch is
+planned from its end offset alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -33,56 +32,56 @@ from pyspark.sql.types import StructType
 from headwater.errors import UsageError
 from headwater.system import SystemClock
 from headwater_spark.options import SourceOptions, source_options
-from headwater_spark.plain_errors import message_alone
 from headwater_spark.sink.writer import BatchSink, StreamSink
 from headwater_spark.source import positions
 from headwater_spark.source.columns import checked_schema, source_ddl
 from headwater_spark.source.planner import PlannedSplit, Planner
 from headwater_spark.source.planning import limit_ends
 from headwater_spark.source.positions import Position
-from headwater_spark.source.read_task import ReadTask, read
+from headwater_spark.source.read_task import CLIENT_ID, ReadTask, read
+from headwater_spark.worker_errors import without_traceback
 
 FORMAT_NAME = "headwater"
 ASK_EVERY_S = 0.1
-"""Spark polls for offsets every 10 ms; brokers are asked this often at most."""
+"""Spark asks for offsets every 10 ms; the brokers are asked at most this often."""
 
 
 class HeadwaterDataSource(DataSource):
     """Reads and writes topics of a Headwater (or Kafka) cluster."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Options are checked when a reader or writer is asked for."""
+        """The options are checked when Spark asks for a reader or writer."""
         self.options = options
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` takes."""
+        """The name for `format(...)`."""
         return FORMAT_NAME
 
     def schema(self) -> str:
-        """Kafka's columns; with headers when `includeHeaders` is true."""
+        """Kafka's columns, with headers if `includeHeaders` is true."""
         return source_ddl(str(self.options.get("includeHeaders", "false")).lower() == "true")
 
-    @message_alone()
+    @without_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
         return BatchReader(source_options(self.options, streaming=False), _arrow(schema))
 
-    @message_alone()
+    @without_traceback()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """A streaming read; what is wrong with the options is told when the query starts."""
+        """A streaming read; wrong options raise when the query starts (RefusedReader)."""
         try:
             options = source_options(self.options, streaming=True)
         except UsageError as refusal:
             return RefusedReader(refusal)
         return StreamReader(options, _arrow(schema))
 
-    @message_alone()
+    @without_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, at least once."""
         return BatchSink.of(self.options, schema, overwrite)
 
-    @message_alone()
+    @without_traceback()
     def streamWriter(  # noqa: N802 - Spark's
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
@@ -91,14 +90,14 @@ class HeadwaterDataSource(DataSource):
 
 
 class SplitPartition(InputPartition):
-    """A planned split on its way to a task."""
+    """Spark's input partition that holds a planned split."""
 
     def __init__(self, planned: PlannedSplit) -> None:
         self.planned = planned
 
 
 class _TaskReads:
-    """What both readers do in a task."""
+    """The part of both readers that runs in tasks."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self.options = options
@@ -107,7 +106,7 @@ class _TaskReads:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The split's rows."""
         if not isinstance(partition, SplitPartition):
-            return iter(())  # Spark's stand-in when nothing was planned
+            return iter(())  # Spark's placeholder for an empty plan
         return self._rows(partition.planned)
 
     def _rows(self, planned: PlannedSplit) -> Iterator[pa.RecordBatch]:
@@ -119,17 +118,18 @@ class _TaskReads:
             schema=self.schema,
             files=planned.files,
             timeouts=self.options.timeouts,
+            client_id=self.options.client_id or CLIENT_ID,
         )
-        with message_alone():
+        with without_traceback():
             yield from read(task)
 
 
 class BatchReader(_TaskReads, DataSourceReader):
-    """Plans a batch read once, on the driver's side."""
+    """Plans a batch read once, in the driver's planner process."""
 
-    @message_alone()
+    @without_traceback()
     def partitions(self) -> list[SplitPartition]:
-        """The splits between the bounds, resolved now."""
+        """The splits between the bounds, which are resolved now."""
         planner = Planner(self.options, SystemClock())
         try:
             return [SplitPartition(s) for s in planner.splits(planner.batch())]
@@ -138,15 +138,15 @@ class BatchReader(_TaskReads, DataSourceReader):
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises one error at whatever it is asked first.
+    """Stands for a reader with wrong options: raises their error in every method.
 
-    Spark 4.2 loses an error of `streamReader` itself: its runner tells of an UnboundLocalError.
+    Spark 4.2 loses an error of `streamReader` itself and shows an UnboundLocalError of its runner.
     """
 
     def __init__(self, refusal: UsageError) -> None:
         self._refusal = refusal
 
-    @message_alone()
+    @without_traceback()
     def _refuse(self) -> NoReturn:
         raise self._refusal
 
@@ -172,7 +172,7 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches. One instance lives as long as the query, in a process of its own."""
+    """Plans micro-batches. One instance per query run, in a process of its own."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         super().__init__(options, schema)
@@ -185,13 +185,13 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
 
     @property
     def _planner(self) -> Planner:
-        # Not in __init__: Spark makes the reader in tasks' planning too, where no broker is asked.
+        # Not in __init__: Spark also makes a reader to pickle it for tasks, which asks no broker.
         if self._opened is None:
             self._opened = Planner(self.options, self._clock)
         return self._opened
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-        """Tells Spark whether there is a limit; its size comes from the options alone."""
+        """The kind of limit for Spark; its size is read from the options alone."""
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
         if self.options.max_bytes_per_trigger is not None:
@@ -199,19 +199,19 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
-        """A constant: a start resolved here would be resolved anew at restart and skip rows."""
+        """A constant: a start resolved here would be resolved again at a restart and skip rows."""
         return dict(positions.INITIAL)
 
-    @message_alone()
+    @without_traceback()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Fix how far this run may read."""
+        """Fix the end offsets of this run of Trigger.AvailableNow."""
         self._target = self._planner.newest()
 
-    @message_alone()
+    @without_traceback()
     def latestOffset(  # noqa: N802 - Spark's
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """Where the batch after `start` ends; `start` itself when nothing is new."""
+        """The end of the batch after `start`; `start` itself when there is nothing new."""
         now = self._clock.monotonic()
         if self._asked_from == start and now - self._asked_at < ASK_EVERY_S:
             return start
@@ -221,7 +221,7 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
             self._newest = position.to_json()
             if not lifts_limits:
                 position = self._planner.limited(position)
-        is_same = position is None or _says_nothing(position, start)
+        is_same = position is None or _is_empty(position, start)
         self._asked_from, self._asked_at = (start, now) if is_same else (None, now)
         return start if is_same or position is None else position.to_json()
 
@@ -235,17 +235,17 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
         return position
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
-        """The newest offsets seen by the last `latestOffset`; asks nobody."""
+        """The log ends that the last `latestOffset` saw; makes no request."""
         return self._newest
 
-    @message_alone()
+    @without_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
-        """The splits of the batch that `end` describes; `start` is not needed (and may be old)."""
+        """The splits of the batch that `end` describes, which holds its own start."""
         position = positions.from_json(end)
         return [SplitPartition(s) for s in self._planner.splits(position)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint is the truth (group commits go through a listener)."""
+        """Does nothing: the checkpoint has the offsets; a listener commits to groups."""
 
     def stop(self) -> None:
         """Close the planner's connections."""
@@ -254,18 +254,13 @@ class StreamReader(_TaskReads, DataSourceStreamReader, SupportsTriggerAvailableN
             self._opened = None
 
 
-def _says_nothing(position: Position, start: dict[str, Any]) -> bool:
-    """True when limits or the run's target left nothing of a batch after `start`."""
+def _is_empty(position: Position, start: dict[str, Any]) -> bool:
+    """True when limits or the run's end offsets leave no offset after `start`."""
     if positions.is_initial(start):
         return False
     previous = positions.from_json(start)
     same_ids = dict(position.topic_ids) == dict(previous.topic_ids)
     return same_ids and dict(position.end) == dict(previous.end)
-
-
-def without_limits(options: SourceOptions) -> SourceOptions:
-    """The same read without admission control."""
-    return replace(options, max_offsets_per_trigger=None, max_bytes_per_trigger=None)
 
 
 def _arrow(schema: StructType) -> pa.Schema:

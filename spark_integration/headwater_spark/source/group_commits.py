@@ -1,7 +1,7 @@
-"""A streaming query's progress as a consumer group's offsets, for lag tools.
+"""Commits the progress of streaming queries as a consumer group's offsets, for lag tools.
 
-Spark calls a source's `commit` one batch late (never for the last batch of Trigger.AvailableNow),
-so offsets are committed by a listener, after the batch that they describe.
+Spark calls a source's `commit` one batch late, and never for the last batch of
+Trigger.AvailableNow. So a query listener commits each batch's offsets after the batch.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 def commit_progress(spark: SparkSession, bootstrap_servers: str, group_id: str) -> GroupCommits:
-    """Commit the progress of this session's headwater queries to a group, for lag tools.
+    """Commit the progress of this session's headwater queries to a consumer group.
 
-    The checkpoint stays the truth: the group's offsets are never read. Stop it with `.stop()`.
+    Queries resume from their checkpoint; the group's offsets are never read. `.stop()` ends it.
     """
     listener = GroupCommits(spark, bootstrap_servers, group_id)
     spark.streams.addListener(listener)
@@ -31,7 +31,7 @@ def commit_progress(spark: SparkSession, bootstrap_servers: str, group_id: str) 
 
 
 class GroupCommits(StreamingQueryListener):
-    """Commits each batch's end offsets after the batch."""
+    """Query listener that commits each batch's end offsets."""
 
     def __init__(self, spark: SparkSession, bootstrap_servers: str, group_id: str) -> None:
         super().__init__()
@@ -41,24 +41,24 @@ class GroupCommits(StreamingQueryListener):
         )
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's
-        """Nothing to commit yet."""
+        """Does nothing."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's
-        """Nothing new to commit."""
+        """Does nothing: no batch has ended."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's
-        """What was reached is committed already."""
+        """Does nothing: every batch's offsets are committed."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's
-        """Commit; a failure is told and leaves the query alone."""
+        """Commit the batch's end offsets; a failure is logged and does not affect the query."""
         for end, _ in source_offsets(event.progress):
             offsets: dict[TopicPartition | tuple[str, int], OffsetAndMetadata | int] = dict(end)
             try:
                 self._consumer.commit(offsets)
             except (HeadwaterError, OSError) as e:
-                logger.warning("group offsets were not committed: %s", e)
+                logger.warning("offsets of a consumer group were not committed: %s", e)
 
     def stop(self) -> None:
-        """No more commits."""
+        """Remove the listener and close its consumer."""
         self._spark.streams.removeListener(self)
         self._consumer.close()

@@ -1,7 +1,7 @@
-"""What a topic's log table holds: its range per partition, and which files hold which offsets.
+"""The log tables of topics: where they are, their tiered offsets and files.
 
-A cold range may be read from any later version of the table too: its rows never change, only files
-are rewritten. Files are named at planning time, so that a read meets one version of them.
+Any later version of a table serves a tiered range too, as rows never change and only files are
+rewritten. Planning chooses the files, so that all tasks of a read use one version.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from headwater_spark.options import SourceOptions
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles, cold_files
 from headwater_tier.delta import LogTable, table_exists
-from headwater_tier.keys import table_uri
 from headwater_tier.plan import TableLocation
+from headwater_tier.table_names import table_uri
 
 ENABLE_KEY = "remote.storage.enable"
 TOPIC_URI_KEY = "headwater.table.uri"
@@ -23,7 +23,7 @@ BROKER_URI_KEY = "headwater.tables.uri"
 
 
 class TableUnknownError(HeadwaterError):
-    """Nothing says where the topic's log table is, or shall be."""
+    """No config or option names the base folder of the topic's log table."""
 
 
 def locate(
@@ -33,7 +33,7 @@ def locate(
     tables_uri: str | None = None,
     storage_options: tuple[tuple[str, str], ...] = (),
 ) -> TableLocation:
-    """Where the topic's table is: its own config, the option, or the brokers' config."""
+    """The topic's table: under the topic's config, the option, or the brokers' config."""
     base = brokers.topic_configs(topic.name, (TOPIC_URI_KEY,)).get(TOPIC_URI_KEY)
     base = base or tables_uri
     if not base:
@@ -41,8 +41,9 @@ def locate(
         base = brokers.broker_configs(leader, (BROKER_URI_KEY,)).get(BROKER_URI_KEY)
     if not base:
         raise TableUnknownError(
-            f"where is the table of topic {topic.name}? Set its config {TOPIC_URI_KEY}, the"
-            f" brokers' config {BROKER_URI_KEY}, or the option {BROKER_URI_KEY}"
+            f"no config says where the table of topic {topic.name} is: set the topic's config"
+            f" {TOPIC_URI_KEY}, the brokers' config {BROKER_URI_KEY}, or the option"
+            f" {BROKER_URI_KEY}"
         )
     return at_uri(table_uri(base, topic.name, topic.uuid), topic.name, topic.uuid, storage_options)
 
@@ -50,14 +51,14 @@ def locate(
 def at_uri(
     uri: str, topic: str, topic_id: UUID, storage_options: tuple[tuple[str, str], ...]
 ) -> TableLocation:
-    """The location value of a table whose whole URI is known."""
+    """The location of a table with this full URI."""
     return TableLocation(
         uri=uri, topic=topic, topic_id=topic_id, storage_options=tuple(storage_options)
     )
 
 
 class History:
-    """Log tables of the topics that one planner reads; keeps handles, refreshes them when asked."""
+    """The log tables of the topics that one planner reads; keeps an open handle of each."""
 
     def __init__(self, brokers: Brokers, options: SourceOptions) -> None:
         self._brokers = brokers
@@ -66,10 +67,10 @@ class History:
         self._tables: dict[str, tuple[str, LogTable, TableLocation]] = {}
 
     def is_tiered(self, topic: str) -> bool:
-        """True when the topic's config says so.
+        """True when the topic's config enables tiering.
 
-        Asked once per planner: a topic whose tiering begins later is still read whole, as brokers
-        serve old offsets from the table too.
+        Asked once per planner. A topic that is tiered from later on is still read completely, as
+        brokers serve old offsets from the table too.
         """
         if topic not in self._tiered:
             found = self._brokers.topic_configs(topic, (ENABLE_KEY,))
@@ -77,7 +78,7 @@ class History:
         return self._tiered[topic]
 
     def look(self, topic: str, topic_id: str) -> ColdFiles | None:
-        """The newest checked version of the topic's table; None while there is no table."""
+        """The files of the newest version of the topic's table; None while there is no table."""
         known = self._tables.get(topic)
         if known is None or known[0] != topic_id:
             found = self._brokers.topics([topic])[topic]

@@ -1,6 +1,6 @@
-"""The planning shell: asks brokers and log tables, and hands pure `planning` what they say.
+"""Plans reads: requests offsets from brokers and log tables for the pure functions of `planning`.
 
-No pyspark here: the batch reader, the stream reader and the union read all plan through it.
+No pyspark. The batch reader and the stream reader plan through it.
 """
 
 from __future__ import annotations
@@ -12,98 +12,100 @@ from dataclasses import dataclass
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater_spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from headwater_spark.source.broker_metadata import Brokers, Topic
+from headwater_spark.source.broker_metadata import CLIENT_ID, Brokers, Topic
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.history import History
 from headwater_spark.source.planning import (
     COLD_OFFSETS_MIN,
+    BatchPlan,
     Boundary,
+    CurrentOffsets,
     PartitionId,
-    Seen,
     Split,
-    Step,
-    behind,
     byte_shares,
-    first_step,
     limit_ends,
     limit_offsets,
-    next_step,
+    plan_first_batch,
+    plan_next_batch,
     splits,
+    truncated_partitions,
 )
 from headwater_spark.source.positions import Position
 
 logger = logging.getLogger(__name__)
 
-BEHIND_PATIENCE_S = 30.0
-"""How long a new leader may take to catch up with what was already read (KIP-207)."""
+LEADER_CATCH_UP_S = 30.0
+"""How long a new leader may report a log end below an offset that was already read (KIP-207)."""
 
 
 class DataLossError(HeadwaterError):
-    """Offsets that the query needs are gone, and `failOnDataLoss` is true."""
+    """Offsets of the query are no longer available, and `failOnDataLoss` is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSplit:
-    """A split with what its task needs beside it: the files, when it is cold."""
+    """A split, and the table's files that hold it if it is tiered."""
 
     split: Split
     files: ColdFiles | None = None
 
 
 class Planner:
-    """Plans reads of one set of options. One thread at a time."""
+    """Plans the reads of one set of options. One thread at a time."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self.options = options
         self._clock = clock
-        self._brokers = Brokers(options.bootstrap_servers, options.timeouts)
+        self._brokers = Brokers(
+            options.bootstrap_servers, options.timeouts, options.client_id or CLIENT_ID
+        )
         self._history = History(self._brokers, options)
-        self._behind_since: float | None = None
+        self._truncated_since: float | None = None
 
     def close(self) -> None:
         """Close the connections."""
         self._brokers.close()
 
     def batch(self) -> Position:
-        """A batch read's bounds, resolved now."""
-        seen = self._seen()
-        self._refuse_unknown(self.options.starting, seen, "startingOffsets")
-        self._refuse_unknown(self.options.ending, seen, "endingOffsets")
-        step = first_step(self._resolve(self.options.starting, seen, "starting"), seen)
-        self._tell(step.losses)
-        assert step.position is not None
-        ends = self._resolve(self.options.ending, seen, "ending")
+        """The bounds of a batch read, resolved now."""
+        current = self._current_offsets()
+        self._refuse_unknown(self.options.starting, current, "startingOffsets")
+        self._refuse_unknown(self.options.ending, current, "endingOffsets")
+        plan = plan_first_batch(self._resolve(self.options.starting, current, "starting"), current)
+        self._report_loss(plan.losses)
+        assert plan.position is not None
+        ends = self._resolve(self.options.ending, current, "ending")
         beyond = [
-            f"{t}-{p}: ending offset {end} is beyond the log's end {seen.latest[t, p]}"
+            f"{t}-{p}: ending offset {end} is beyond the log's end {current.latest[t, p]}"
             for (t, p), end in sorted(ends.items())
-            if end > seen.latest[t, p]
+            if end > current.latest[t, p]
         ]
-        self._tell(tuple(beyond))
-        return limit_ends(step.position, ends)
+        self._report_loss(tuple(beyond))
+        return limit_ends(plan.position, ends)
 
     def first(self) -> Position:
         """Batch 0 of a stream, without limits."""
-        seen = self._seen()
-        self._refuse_unknown(self.options.starting, seen, "startingOffsets")
-        step = first_step(self._resolve(self.options.starting, seen, "starting"), seen)
-        self._tell(step.losses)
-        assert step.position is not None
-        return step.position
+        current = self._current_offsets()
+        self._refuse_unknown(self.options.starting, current, "startingOffsets")
+        plan = plan_first_batch(self._resolve(self.options.starting, current, "starting"), current)
+        self._report_loss(plan.losses)
+        assert plan.position is not None
+        return plan.position
 
     def newest(self) -> dict[PartitionId, int]:
-        """How far every partition may be read now."""
-        return dict(self._seen().latest)
+        """Every partition's readable end: last stable offset or high watermark."""
+        return dict(self._current_offsets().latest)
 
     def next(self, previous: Position) -> Position | None:
-        """The batch after `previous`, without limits; None when nothing is new."""
-        seen = self._seen()
-        self._check_behind(previous, seen)
-        step: Step = next_step(previous, seen)
-        self._tell(step.losses)
-        return step.position
+        """The batch after `previous`, without limits; None when there is nothing new."""
+        current = self._current_offsets()
+        self._check_truncated(previous, current)
+        plan: BatchPlan = plan_next_batch(previous, current)
+        self._report_loss(plan.losses)
+        return plan.position
 
     def limited(self, position: Position) -> Position:
-        """Within `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."""
+        """The batch cut to `maxOffsetsPerTrigger` and `maxBytesPerTrigger`."""
         if self.options.max_offsets_per_trigger is not None:
             position = limit_offsets(position, self.options.max_offsets_per_trigger)
         if self.options.max_bytes_per_trigger is not None:
@@ -136,7 +138,7 @@ class Planner:
         names = sorted({*wanted.topics, *(topic for topic, _ in wanted.assigned)})
         return self._brokers.topics(names)
 
-    def _seen(self) -> Seen:
+    def _current_offsets(self) -> CurrentOffsets:
         topics = self._topics()
         if self.options.subscription.assigned:
             partitions: Sequence[PartitionId] = self.options.subscription.assigned
@@ -147,7 +149,7 @@ class Planner:
         latest = self._brokers.list_offsets(
             dict.fromkeys(partitions, LATEST), self.options.isolation_level
         )
-        return Seen({n: t.topic_id for n, t in topics.items()}, earliest, latest)
+        return CurrentOffsets({n: t.topic_id for n, t in topics.items()}, earliest, latest)
 
     def _check_assigned(self, topics: Mapping[str, Topic]) -> None:
         for topic, partition in self.options.subscription.assigned:
@@ -157,28 +159,28 @@ class Planner:
                     f" {topics[topic].partitions - 1}, not {partition}"
                 )
 
-    def _refuse_unknown(self, bound: Bound, seen: Seen, name: str) -> None:
-        """Explicit offsets must cover exactly the partitions that are read (as Spark's Kafka)."""
+    def _refuse_unknown(self, bound: Bound, current: CurrentOffsets, name: str) -> None:
+        """Explicit offsets must name exactly the partitions that are read, as in Spark's source."""
         given = set(bound.offsets) or set(bound.timestamps_ms)
         if not given:
             return
-        missing = sorted(set(seen.latest) - given)
-        unknown = sorted(given - set(seen.latest))
+        missing = sorted(set(current.latest) - given)
+        unknown = sorted(given - set(current.latest))
         if missing or unknown:
             raise UsageError(
                 f"option {name!r} must name every partition that is read (-1 latest, -2 earliest):"
                 f" missing {_named(missing)}; unknown {_named(unknown)}"
             )
 
-    def _resolve(self, bound: Bound, seen: Seen, side: str) -> dict[PartitionId, int]:
-        words = {EARLIEST: seen.earliest, LATEST: seen.latest}
+    def _resolve(self, bound: Bound, current: CurrentOffsets, side: str) -> dict[PartitionId, int]:
+        words = {EARLIEST: current.earliest, LATEST: current.latest}
         if not bound.by_timestamp:
             result = {}
-            for tp in seen.latest:
+            for tp in current.latest:
                 offset = bound.offsets.get(tp, bound.default)
                 result[tp] = words[offset][tp] if offset in words else offset
             return result
-        times = {tp: bound.timestamp_ms(tp) for tp in seen.latest}
+        times = {tp: bound.timestamp_ms(tp) for tp in current.latest}
         asked = {tp: at for tp, at in times.items() if at is not None}
         found = self._brokers.list_offsets(asked, self.options.isolation_level)
         for tp, offset in found.items():
@@ -188,42 +190,44 @@ class Planner:
                         f"no record of {tp[0]}-{tp[1]} at or after timestamp {asked[tp]};"
                         " set startingOffsetsByTimestampStrategy=latest to start at the end"
                     )
-                found[tp] = seen.latest[tp]
-        return {tp: min(offset, seen.latest[tp]) for tp, offset in found.items()}
+                found[tp] = current.latest[tp]
+        return {tp: min(offset, current.latest[tp]) for tp, offset in found.items()}
 
-    def _check_behind(self, previous: Position, seen: Seen) -> None:
-        stories = behind(previous, seen)
-        if not stories:
-            self._behind_since = None
+    def _check_truncated(self, previous: Position, current: CurrentOffsets) -> None:
+        truncated = truncated_partitions(previous, current)
+        if not truncated:
+            self._truncated_since = None
             return
         now = self._clock.monotonic()
-        if self._behind_since is None:
-            self._behind_since = now
-        if now - self._behind_since > BEHIND_PATIENCE_S:
-            self._tell(stories)
+        if self._truncated_since is None:
+            self._truncated_since = now
+        if now - self._truncated_since > LEADER_CATCH_UP_S:
+            self._report_loss(truncated)
 
-    def _tell(self, losses: Sequence[str]) -> None:
-        """Data loss: an error, or a warning where the user allowed it."""
+    def _report_loss(self, losses: Sequence[str]) -> None:
+        """Raise on data loss, or log a warning with `failOnDataLoss=false`."""
         if not losses:
             return
-        story = "; ".join(losses)
+        text = "; ".join(losses)
         if self.options.fail_on_data_loss:
-            raise DataLossError(f"{story}. Set failOnDataLoss=false to go on with what is there.")
-        logger.warning("failOnDataLoss is false, going on: %s", story)
+            raise DataLossError(
+                f"{text}. Set failOnDataLoss=false to continue with the offsets that are left."
+            )
+        logger.warning("continuing, as failOnDataLoss is false: %s", text)
 
     def _boundaries(
         self, position: Position
     ) -> tuple[dict[PartitionId, Boundary], dict[str, ColdFiles]]:
-        """Tier boundaries of the topics whose backlog may be worth a look into their table."""
+        """Tier boundaries and files of the topics whose backlog may be read from their table."""
         if not self.options.use_table:
             return {}, {}
-        behind_tps: dict[str, list[int]] = {}
+        backlog: dict[str, list[int]] = {}
         for (topic, partition), end in position.end.items():
             if end > position.start[topic, partition]:
-                behind_tps.setdefault(topic, []).append(partition)
+                backlog.setdefault(topic, []).append(partition)
         boundaries: dict[PartitionId, Boundary] = {}
         files: dict[str, ColdFiles] = {}
-        for topic, partitions in behind_tps.items():
+        for topic, partitions in backlog.items():
             if not self._history.is_tiered(topic):
                 continue
             local = self._brokers.local_starts([(topic, p) for p in partitions])

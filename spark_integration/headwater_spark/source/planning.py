@@ -1,7 +1,7 @@
-"""What to read: from positions, limits and the tier boundary to splits. Pure: no I/O, no clock.
+"""Plans micro-batches and splits from offsets, limits and the tier boundary. Pure.
 
 A split is one task's work: offsets [start, end) of one partition, read either from the brokers
-(hot) or from the topic's log table (cold). Offsets may have gaps; that is normal.
+(hot) or from the topic's log table (cold). Offsets may have gaps.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from itertools import pairwise
 from headwater_spark.source.positions import Offsets, Position
 
 COLD_OFFSETS_MIN = 200_000
-"""Fewer tiered offsets than this are fetched while a broker has them: opening files costs more."""
+"""A smaller tiered range is fetched if a broker has it locally: opening files would cost more."""
 
 PartitionId = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the brokers say now of every wanted partition."""
+class CurrentOffsets:
+    """The brokers' current offsets of every partition of a query."""
 
     topic_ids: Mapping[str, str]
     earliest: Offsets
     latest: Offsets
-    """The first offset that may not be read yet: last stable offset, or high watermark."""
+    """The readable end: last stable offset (read_committed) or high watermark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The next micro-batch (None: nothing new), and what was lost on the way, as sentences."""
+class BatchPlan:
+    """The next micro-batch, None when there is nothing new, and data losses as sentences."""
 
     position: Position | None
     losses: tuple[str, ...] = ()
@@ -49,52 +49,56 @@ class Split:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans."""
+        """The number of offsets, gaps included."""
         return self.end_offset - self.start_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a partition's history and hot log meet."""
+    """Which offsets of a partition are in the table, and which the leader has locally."""
 
     local_start: int
-    """The first offset that a broker has on its own disk."""
+    """The leader's local log start offset (KIP-405)."""
     tiered_start: int
     tiered_end: int
     """Offsets [tiered_start, tiered_end) are in the table."""
 
 
-def first_step(starts: Offsets, seen: Seen) -> Step:
-    """Batch 0, which pins where the query started. `starts` are resolved offsets."""
+def plan_first_batch(starts: Offsets, current: CurrentOffsets) -> BatchPlan:
+    """Batch 0, which pins the query's start. `starts` are resolved offsets."""
     losses = [
         f"{topic}-{partition}: starting offset {start} is outside the log"
-        f" [{seen.earliest[topic, partition]}, {seen.latest[topic, partition]}]"
+        f" [{current.earliest[topic, partition]}, {current.latest[topic, partition]}]"
         for (topic, partition), start in sorted(starts.items())
-        if not seen.earliest[topic, partition] <= start <= seen.latest[topic, partition]
+        if not current.earliest[topic, partition] <= start <= current.latest[topic, partition]
     ]
     clamped = {
-        tp: min(max(start, seen.earliest[tp]), seen.latest[tp]) for tp, start in starts.items()
+        tp: min(max(start, current.earliest[tp]), current.latest[tp])
+        for tp, start in starts.items()
     }
-    return Step(Position(clamped, dict(seen.latest), dict(seen.topic_ids)), tuple(losses))
+    return BatchPlan(
+        Position(clamped, dict(current.latest), dict(current.topic_ids)), tuple(losses)
+    )
 
 
-def next_step(previous: Position, seen: Seen) -> Step:
+def plan_next_batch(previous: Position, current: CurrentOffsets) -> BatchPlan:
     """The batch after `previous`, up to the newest offsets and without limits.
 
-    A partition that is new to the query starts at the log start, and is pinned there even while it
-    is empty. A topic whose id changed is another topic: its partitions start anew, which is a loss.
+    A partition that is new to the query starts at its log start, and the batch pins that start even
+    if the partition is empty. A topic with another id is another topic: its partitions start at
+    their log start, and that counts as data loss.
     """
     losses: list[str] = []
     recreated = set()
     for topic, old in sorted(previous.topic_ids.items()):
-        now = seen.topic_ids.get(topic)
+        now = current.topic_ids.get(topic)
         if now is None:
             losses.append(f"topic {topic} is gone")
         elif now != old:
             recreated.add(topic)
             losses.append(f"topic {topic} was deleted and created again (id {old}, now {now})")
     start: dict[PartitionId, int] = {}
-    for tp, earliest in seen.earliest.items():
+    for tp, earliest in current.earliest.items():
         known = previous.end.get(tp)
         if known is None or tp[0] in recreated:
             start[tp] = earliest
@@ -102,35 +106,38 @@ def next_step(previous: Position, seen: Seen) -> Step:
         if known < earliest:
             losses.append(f"{tp[0]}-{tp[1]}: offsets {known} to {earliest - 1} have aged out")
         start[tp] = max(known, earliest)
-    missing = sorted(set(previous.end) - set(seen.earliest))
-    losses += [f"{t}-{p}: the partition is gone" for t, p in missing if t in seen.topic_ids]
-    # A leader that is behind what was read already has nothing new; `behind` tells of it.
-    end = {tp: max(offset, start[tp]) for tp, offset in seen.latest.items()}
-    position = Position(start, end, dict(seen.topic_ids))
+    missing = sorted(set(previous.end) - set(current.earliest))
+    losses += [f"{t}-{p}: the partition is gone" for t, p in missing if t in current.topic_ids]
+    # A leader whose log ends before what was read has nothing new (see `truncated_partitions`).
+    end = {tp: max(offset, start[tp]) for tp, offset in current.latest.items()}
+    position = Position(start, end, dict(current.topic_ids))
     is_new = (
         start != end
         or start != dict(previous.end)
         or position.topic_ids != dict(previous.topic_ids)
     )
-    return Step(position if is_new else None, tuple(losses))
+    return BatchPlan(position if is_new else None, tuple(losses))
 
 
-def behind(previous: Position, seen: Seen) -> tuple[str, ...]:
-    """Partitions whose log ends before what was read: a cut log, or a leader catching up."""
+def truncated_partitions(previous: Position, current: CurrentOffsets) -> tuple[str, ...]:
+    """Partitions whose log ends before the offset already read, as sentences.
+
+    Either the log was truncated, or a new leader has not caught up with the high watermark yet.
+    """
     return tuple(
-        f"{topic}-{partition}: the log ends at {seen.latest[topic, partition]}, but {offset} was"
-        " already reached"
+        f"{topic}-{partition}: the log ends at {current.latest[topic, partition]}, but the query"
+        f" has read up to {offset}"
         for (topic, partition), offset in sorted(previous.end.items())
-        if (topic, partition) in seen.latest
-        and seen.latest[topic, partition] < offset
-        and previous.topic_ids.get(topic) == seen.topic_ids.get(topic)
+        if (topic, partition) in current.latest
+        and current.latest[topic, partition] < offset
+        and previous.topic_ids.get(topic) == current.topic_ids.get(topic)
     )
 
 
 def limit_offsets(position: Position, offsets_max: int) -> Position:
-    """At most `offsets_max` offsets, shared out by each partition's backlog (as Kafka's source).
+    """The batch cut to `offsets_max` offsets, in proportion to backlogs (as Spark's Kafka source).
 
-    Every partition with a backlog gets at least one, so that none starves behind a large one.
+    Every partition with a backlog gets at least one offset, so that a large one starves no other.
     """
     backlog = {tp: end - position.start[tp] for tp, end in position.end.items()}
     total = sum(size for size in backlog.values() if size > 0)
@@ -145,9 +152,9 @@ def limit_offsets(position: Position, offsets_max: int) -> Position:
 
 
 def limit_ends(position: Position, ends: Offsets) -> Position:
-    """Not beyond `ends` (a byte limit, or Trigger.AvailableNow's target).
+    """The batch cut at `ends`: a byte limit, or the end offsets of Trigger.AvailableNow.
 
-    A partition absent from `ends` does not advance; none goes backwards.
+    A partition without an entry in `ends` does not advance; none goes backwards.
     """
     end = {
         tp: max(position.start[tp], min(last, ends.get(tp, position.start[tp])))
@@ -157,7 +164,7 @@ def limit_ends(position: Position, ends: Offsets) -> Position:
 
 
 def byte_shares(position: Position, bytes_max: int) -> dict[PartitionId, int]:
-    """How many bytes each partition with a backlog may read, by backlog; at least one each."""
+    """`bytes_max` in proportion to backlogs; at least one byte per partition with a backlog."""
     backlog = {tp: end - position.start[tp] for tp, end in position.end.items()}
     total = sum(size for size in backlog.values() if size > 0)
     return {tp: max(1, bytes_max * size // total) for tp, size in backlog.items() if size > 0}
@@ -170,9 +177,9 @@ def splits(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> tuple[Split, ...]:
-    """The tasks of one batch: cut at the tier boundary, then by the two options.
+    """The splits of one batch: cut at the tier boundary, then by the two options.
 
-    Without options a partition's hot range is one task, as one task reads in offset order.
+    Without options a partition's hot range is one split: one task reads it in offset order.
     """
     whole: list[Split] = []
     for (topic, partition), end in sorted(position.end.items()):
@@ -188,7 +195,7 @@ def splits(
 
 
 def cut(split: Split, parts: int) -> list[Split]:
-    """The same offsets in `parts` pieces of nearly equal size (fewer if it is that small)."""
+    """A split in `parts` pieces of nearly equal size; never a piece without offsets."""
     parts = max(1, min(parts, split.offsets))
     edges = [split.start_offset + split.offsets * i // parts for i in range(parts + 1)]
     return [replace(split, start_offset=a, end_offset=b) for a, b in pairwise(edges)]
@@ -209,7 +216,7 @@ def _cut_at(split: Split, boundary: Boundary | None) -> list[Split]:
 
 
 def _at_least(whole: Sequence[Split], wanted: int) -> list[Split]:
-    """Cut the large ones, in proportion to their size, so that about `wanted` tasks result."""
+    """Cut the splits in proportion to their size into about `wanted` ones."""
     if not whole or len(whole) >= wanted:
         return list(whole)
     total = sum(split.offsets for split in whole)

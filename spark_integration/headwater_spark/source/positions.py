@@ -1,9 +1,10 @@
-"""The source's offsets as Spark logs them: JSON whose text is compared, byte for byte. Pure.
+"""The source's offsets in Spark's offset log: JSON that Spark compares byte for byte. Pure.
 
-`{"from":{topic:{"0":n}},"to":{...},"topics":{name:id},"v":1}`: keys sorted, no clocks in it. Spark
-logs only end offsets, so each one carries its own start: a batch is planned from `from` and `to` of
-its end alone, and a restart can't resolve "latest" anew and skip rows. Spark takes two offsets for
-equal only if their JSON texts are equal, so when nothing is new the start goes back as it came.
+`{"from":{topic:{"0":n}},"to":{...},"topics":{name:id},"v":1}`, keys sorted, without timestamps.
+Spark logs only end offsets, so each end holds its start: a batch is planned from `from` and `to` of
+its end alone, and a restart cannot resolve "latest" again and skip rows. Spark takes two offsets
+for equal only if their JSON texts are equal: when there is nothing new, the source returns the
+start offset itself.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from headwater.errors import UsageError
 
 FORMAT_VERSION = 1
 INITIAL: dict[str, Any] = {"initial": True, "v": FORMAT_VERSION}
-"""What a query starts from, before its first batch pins real offsets."""
+"""The offset before batch 0, which pins the real start offsets."""
+
+_FIELDS = {"from", "to", "topics", "v"}
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> offset."""
@@ -25,15 +28,15 @@ Offsets = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One micro-batch: rows [start, end) of each partition, and the ids of the topics meant."""
+    """One micro-batch: offsets [start, end) of each partition, and the topics' ids."""
 
     start: Offsets
     end: Offsets
     topic_ids: Mapping[str, str]
-    """Topic -> Kafka's text of its id; another id is another topic of that name."""
+    """Topic -> its id in Kafka's base64 form; a recreated topic has another id."""
 
     def to_json(self) -> dict[str, Any]:
-        """As a dict in the one key order whose text is compared."""
+        """The offset for Spark, in the one key order: its text is compared."""
         return {
             "from": offsets_to_json(self.start),
             "to": offsets_to_json(self.end),
@@ -42,23 +45,28 @@ class Position:
         }
 
     def text(self) -> str:
-        """The compact JSON text, as in a checkpoint file."""
+        """The compact JSON text, as in a checkpoint's offset log."""
         return json.dumps(self.to_json(), separators=(",", ":"))
 
 
 def is_initial(value: Mapping[str, Any]) -> bool:
-    """True for the constant that stands for "nothing read yet"."""
+    """True for the offset before batch 0."""
     return bool(value.get("initial"))
 
 
+def is_position(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """True for an offset that this module wrote; False for the initial one and other sources'."""
+    return isinstance(value, Mapping) and value.keys() == _FIELDS and value["v"] == FORMAT_VERSION
+
+
 def from_json(value: Mapping[str, Any]) -> Position:
-    """A logged offset. Raises UsageError on another format: a checkpoint of some other source."""
+    """Parse an offset. Raises UsageError for another format: another source's checkpoint."""
     version = value.get("v")
     if version != FORMAT_VERSION:
         raise UsageError(
-            f"the checkpoint's offset has format {version!r}; this Headwater reads"
-            f" {FORMAT_VERSION}. If a newer Headwater wrote it, run the query with that one; if"
-            " another source did, give the query a checkpoint of its own"
+            f"the checkpoint's offset has format {version!r}, this Headwater reads format"
+            f" {FORMAT_VERSION}: run the query with the newer Headwater that wrote it, or, if"
+            " another source wrote it, with a checkpoint of its own"
         )
     if is_initial(value):
         raise UsageError("the checkpoint's offset is the initial one: no batch was planned yet")

@@ -1,7 +1,7 @@
-"""One task's read of a split, as Arrow record batches. Runs on executors; imports no pyspark.
+"""Reads one split as Arrow record batches. Runs in executors' tasks; imports no pyspark.
 
-Hot: raw batches from the partition's leader, one fetch ahead, decoded by numba into exactly the
-columns asked for. Cold: row groups of the log table's files. Rows come in offset order either way.
+Hot: raw batches from the partition's leader, one fetch ahead, decoded by numba into the requested
+columns only. Cold: row groups of the log table's files. Rows are in offset order either way.
 """
 
 from __future__ import annotations
@@ -11,39 +11,46 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RawClient
+from headwater.client.blocking.record_client import READ_COMMITTED, READ_UNCOMMITTED, RecordClient
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater_spark import options
-from headwater_spark.blocking_clients import raw_client
+from headwater_spark.blocking_clients import record_client
 from headwater_spark.source.cold_files import ColdFiles
 from headwater_spark.source.cold_read import cold_batches
 from headwater_spark.source.planning import Split
 
 FETCH_BYTES = 2 * 1024 * 1024
-"""Per fetch, and so about per Arrow batch: larger ones fall out of the CPU's caches."""
+"""Of one fetch, and about of one Arrow batch: larger batches do not fit the CPU's caches."""
 IDLE_CLIENTS_MAX = 4
 CLIENT_ID = "headwater-spark-read"
 
-# Connections outlive a task: a worker process serves many, one after the other.
-_idle: dict[tuple[str, options.Timeouts], list[RawClient]] = {}
+# Clients outlive a task: a worker process runs many tasks, one after the other.
+Connection = tuple[str, str, options.Timeouts]
+_idle: dict[Connection, list[RecordClient]] = {}
 
 
 class OffsetsLostError(HeadwaterError):
-    """A planned range was deleted before it could be read, and `failOnDataLoss` is true."""
+    """A planned range was deleted before it was read, and `failOnDataLoss` is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Everything a task needs. Picklable."""
+    """What a task needs to read its split. Picklable."""
 
     split: Split
     bootstrap_servers: str
     isolation_level: str
     fail_on_data_loss: bool
     schema: pa.Schema
-    """Exactly what Spark expects; its names choose the columns."""
+    """The schema that Spark expects; its names are the columns to read."""
     files: ColdFiles | None = None
     timeouts: options.Timeouts = options.Timeouts()
+    client_id: str = CLIENT_ID
+
+    @property
+    def connection(self) -> Connection:
+        """The key of the clients that serve this task."""
+        return self.bootstrap_servers, self.client_id, self.timeouts
 
 
 def read(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -55,7 +62,7 @@ def read(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same columns under Spark's own schema (types are equal; nullability may differ)."""
+    """The batch under Spark's schema: types are equal, nullability may differ."""
     if batch.schema.equals(schema):
         return batch
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
@@ -69,10 +76,10 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     columns = tuple(task.schema.names)
     start = split.start_offset
-    client = _take(task)
+    client = _borrow_client(task)
     while start < split.end_offset:
         try:
-            for chunk in client.stream_raw(
+            for chunk in client.stream_batches(
                 split.topic,
                 split.partition,
                 start,
@@ -93,11 +100,11 @@ def _hot(task: ReadTask) -> Iterator[pa.RecordBatch]:
                 yield from decoded.chunks
         except KafkaError as e:
             start = _after_loss(task, client, start, e)
-    _give(task, client)
+    _return_client(task, client)
 
 
-def _after_loss(task: ReadTask, client: RawClient, start: int, error: KafkaError) -> int:
-    """Where to go on when the log start has passed `start`; raises when that must not be."""
+def _after_loss(task: ReadTask, client: RecordClient, start: int, error: KafkaError) -> int:
+    """The offset to continue at when the log start has passed `start`. Raises OffsetsLostError."""
     split = task.split
     if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
         raise error
@@ -106,7 +113,8 @@ def _after_loss(task: ReadTask, client: RawClient, start: int, error: KafkaError
     if task.fail_on_data_loss or earliest <= start:
         raise OffsetsLostError(
             f"offsets {start} to {split.end_offset - 1} of {tp[0]}-{tp[1]} were planned, but the"
-            f" log now starts at {earliest}: {error}. Set failOnDataLoss=false to go on without."
+            f" log now starts at {earliest}: {error}. Set failOnDataLoss=false to continue without"
+            " them."
         ) from error
     return min(earliest, split.end_offset)
 
@@ -116,16 +124,14 @@ def _cold(task: ReadTask) -> Iterator[pa.RecordBatch]:
     return cold_batches(task.split, task.files, tuple(task.schema.names))
 
 
-def _take(task: ReadTask) -> RawClient:
-    idle = _idle.get((task.bootstrap_servers, task.timeouts))
-    if idle:
-        return idle.pop()
-    return raw_client(task.bootstrap_servers, CLIENT_ID, task.timeouts)
+def _borrow_client(task: ReadTask) -> RecordClient:
+    idle = _idle.get(task.connection)
+    return idle.pop() if idle else record_client(*task.connection)
 
 
-def _give(task: ReadTask, client: RawClient) -> None:
-    """Only clients of tasks that succeeded come back; others are dropped with their task."""
-    idle = _idle.setdefault((task.bootstrap_servers, task.timeouts), [])
+def _return_client(task: ReadTask, client: RecordClient) -> None:
+    """Keep the client of a task that succeeded; a failed task's client may have a reply pending."""
+    idle = _idle.setdefault(task.connection, [])
     if len(idle) < IDLE_CLIENTS_MAX:
         idle.append(client)
     else:

@@ -1,8 +1,7 @@
-"""A topic as one DataFrame: its history from Delta at a pinned version, its tail from the brokers.
+"""A topic as one DataFrame: history from Delta at a pinned version, the tail from the brokers.
 
-The same rows as `format("headwater")`, read by Spark's own Parquet reader where they are tiered.
-The table's ends at the pinned version are where the tail begins, so that there is neither gap nor
-overlap however tiering moves on meanwhile.
+The same rows as `format("headwater")`; Spark's own Parquet reader reads the tiered ones. The tail
+begins at the tiered ends of the pinned version: no gap and no overlap while tiering continues.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ def table(
     tables_uri: str | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> DataFrame:
-    """The topic's rows up to now (read committed), in the columns of the source.
+    """The topic's committed rows in the columns of the source; the bounds are fixed by this call.
 
-    Bounds are fixed when it is called. Needs a session with Delta (`headwater_spark.session`).
+    Needs a session with Delta (`headwater_spark.session`).
     """
     given = tuple(sorted((storage_options or {}).items()))
     brokers = Brokers(bootstrap_servers)
@@ -109,7 +108,7 @@ def _history(
 
 
 def _above_start(history: ColdFiles, earliest: dict[PartitionId, int]) -> Column | None:
-    """Leaves out rows below the log start: retention removes whole files only."""
+    """A condition that drops rows below the log start: retention removes whole files only."""
     condition: Column | None = None
     for (_, partition), start in sorted(earliest.items()):
         first = max(start, history.range_of(partition)[0])

@@ -1,1 +1,1 @@
-"""Tiering as Spark jobs: closed history moves into Delta tables."""
+"""Tiering as Spark jobs: committed records move from topics into Delta tables."""

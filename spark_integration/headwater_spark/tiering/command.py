@@ -1,4 +1,4 @@
-"""`headwater tier run TOPIC...`: topics into their Delta tables, as Spark jobs."""
+"""`headwater tier run TOPIC...`: tiers topics into their Delta tables with Spark jobs."""
 
 from __future__ import annotations
 
@@ -16,61 +16,67 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
-from headwater.cli.options import bootstrap_options, bootstrap_servers, echo_json, json_option
+from headwater.cli.existing_topics import existing_topics
+from headwater.cli.options import (
+    DIRECTORY_DEFAULT,
+    bootstrap_options,
+    bootstrap_servers,
+    echo_json,
+    json_option,
+    open_admin,
+)
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
 from headwater.system import SystemClock
-from headwater_spark.source.broker_metadata import Brokers
 from headwater_spark.spark_session import SparkGoneError, has_ended, session
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 from headwater_tier.delta import TableStateError
-from headwater_tier.upkeep_command import compact_table, repair_table, vacuum_table
+from headwater_tier.maintenance_command import compact_table, repair_table, vacuum_table
 
-MASTER_DEFAULT = "local[*]"
 FAILURE_PAUSE_S = 5.0
 WAIT_MAX_S = 3600.0
-"""One wait of `run_for_ever`, which then looks again: waits have a limit, intervals have none."""
+"""The longest single wait of `run_continuously`; the system limits waits, but not intervals."""
 
 
 class StopRequest:
-    """Set by a signal's handler while the same thread waits for it.
+    """A flag that a signal handler sets while the same thread waits for it.
 
-    Not an Event: both ends of that take one lock, so a signal between two steps of the wait would
-    stop the thread for good. A SimpleQueue may be put to in any moment.
+    Not an Event: its `set` and `wait` take one lock, so that a handler that runs inside `wait`
+    would block for ever. `SimpleQueue.put` is reentrant.
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._is_set = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def set(self) -> None:
-        """Ask. Never waits."""
-        self._asked = True
+        """Request the stop. Never blocks."""
+        self._is_set = True
         self._wake.put(None)
 
     def is_set(self) -> bool:
-        """Whether somebody asked."""
-        return self._asked
+        """True once a stop was requested."""
+        return self._is_set
 
     def wait(self, timeout_s: float) -> bool:
-        """Until somebody asks, `timeout_s` at most; whether somebody did."""
-        if not self._asked:
+        """Wait for the request for `timeout_s` at most; True if it was made."""
+        if not self._is_set:
             try:
                 self._wake.get(timeout=timeout_s)
             except queue.Empty:
                 pass
-        return self._asked
+        return self._is_set
 
 
 def _finite(_context: click.Context, _parameter: click.Parameter, value: float | None) -> Any:
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number of seconds.")
+        raise click.BadParameter(f"{value} is not a number of seconds.")
     return value
 
 
 @click.group()
 def tier() -> None:
-    """Move closed history into Delta tables."""
+    """Move committed records into Delta tables, and maintain the tables."""
 
 
 tier.add_command(repair_table)
@@ -81,7 +87,7 @@ tier.add_command(vacuum_table)
 @tier.command()
 @click.argument("topics", nargs=-1, required=True)
 @bootstrap_options
-@click.option("--continuous", is_flag=True, help="Go on for ever; Ctrl-C stops after a commit.")
+@click.option("--continuous", is_flag=True, help="Run until Ctrl-C, which stops after a commit.")
 @click.option(
     "--interval",
     "interval_s",
@@ -91,14 +97,14 @@ tier.add_command(vacuum_table)
     metavar="SECONDS",
     help="Pause between rounds of --continuous; default: each topic's delta.interval.ms.",
 )
-@click.option("--master", default=MASTER_DEFAULT, show_default=True, help="Spark's master.")
-@click.option("--tables-uri", metavar="URI", help="Where tables go when no config says.")
+@click.option("--master", help="Spark's master; default: spark-submit's, else local[*].")
+@click.option("--tables-uri", metavar="URI", help="Base folder of tables when no config has one.")
 @click.option(
     "--storage-option",
     "storage",
     multiple=True,
     metavar="KEY=VALUE",
-    help="For the object store; may be repeated.",
+    help="An option of the object store; repeatable.",
 )
 @json_option
 def run(
@@ -107,20 +113,20 @@ def run(
     directory: str,
     continuous: bool,
     interval_s: float | None,
-    master: str,
+    master: str | None,
     tables_uri: str | None,
     storage: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Tier what is committed and not yet in the table; a second run adds nothing.
+    """Write the committed records that are not in the topics' tables yet.
 
-    Sets remote.storage.enable on topics that lack it: without it brokers would neither keep what
-    is not tiered yet nor serve what is.
+    Sets remote.storage.enable on topics that lack it: only with it do brokers keep local segments
+    until they are tiered, and serve old offsets from the table. It cannot be set back to false.
     """
     servers = bootstrap_servers(bootstrap_server, directory)
     clock = SystemClock()
-    _check_there(servers, topics)
-    with _spark_log() as log, _session(master, log) as spark:
+    _check_topics_exist(servers, topics)
+    with spark_log() as log, spark_until_end(master, log) as spark:
         tiers = [
             TopicTier(
                 spark,
@@ -132,44 +138,44 @@ def run(
             )
             for topic in topics
         ]
-        tell = _tell_json if as_json else _tell
+        report = _print_json if as_json else _print
         for topic_tier in tiers:
             if topic_tier.enable() and not as_json:
                 click.echo(f"{topic_tier.topic.name}: set remote.storage.enable=true")
         if continuous:
             with asked_to_stop() as stop:
-                run_for_ever(tiers, interval_s, tell, stop, clock)
+                run_continuously(tiers, interval_s, report, stop, clock)
             return 0
         for topic_tier in tiers:
-            drain(topic_tier, tell)
+            drain(topic_tier, report)
         return 0
 
 
-def _check_there(servers: str, topics: Sequence[str]) -> None:
-    """Raises UsageError for a topic that is not: before Spark starts, which takes its time."""
-    brokers = Brokers(servers)
-    try:
-        brokers.topics(topics)
-    finally:
-        brokers.close()
+def _check_topics_exist(servers: str, topics: Sequence[str]) -> None:
+    """Raise UnknownTopicOrPartitionError for a topic that does not exist, before Spark starts."""
+    with open_admin(servers, DIRECTORY_DEFAULT) as admin:
+        existing_topics(admin, topics)
 
 
 @contextmanager
-def _spark_log() -> Iterator[Path]:
-    """A file for Spark's own lines; it stays, and is named, when something went wrong."""
+def spark_log() -> Iterator[Path]:
+    """A file for Spark's log lines: deleted at the end, kept and named after an error."""
     with NamedTemporaryFile(prefix="headwater-tier-", suffix=".log", delete=False) as file:
         path = Path(file.name)
     try:
         yield path
     except Exception:
-        click.echo(f"what Spark said is in {path}", err=True)
+        click.echo(f"Spark's log is {path}", err=True)
         raise
     path.unlink()
 
 
 @contextmanager
-def _session(master: str, log: Path) -> Iterator[SparkSession]:
-    spark = session(master, delta=False, app_name="headwater tier", log=log)
+def spark_until_end(
+    master: str | None, log: Path, *, open_session: Callable[..., SparkSession] = session
+) -> Iterator[SparkSession]:
+    """A session that is stopped at the end of the block, unless its application has ended."""
+    spark = open_session(master, delta=False, app_name="headwater tier", log=log)
     try:
         yield spark
     finally:
@@ -179,9 +185,9 @@ def _session(master: str, log: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def asked_to_stop() -> Iterator[StopRequest]:
-    """A request that SIGINT and SIGTERM set; a second signal interrupts at once.
+    """A stop request that SIGINT and SIGTERM set; a second signal interrupts at once.
 
-    Spark's own SIGINT handler would cancel the round's job and waste what it has written.
+    Spark's own SIGINT handler would cancel the round's job and waste the files it has written.
     """
     stop = StopRequest()
 
@@ -199,38 +205,38 @@ def asked_to_stop() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def drain(topic_tier: TopicTier, tell: Callable[[Round], None]) -> None:
-    """Rounds until nothing is left of what was there."""
+def drain(topic_tier: TopicTier, report: Callable[[Round], None]) -> None:
+    """Run rounds until one finds nothing to tier."""
     while True:
         done = topic_tier.round()
-        tell(done)
+        report(done)
         if done.idle:
             return
 
 
-def run_for_ever(
+def run_continuously(
     tiers: Sequence[TopicTier],
     interval_s: float | None,
-    tell: Callable[[Round], None],
+    report: Callable[[Round], None],
     stop: StopRequest,
     clock: Clock,
 ) -> None:
-    """Each topic round after round until `stop`, `interval_s` or its `delta.interval.ms` apart."""
+    """Run rounds of each topic until `stop`, `interval_s` or its `delta.interval.ms` apart."""
     due = [clock.monotonic()] * len(tiers)
     while not stop.wait(min(WAIT_MAX_S, max(0.0, min(due) - clock.monotonic()))):
         for number, topic_tier in enumerate(tiers):
             if due[number] <= clock.monotonic() and not stop.is_set():
-                pause_s = _one_round(topic_tier, interval_s, tell)
+                pause_s = _one_round(topic_tier, interval_s, report)
                 due[number] = clock.monotonic() + pause_s
 
 
 def _one_round(
-    topic_tier: TopicTier, interval_s: float | None, tell: Callable[[Round], None]
+    topic_tier: TopicTier, interval_s: float | None, report: Callable[[Round], None]
 ) -> float:
-    """Seconds until the next one. What brokers or storage refuse now is tried again later.
+    """Run one round; seconds until the next. Errors of brokers and storage are retried later.
 
-    A table that is not what Headwater left, or a replaced topic, ends it: a human must look. So
-    does the end of Spark, as only a new process has a new one.
+    A foreign commit in the table, a recreated topic, and the end of the Spark application end the
+    command: the first two need an operator, the last a new process.
     """
     try:
         done = topic_tier.round()
@@ -238,16 +244,16 @@ def _one_round(
     except (TableStateError, TopicReplacedError, SparkGoneError):
         raise
     except (HeadwaterError, OSError) as e:
-        click.echo(f"{topic_tier.topic.name}: {e}; next try in {FAILURE_PAUSE_S} s", err=True)
+        click.echo(f"{topic_tier.topic.name}: {e}; retrying in {FAILURE_PAUSE_S} s", err=True)
         return FAILURE_PAUSE_S
     if not done.idle:
-        tell(done)
+        report(done)
     return 0.0 if done.discarded or done.behind else pause_s
 
 
-def _tell(done: Round) -> None:
+def _print(done: Round) -> None:
     if done.discarded:
-        click.echo(f"{done.topic}: another tierer was faster, planning again")
+        click.echo(f"{done.topic}: another tier job committed first, planning again")
     elif done.idle:
         click.echo(f"{done.topic}: up to date")
     else:
@@ -257,7 +263,7 @@ def _tell(done: Round) -> None:
         )
 
 
-def _tell_json(done: Round) -> None:
+def _print_json(done: Round) -> None:
     document: dict[str, Any] = {**asdict(done), "idle": done.idle}
     echo_json(document)
 

@@ -1,9 +1,10 @@
-"""Tiering as a Spark job: plan on the driver, write in tasks, commit once, tell the leaders.
+"""Tiers one topic: plans on the driver, writes files in a Spark job, makes one Delta commit.
 
-A round is: the table's checked ends and the leaders' last stable offsets -> ranges -> one Spark job
-whose tasks write Parquet files -> one Delta commit that is fenced by those ends -> a hint to the
-leaders, who verify in Delta. Killed anywhere, the next round plans from the table again: files that
-were not committed are orphans and left to vacuum. Two tierers of one topic only waste work.
+A round compares the table's tiered ends with the leaders' last stable offsets, plans ranges of
+offsets, runs one Spark job whose tasks write files, makes one Delta commit that is fenced by those
+ends, and notifies the brokers. A job that is killed at any point loses nothing: the next round
+plans from the table again, and files that were not committed are left to vacuum. Two jobs on one
+topic only waste work.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from headwater_spark import options
 from headwater_spark.source.broker_metadata import Brokers, Topic
 from headwater_spark.source.history import ENABLE_KEY, locate
 from headwater_spark.spark_session import job_errors
+from headwater_spark.tiering.table_maintenance import TableMaintenance
 from headwater_spark.tiering.task import FACTS_SCHEMA, TierTask, arrow_tasks, unpack
-from headwater_spark.tiering.upkeep import TableUpkeep
 from headwater_tier.commit import commit_facts
 from headwater_tier.delta import LogTable
 from headwater_tier.plan import (
@@ -38,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_KEY = "delta.interval.ms"
 TASK_OFFSETS_MIN = 50_000
-"""Below this a task costs more than it saves: the round gets fewer of them."""
+"""Offsets per task at least: below this a task costs more time than it saves."""
 ROUND_OFFSETS_MAX = 20_000_000
-"""Of all partitions together: bounds a round's time, and what a crash has to do again."""
+"""Of all partitions together: limits a round's time, and the work that a crash repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did."""
+    """The result of one round."""
 
     topic: str
     rows: int
@@ -53,20 +54,20 @@ class Round:
     bytes_written: int
     offsets: int
     version: int | None
-    """The table's version that holds them; None when there was nothing to do."""
+    """The table version of the round's commit; None when there was nothing to tier."""
     discarded: bool = False
-    """Another tierer was faster; the next round goes on from its commit."""
+    """Another tier job committed first; the next round plans from its commit."""
     behind: bool = False
-    """There was more than one round takes."""
+    """Committed records are left that did not fit into the round."""
 
     @property
     def idle(self) -> bool:
-        """True when nothing was there to tier."""
+        """True when there was nothing to tier."""
         return self.version is None and not self.discarded
 
 
 class TopicTier:
-    """Tiers one topic, round by round. Belongs to one thread."""
+    """Tiers one topic in rounds. Belongs to one thread."""
 
     def __init__(
         self,
@@ -88,12 +89,13 @@ class TopicTier:
         self.location = locate(
             self._brokers, self.topic, tables_uri=tables_uri, storage_options=storage_options
         )
-        self._upkeep = TableUpkeep(spark, self._brokers, clock, self.location)
+        self._maintenance = TableMaintenance(spark, self._brokers, clock, self.location)
 
     def enable(self) -> bool:
-        """Set `remote.storage.enable` on the topic where it is missing; True when it was.
+        """Set `remote.storage.enable` on the topic; False if it was set already.
 
-        Without it brokers would neither keep what is not tiered yet nor serve what is.
+        Only with it do brokers keep local segments until they are tiered, and serve old offsets
+        from the table.
         """
         found = self._brokers.topic_configs(self.topic.name, (ENABLE_KEY,))
         if found.get(ENABLE_KEY) == "true":
@@ -102,7 +104,7 @@ class TopicTier:
         return True
 
     def round(self) -> Round:
-        """Tier what is committed now. Raises when the table or the brokers refuse."""
+        """Tier the records committed by now, then maintain the table. Raises HeadwaterError."""
         self._follow_topic()
         snapshot = LogTable.create(self.location, self.topic.partitions).snapshot
         bounds = self._bounds()
@@ -111,16 +113,16 @@ class TopicTier:
         done = self._tier(ranges) if ranges else Round(self.topic.name, 0, 0, 0, 0, None)
         behind = any(r.end_offset < bounds[r.partition].last_stable_offset for r in ranges)
         log_starts = {p: bound.log_start_offset for p, bound in bounds.items()}
-        self._upkeep.round(self.topic, snapshot, log_starts)
+        self._maintenance.round(self.topic, snapshot, log_starts)
         return replace(done, behind=behind)
 
     def interval_s(self) -> float:
-        """How often the topic wants its records committed (`delta.interval.ms`)."""
+        """The topic's `delta.interval.ms`: the longest time between commits."""
         found = self._brokers.topic_configs(self.topic.name, (INTERVAL_KEY,))
         return int(found[INTERVAL_KEY]) / 1000
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close every connection."""
         self._brokers.close()
 
     def _tier(self, ranges: Sequence[TierRange]) -> Round:
@@ -135,17 +137,17 @@ class TopicTier:
         return Round(self.topic.name, rows, len(facts), size, offsets, result.version)
 
     def _follow_topic(self) -> None:
-        """More partitions and other leaders are followed; another topic of that name is not."""
+        """Refresh the topic's partitions and leaders. Raises TopicReplacedError for another id."""
         found: Topic = self._brokers.topics([self.topic.name])[self.topic.name]
         if found.uuid != self.topic.uuid:
             raise TopicReplacedError(
                 f"topic {found.name} was deleted and created again (id {self.topic.topic_id}, now"
-                f" {found.topic_id}): start tiering anew; the old table stays where it is"
+                f" {found.topic_id}): start `headwater tier run` again; the old table is unchanged"
             )
         self.topic = found
 
     def _bounds(self) -> dict[int, PartitionBounds]:
-        """What the leaders hold, by partition."""
+        """The leaders' log start and last stable offsets, by partition."""
         partitions = [(self.topic.name, p) for p in range(self.topic.partitions)]
         earliest = self._brokers.list_offsets(dict.fromkeys(partitions, options.EARLIEST))
         stable = self._brokers.list_offsets(
@@ -177,7 +179,7 @@ def tier(
     tables_uri: str | None = None,
     storage_options: dict[str, str] | None = None,
 ) -> Round:
-    """Tier what is committed and not yet in the table, until nothing is left; the sum of it.
+    """Run rounds until every committed record is in the table; the rounds' sum.
 
     As `headwater tier run`: sets remote.storage.enable on a topic that lacks it.
     """
@@ -203,13 +205,13 @@ def tier(
 
 
 class TopicReplacedError(UsageError):
-    """The topic that was tiered is gone, and another has its name."""
+    """The topic was deleted, and another topic was created under its name."""
 
 
 def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[TierRange, ...]]:
-    """The ranges of each task: one task for a little, cut and dealt out evenly for a lot.
+    """The ranges of each task: at least TASK_OFFSETS_MIN offsets per task, in equal shares.
 
-    Pieces of a partition keep its fence; the commit is made for the whole ranges.
+    A piece of a partition's range keeps the range's `expected_end`; the commit is for the ranges.
     """
     total = sum(r.end_offset - r.start_offset for r in ranges)
     parts = max(1, min(parallelism, total // TASK_OFFSETS_MIN))
@@ -230,5 +232,5 @@ def task_ranges(ranges: Sequence[TierRange], parallelism: int) -> list[tuple[Tie
 
 
 def default_parallelism(spark: SparkSession) -> int:
-    """How many tasks run at once."""
+    """The number of tasks that Spark runs at once."""
     return max(1, int(spark.sparkContext.defaultParallelism))

@@ -1,6 +1,6 @@
-"""One tiering task: fetch committed ranges, decode, write one Parquet file. No pyspark.
+"""One tiering task: fetches committed ranges, decodes them, writes one Parquet file. No pyspark.
 
-Runs on executors inside `mapInArrow`; what comes back to the driver is file facts, never rows.
+Runs in executors' tasks inside `mapInArrow`; returns the file's facts to the driver, never rows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.client.blocking.record_client import READ_COMMITTED, RawClient, RawFetch
+from headwater.client.blocking.record_client import READ_COMMITTED, FetchedBatches, RecordClient
 from headwater.system import SystemClock, SystemEntropy
-from headwater_spark.blocking_clients import raw_client
-from headwater_spark.plain_errors import message_alone
-from headwater_tier.files import Fetched, tier_range
+from headwater_spark.blocking_clients import record_client
+from headwater_spark.worker_errors import without_traceback
+from headwater_tier.data_files import Fetched, tier_range
 from headwater_tier.plan import FileFacts, TableLocation, TierRange
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -23,13 +23,13 @@ CLIENT_ID = "headwater-tier"
 FACTS_SCHEMA = "facts BINARY"
 _ARROW_SCHEMA = pa.schema([pa.field("facts", pa.binary())])
 
-# A worker process serves many tasks; its connections stay open between the rounds.
-_clients: dict[str, RawClient] = {}
+# A worker process runs many tasks; connections stay open between rounds.
+_clients: dict[str, RecordClient] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class TierTask:
-    """What one task tiers. Picklable."""
+    """The ranges of one task. Picklable."""
 
     bootstrap_servers: str
     location: TableLocation
@@ -37,19 +37,19 @@ class TierTask:
 
 
 class StreamFetch:
-    """`headwater_tier.files.Fetch` over one streamed read per range, one fetch kept ahead."""
+    """`headwater_tier.data_files.Fetch` over one stream of fetches per range, one fetch ahead."""
 
-    def __init__(self, client: RawClient, topic: str, ranges: Sequence[TierRange]) -> None:
+    def __init__(self, client: RecordClient, topic: str, ranges: Sequence[TierRange]) -> None:
         self._client = client
         self._topic = topic
         self._ends = {r.partition: r.end_offset for r in ranges}
-        self._stream: Iterator[RawFetch] = iter(())
+        self._stream: Iterator[FetchedBatches] = iter(())
         self._at: tuple[int, int] | None = None
 
     def __call__(self, partition: int, offset: int) -> Fetched:
-        """Batches from `offset` on; valid until the next call."""
+        """Batches from `offset` on; the memory is valid until the next call."""
         if self._at != (partition, offset):
-            self._stream = self._client.stream_raw(
+            self._stream = self._client.stream_batches(
                 self._topic,
                 partition,
                 offset,
@@ -65,15 +65,15 @@ class StreamFetch:
 
 
 def run_task(task: TierTask) -> FileFacts | None:
-    """Write the task's file; None when its ranges hold no rows."""
+    """Write the task's file and return its facts; None when its ranges have no rows."""
     client = _clients.pop(task.bootstrap_servers, None)
     if client is None:
-        client = raw_client(task.bootstrap_servers, CLIENT_ID)
+        client = record_client(task.bootstrap_servers, CLIENT_ID)
     fetch = StreamFetch(client, task.location.topic, task.ranges)
     facts = tier_range(
         fetch, task.ranges, task.location, clock=SystemClock(), entropy=SystemEntropy()
     )
-    _clients[task.bootstrap_servers] = client  # only after success: no request is under way
+    _clients[task.bootstrap_servers] = client  # only after success: no reply is pending
     return facts
 
 
@@ -85,7 +85,7 @@ def arrow_tasks(
     def fetch_decode_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                with message_alone():
+                with without_traceback():
                     facts = run_task(tasks[number])
                 if facts is not None:
                     yield pa.record_batch([pa.array([pickle.dumps(facts)])], schema=_ARROW_SCHEMA)
@@ -94,6 +94,6 @@ def arrow_tasks(
 
 
 def unpack(facts: bytes) -> FileFacts:
-    """What a task reported."""
+    """The facts in a task's result row."""
     found: FileFacts = pickle.loads(facts)
     return found

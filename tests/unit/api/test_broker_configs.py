@@ -1,10 +1,10 @@
-"""Configs of topics and brokers changed while running: real handlers, a real controller."""
+"""Configs of topics and brokers, changed while the broker runs: real handlers and controller."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from headwater.wire.apis.k32_describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
+from headwater.wire.control import ForwardRequest
 from headwater.wire.schema import decode, encode
 from headwater_broker.api.k33_alter_configs import alter_configs
 from headwater_broker.api.k44_incremental_alter_configs import incremental_alter_configs
@@ -95,7 +96,7 @@ def test_broker_configs_reach_every_broker_and_outlive_the_controller() -> None:
 @pytest.mark.parametrize(
     ("name", "operation", "code", "words"),
     [
-        ("1", ("log.dirs", SET, "/x"), ErrorCode.INVALID_REQUEST, "start the broker anew"),
+        ("1", ("log.dirs", SET, "/x"), ErrorCode.INVALID_REQUEST, "restart the broker"),
         ("", ("log.retention.ms", SET, "soon"), ErrorCode.INVALID_REQUEST, "type long"),
         ("1", ("log.cleaner.threads", SET, "-5"), ErrorCode.INVALID_REQUEST, "at least 1"),
         ("", ("no.such", SET, "1"), ErrorCode.INVALID_CONFIG, "no such broker key"),
@@ -157,7 +158,7 @@ def test_configs_larger_than_a_node_are_refused_and_cost_no_term() -> None:
         done = (ErrorCode.NONE, "")
         assert await change(one, TOPIC, "t", ("retention.ms", SET, f"5{half}")) == done
         code, text = await change(one, TOPIC, "t", (key, SET, f"5{half}"))
-        assert code is ErrorCode.INVALID_CONFIG and "together" in text, text
+        assert code is ErrorCode.INVALID_CONFIG and "the configs of this resource" in text, text
         assert await change(one, TOPIC, "t", (key, SET, "5")) == done
         row = CreatableTopicConfig(name=key, value=f"5{half}{half}")
         topic = CreatableTopic(name="u", num_partitions=1, replication_factor=1, configs=(row,))
@@ -378,7 +379,7 @@ def test_a_dynamic_config_counts_at_once_and_until_it_is_taken_back(tmp_path: Pa
         broker.create_topic("later")
         assert broker.replicas.lookup("later", 0).log.config.retention_ms == 77
         second = asyncio.create_task(open_connection("127.0.0.1", broker.port))
-        while not broker.listener._arrivals.waiting:
+        while not broker.listener.waiting:
             await asyncio.sleep(0)
         broker.configure(all_brokers={"zzz": "1", "log.dirs": "/x", "num.partitions": "none"})
         assert logs["plain"].config.retention_ms == 604_800_000
@@ -401,12 +402,27 @@ def test_created_topics_tell_their_effective_configs() -> None:
     play(story, brokers=1)
 
 
+class Creates:
+    """A controller that creates topics with these overrides."""
+
+    def __init__(self, overrides: dict[str, str]) -> None:
+        self._overrides = overrides
+
+    async def ask(self, _event: object) -> tuple[TopicResult, ...]:
+        return (TopicResult(name="t", configs=self._overrides),)
+
+
 def test_topics_made_after_a_change_of_settings_tell_the_new_ones() -> None:
     given = [BrokerSettings(), BrokerSettings({"log.retention.ms": "5000"})]
     executor = AdminExecutor(lambda: given[0])
+    body = encode(CreateTopicsRequest(topics=(CreatableTopic(name="t"),)), 7)
+    request = ForwardRequest(
+        forwarded_key=19, forwarded_version=7, principal="User:me", body=memoryview(body)
+    )
 
     def retention(**overrides: str) -> str | None:
-        made = executor._created(TopicResult(name="t", configs=overrides))
+        answered = asyncio.run(executor.execute(cast(Any, Creates(overrides)), request))
+        (made,) = decode(CreateTopicsResponse, 7, answered).topics
         return {c.name: c.value for c in made.configs or ()}["retention.ms"]
 
     assert (retention(), retention(**{"retention.ms": "7"}), retention()) == (

@@ -1,4 +1,4 @@
-"""Client quotas set and shown: real handlers, a real controller, the store's nodes (KIP-546)."""
+"""DescribeClientQuotas and AlterClientQuotas (KIP-546): real handlers, controller and znodes."""
 
 from __future__ import annotations
 

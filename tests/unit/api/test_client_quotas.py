@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headwater.testing.clocks import ManualClock
 from headwater_broker.network.connection_rates import ConnectionRates
-from headwater_broker.quota import client_quotas
-from headwater_broker.quota.client_quotas import ClientQuotas, Limit
+from headwater_broker.quota.client_quotas import ClientQuotas
 from headwater_broker.quota.rate import Windows
+from headwater_broker.quota.request_quota import QuotaLimit
 
 PRODUCE, REQUEST = "producer_byte_rate", "request_percentage"
 
@@ -20,7 +18,7 @@ def quotas(**stored: dict[str, str]) -> tuple[ClientQuotas, ManualClock]:
     return made, clock
 
 
-def produce_limit(made: ClientQuotas, client: str, user: str = "ANONYMOUS") -> Limit:
+def produce_limit(made: ClientQuotas, client: str, user: str = "ANONYMOUS") -> QuotaLimit:
     limit = made.of(user, client).produce
     assert limit is not None
     return limit
@@ -75,13 +73,13 @@ def test_what_does_not_pass_does_not_count_and_something_passes_after_a_silence(
     made, clock = quotas(clients_app={"consumer_byte_rate": "100"})
     limit = made.of("", "app").fetch
     assert limit is not None
-    assert limit.take(900) == 0
-    assert limit.take(300) == 2000
-    assert limit.take(100) == 0  # the 300 were not sent
-    assert limit.take(1) > 0
+    assert limit.record_within(900) == 0
+    assert limit.record_within(300) == 2000
+    assert limit.record_within(100) == 0  # the 300 were not sent
+    assert limit.record_within(1) > 0
     clock.advance(11_000)
-    assert limit.take(5_000_000) == 0  # larger than all windows allow: it would never pass
-    assert limit.take(1) > 0
+    assert limit.record_within(5_000_000) == 0  # larger than all windows allow: it would never pass
+    assert limit.record_within(1) > 0
 
 
 def test_time_is_a_share_of_the_loop_and_nobody_waits_longer_than_a_window() -> None:
@@ -96,16 +94,22 @@ def test_time_is_a_share_of_the_loop_and_nobody_waits_longer_than_a_window() -> 
     assert made.throttled == {REQUEST: 2} and made.throttled_ms[REQUEST] > 1000
 
 
-def test_clients_that_come_without_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_quotas, "REMEMBERED_MAX", 10)
-    made, clock = quotas(**{"clients_<default>": {PRODUCE: "1"}})
+def test_clients_that_come_without_end_are_forgotten_silent_ones_first() -> None:
+    clock = ManualClock()
+    made = ClientQuotas(clock, Windows(11, 1.0), remembered_max=10)
+    made.update({"clients/<default>": {PRODUCE: "1"}})
     for number in range(5):
-        produce_limit(made, f"old-{number}").record(100)
+        produce_limit(made, f"silent-{number}").record(100)
     clock.advance(60_000)
+    for number in range(5):
+        produce_limit(made, f"busy-{number}").record(100)
+    assert made.measured == 10
+    produce_limit(made, "one-more").record(100)
+    assert made.measured == 6
+    assert produce_limit(made, "busy-0").record(0) > 0, "its rate is still known"
     for number in range(100):
         produce_limit(made, f"new-{number}").record(100)
-        assert len(made._budgets) <= 10 and len(made._rates) <= 10
-    assert not any("old" in name[2] for name in made._rates)
+        assert made.measured <= 10
 
 
 def test_connections_of_an_address_and_of_the_broker() -> None:

@@ -1,5 +1,4 @@
-"""DeleteTopics: unknown topics, some of several, by name and by id; against a real controller. And
-what our own client makes of the answers."""
+"""DeleteTopics by name and by id against a real controller, and the SDK's view of its responses."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from headwater.client.admin.topics import _take_deleted
+from headwater.client.admin.topics import apply_deleted
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k20_delete_topics import (
     DeletableTopicResult,
@@ -58,7 +57,7 @@ def test_a_deletion_that_was_late_and_is_unknown_at_the_next_try_was_done() -> N
 
     def take(**codes: ErrorCode) -> None:
         rows = tuple(DeletableTopicResult(name=n, error_code=code) for n, code in codes.items())
-        _take_deleted(DeleteTopicsResponse(responses=rows), outcomes, late)
+        apply_deleted(DeleteTopicsResponse(responses=rows), outcomes, late)
 
     with pytest.raises(KafkaError, match="slow"):
         take(done=GONE, slow=ErrorCode.REQUEST_TIMED_OUT, never=UNKNOWN)

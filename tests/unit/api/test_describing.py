@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from headwater.client.values import ReplicaInfo, TopicPartition
 from headwater.errors import ErrorCode
 from headwater.ports.authorizer import AllowAll, Operation, Requester, ResourceType
 from headwater.records.builder import BatchBuilder
+from headwater.system_files import SystemFile
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from headwater.wire.apis.k01_fetch import FetchResponse
 from headwater.wire.apis.k35_describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -38,7 +41,7 @@ from headwater.wire.apis.k75_describe_topic_partitions import (
     TopicRequest,
 )
 from solo_broker import SoloBroker
-from unit.network.test_data_plane import serve
+from unit.network.test_data_plane import fetch_request, serve
 
 NOW_MS = 1_795_000_000_000
 
@@ -105,12 +108,20 @@ def test_log_dirs_name_every_folder_and_what_is_in_it(tmp_path: Path, version: i
     serve(tmp_path, story, log_dirs=",".join(folders))
 
 
-def test_a_failed_folder_is_named_with_its_error(tmp_path: Path) -> None:
+def test_a_failed_folder_is_named_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders = [str(tmp_path / name) for name in ("a", "b")]
+
+    def fail(self: SystemFile, position: int, size: int) -> bytes:
+        raise OSError(errno.EIO, "input/output error", self.path)
 
     async def story(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t", 2)
-        broker.logs._failed(f"{folders[0]}/t-0", OSError("gone"))
+        await write(c, "t")
+        monkeypatch.setattr(SystemFile, "read_at", fail)
+        (row,) = (await c.call(fetch_request("t", 0), FetchResponse, version=11)).responses
+        assert row.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         reply = await c.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
         first, second = reply.results
         assert (first.error_code, first.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, ())
@@ -214,6 +225,28 @@ def test_topic_partitions_tell_who_is_eligible_to_lead(tmp_path: Path) -> None:
         (row,) = (await page(c, "t")).topics[0].partitions
         told = (row.isr_nodes, row.eligible_leader_replicas, row.last_known_elr)
         assert told == ((1,), (3,), ())
+
+    serve(tmp_path, story)
+
+
+def test_the_last_isr_of_an_offline_partition_is_eligible_where_it_is_down(tmp_path: Path) -> None:
+    """A member that runs and may not lead has lost its disk: as in Kafka it is only the last known
+    ELR, and that only when nobody is eligible."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("down", replicas=(3,), leader=-1)
+        broker.create_topic("wiped", replicas=(1, 2), isr=(1,), leader=-1)
+        broker.create_topic("both", replicas=(1, 2, 3), isr=(1, 3), elr=(2,), leader=-1)
+        rows = {t.name: t.partitions[0] for t in (await page(c)).topics}
+        told = {
+            name: (row.isr_nodes, row.eligible_leader_replicas, row.last_known_elr)
+            for name, row in rows.items()
+        }
+        assert told == {
+            "down": ((), (3,), ()),
+            "wiped": ((), (), (1,)),
+            "both": ((), (3, 2), ()),
+        }
 
     serve(tmp_path, story)
 

@@ -16,7 +16,7 @@ from headwater.wire.apis.k01_fetch import (
     ReplicaState,
 )
 from headwater.wire.schema import encode
-from headwater_broker.api.fetch.codec import parse_fetch
+from headwater_broker.api.fetch.request_codec import parse_fetch
 
 VERSIONS = range(4, 19)
 ID = UUID("fedcba98-7654-3210-fedc-ba9876543210")

@@ -1,4 +1,4 @@
-"""The short cut for plain fetches: the reply of `FetchJob`, byte for byte, or none at all."""
+"""The fast path for plain fetches: the response of a `FetchJob`, byte for byte, or none at all."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from headwater.wire.apis.k01_fetch import (
     ReplicaState,
 )
 from headwater.wire.schema import encode
-from headwater_broker.api.fetch.codec import parse_fetch
 from headwater_broker.api.fetch.fast_path import answer_plain
-from headwater_broker.api.k01_fetch import FetchJob
+from headwater_broker.api.fetch.job import FetchJob
+from headwater_broker.api.fetch.request_codec import parse_fetch, parse_plain
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply
+from headwater_broker.network.request_dispatch import MALFORMED
 from headwater_broker.security.session import Session
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch_request, produce, serve
@@ -60,13 +61,23 @@ def flat(answer: Answer) -> bytes | None:
     )
 
 
+def placed(request: FetchRequest, version: int) -> tuple[memoryview, int, int]:
+    """The request in a receive buffer: view, start and end."""
+    body, noise = encode(request, version), b"\x01" * 40
+    return memoryview(noise + body + noise), len(noise), len(noise) + len(body)
+
+
+def fast(peer: Any, view: memoryview, at: int, end: int, version: int) -> Answer:
+    """What the fast path answers."""
+    plain = parse_plain(view, at, end, version)
+    return None if plain is None else answer_plain(peer, plain, version, 77)
+
+
 def both(broker: SoloBroker, request: FetchRequest, version: int) -> tuple[Answer, Answer]:
-    """(short cut, whole way)."""
-    peer, body = peer_of(broker), encode(request, version)
-    noise = b"\x01" * 40  # what lies around in a receive buffer
-    view, at, end = memoryview(noise + body + noise), len(noise), len(noise) + len(body)
-    plain = answer_plain(peer, view, at, end, version, 77)
-    job = FetchJob(peer, parse_fetch(view, at, end, version), version, 77)
+    """(fast path, `FetchJob`)."""
+    peer, (view, at, end) = peer_of(broker), placed(request, version)
+    plain = fast(peer, view, at, end, version)
+    job = FetchJob(peer, parse_fetch(view[:end], at, end, version), version, 77)
     return plain, job.start()
 
 
@@ -81,7 +92,7 @@ def request_of(topic_id: UUID, version: int, offset: int, **options: Any) -> Fet
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_answers_as_the_whole_way_does(tmp_path: Path, version: int) -> None:
+def test_it_answers_as_a_fetch_job_does(tmp_path: Path, version: int) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         topic_id = broker.create_topic("daily-orders", configs={"segment.bytes": "200000"})
         for size in (10, 300, BIG, 10, BIG, 10):
@@ -129,7 +140,8 @@ def test_it_takes_what_is_plain(tmp_path: Path, version: int) -> None:
 
 OTHERWISE: list[tuple[str, int, Change]] = [
     ("a session begins", 7, lambda r: replace(r, session_epoch=0)),
-    ("a session goes on", 7, lambda r: replace(r, session_id=9, session_epoch=3)),
+    ("a session that is not known", 7, lambda r: replace(r, session_id=9, session_epoch=3)),
+    ("a session is closed", 7, lambda r: replace(r, session_id=9, session_epoch=-1)),
     ("a rack", 11, lambda r: replace(r, rack_id="b")),
     ("no partition", 4, lambda r: replace(r, topics=())),
     ("two topics", 4, lambda r: replace(r, topics=r.topics * 2)),
@@ -203,7 +215,7 @@ def test_old_clients_get_no_zstd(tmp_path: Path) -> None:
     serve(tmp_path, scenario)
 
 
-def test_who_may_not_read_is_left_to_the_whole_way(tmp_path: Path) -> None:
+def test_a_client_without_the_right_to_read_is_left_to_the_fetch_job(tmp_path: Path) -> None:
     class NoReader(AllowAll):
         def authorize(
             self, requester: Requester, operation: Operation, kind: ResourceType, name: str
@@ -219,7 +231,7 @@ def test_who_may_not_read_is_left_to_the_whole_way(tmp_path: Path) -> None:
     serve(tmp_path, scenario, authorizer=NoReader())
 
 
-def test_frames_of_any_length_are_parsed_or_left(tmp_path: Path) -> None:
+def test_frames_that_are_cut_are_refused_or_left(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         topic_id = broker.create_topic("daily-orders")
         await produce(c, "daily-orders", batch(3))
@@ -227,9 +239,11 @@ def test_frames_of_any_length_are_parsed_or_left(tmp_path: Path) -> None:
         for version in VERSIONS:
             body = encode(request_of(topic_id, version, 0), version)
             for size in range(len(body)):
-                view = memoryview(body[:size])
-                assert answer_plain(peer, view, 0, size, version, 1) is None
-                whole = memoryview(body)
-                assert answer_plain(peer, whole, 0, size, version, 1) is None
+                for view in (memoryview(body[:size]), memoryview(body)):
+                    try:
+                        assert fast(peer, view, 0, size, version) is None
+                    except MALFORMED:
+                        with pytest.raises(MALFORMED):
+                            parse_fetch(view[:size], 0, size, version)
 
     serve(tmp_path, scenario)

@@ -173,9 +173,11 @@ def test_thousands_of_isrs_that_change_wake_no_parked_fetch(
         parked = asyncio.create_task(follower.fetch({}, LONG_MS))
         await is_parked(broker)
         looks: list[int] = []
-        real = k01_fetch.FetchJob.check
+        real = k01_fetch.FetchJob.try_complete
         monkeypatch.setattr(
-            k01_fetch.FetchJob, "check", lambda job, gauge: (looks.append(1), real(job, gauge))
+            k01_fetch.FetchJob,
+            "try_complete",
+            lambda job, gauge: (looks.append(1), real(job, gauge)),
         )
         for index in range(PARTITIONS):
             partition = broker.replicas.lookup("t", index)
@@ -336,8 +338,8 @@ def test_nobody_is_passed_by_while_the_isr_is_being_changed(one: Session) -> Non
 def test_an_older_session_of_the_same_follower_claims_nothing(one: Session) -> None:
     assert one.fetch() and not one.fetch()
     one.wait(LAG_S + 1)
-    row = one.partition.role.progress[2]  # type: ignore[union-attr]
+    row = one.partition.leader_state.progress[2]  # type: ignore[union-attr]
     row.fetched(0, 5, one.host.clock.monotonic())  # the newer session is behind: the end was 5
     before = row.caught_up_at
-    one.partition.idle.stir()
+    one.partition.caught_up_followers.wake_all()
     assert row.caught_up_at == before

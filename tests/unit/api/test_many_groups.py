@@ -1,15 +1,18 @@
-"""Requests that name several groups: each is told once, and those that wait, wait together."""
+"""Requests that name several groups: one row per group, and one wait for all of them."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.client.connection import Connection, open_connection
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -26,15 +29,20 @@ from headwater.wire.apis.k13_leave_group import (
     MemberIdentity,
 )
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupResponse
-from headwater.wire.apis.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from headwater.wire.apis.k15_describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from headwater.wire.apis.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from headwater.wire.apis.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from headwater_broker.api import group_authorization, k10_find_coordinator
-from headwater_broker.coordinator.group import service
+from headwater_broker.api.group_authorization import GROUPS_AT_ONCE
+from headwater_broker.api.registry import load_handlers
+from headwater_broker.network.listener import Listener
 from solo_broker import SoloBroker
 from unit.api.test_offset_requests import commit, serve
 
-MANY = tuple(f"group {number}" for number in range(40))
+MANY = tuple(f"group {number}" for number in range(GROUPS_AT_ONCE + 40))
 BY_GROUP: tuple[tuple[Any, Any, Any], ...] = (
     (
         OffsetFetchRequest(
@@ -56,25 +64,52 @@ BY_GROUP: tuple[tuple[Any, Any, Any], ...] = (
 )
 
 
+class Waiting:
+    """Groups of a shard that is still loading: counts how many are waited for at a time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def wait(self) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now -= 1
+
+    async def fetch(self, group_id: str, wanted: object) -> dict[Any, Any]:
+        await self.wait()
+        return {}
+
+    async def describe(self, group_id: str) -> DescribedGroup:
+        await self.wait()
+        return DescribedGroup(group_id=group_id)
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        await self.wait()
+        return ErrorCode.NONE
+
+
+@asynccontextmanager
+async def connected(broker: SoloBroker, **services: Any) -> AsyncIterator[Connection]:
+    """A connection to a listener whose handlers have these services."""
+    changed = dataclasses.replace(broker.services, **services)
+    listener = Listener(changed, load_handlers(), asyncio.get_running_loop())
+    connection = await open_connection("127.0.0.1", await listener.start("127.0.0.1", 0))
+    yield connection
+    connection.close()
+    await listener.close()
+
+
 @pytest.mark.parametrize(("request_", "response", "rows_of"), BY_GROUP)
 def test_groups_of_a_shard_that_is_not_here_yet_are_waited_for_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: Any, response: Any, rows_of: Any
+    tmp_path: Path, request_: Any, response: Any, rows_of: Any
 ) -> None:
-    waiting = most = 0
-    monkeypatch.setattr(group_authorization, "GROUPS_AT_ONCE", 25)
-
-    async def scenario(broker: SoloBroker, c: Connection) -> None:
-        async def arrived(self: service.GroupService, group_id: str) -> None:
-            nonlocal waiting, most
-            waiting += 1
-            most = max(most, waiting)
-            await asyncio.sleep(0)
-            waiting -= 1
-
-        monkeypatch.setattr(service.GroupService, "_arrived", arrived)
-        reply = await c.call(request_, response)
+    async def scenario(broker: SoloBroker, _: Connection) -> None:
+        groups = Waiting()
+        async with connected(broker, groups=groups) as c:
+            reply = await c.call(request_, response)
         assert tuple(row.group_id for row in rows_of(reply)) == MANY
-        assert most == 25, "and no more than that at a time"
+        assert groups.most == GROUPS_AT_ONCE, "and no more than that at a time"
 
     serve(tmp_path, scenario)
 
@@ -90,32 +125,41 @@ def test_a_group_named_twice_is_deleted_once_and_told_so(tmp_path: Path) -> None
     serve(tmp_path, scenario)
 
 
-def test_coordinators_of_many_groups_wait_once_for_their_topic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits = 0
+class Counted(list[Any]):
+    """Listeners of changed metadata: each wait for it adds one."""
 
-    async def await_view(*_: Any) -> bool:
-        nonlocal waits
-        waits += 1
-        return False
+    added = 0
 
+    def append(self, listener: Any) -> None:
+        self.added += 1
+        super().append(listener)
+
+
+class RefusesToCreate:
+    """A controller for which there are too few brokers."""
+
+    async def forward(self, *_: Any) -> bytes:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "one broker is too few")
+
+
+def test_coordinators_of_many_groups_wait_once_for_their_topic(tmp_path: Path) -> None:
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
-            monkeypatch.setattr(k10_find_coordinator, "await_view", await_view)
-            monkeypatch.setattr(k10_find_coordinator, "create_on_demand", lambda *_: None)
-            c = await open_connection("127.0.0.1", broker.port)
-            request = FindCoordinatorRequest(key_type=0, coordinator_keys=MANY)
-            reply = await c.call(request, FindCoordinatorResponse)
+            broker.view.on_change = listeners = Counted(broker.view.on_change)
+            config = dataclasses.replace(broker.services.config, internal_topic_wait_ms=1)
+            async with connected(
+                broker, controller=RefusesToCreate(), config_now=lambda: config
+            ) as c:
+                request = FindCoordinatorRequest(key_type=0, coordinator_keys=MANY[:40])
+                reply = await c.call(request, FindCoordinatorResponse)
             codes = {row.error_code for row in reply.coordinators}
             assert (len(reply.coordinators), codes) == (
-                len(MANY),
+                40,
                 {ErrorCode.COORDINATOR_NOT_AVAILABLE},
             )
-            c.close()
+            assert listeners.added == 1
 
     asyncio.run(run())
-    assert waits == 1
 
 
 def test_a_group_without_a_name_has_no_members(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""What clients are told of dead replicas, of internal topics, and of where a group lives."""
+"""Metadata of dead replicas, internal topics and topics created on demand; coordinators."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 from uuid import UUID
 
@@ -27,8 +28,9 @@ from headwater.wire.apis.k19_create_topics import (
     CreateTopicsResponse,
 )
 from headwater.wire.schema import decode, encode
-from headwater_broker.api import failed_topic_creations, k03_metadata, k10_find_coordinator
-from headwater_broker.api.k03_metadata import creatable
+from headwater_broker.api.k03_metadata import CREATED_AT_ONCE, creatable
+from headwater_broker.api.registry import load_handlers
+from headwater_broker.network.listener import Listener
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import Scenario
 from whole_cluster import WholeCluster
@@ -81,6 +83,18 @@ def test_a_dead_leader_is_none(tmp_path: Path, version: int) -> None:
     serve(tmp_path, scenario)
 
 
+def test_a_partition_without_a_leader_has_no_replica_in_sync(tmp_path: Path) -> None:
+    """The controller keeps the last ISR of an offline partition; Kafka's tools tell from an ISR
+    smaller than the replicas that a partition is under-replicated."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", replicas=(3,), leader=-1)
+        told = await row(c, 12)
+        assert (told.replica_nodes, told.isr_nodes, told.offline_replicas) == ((3,), (), (3,))
+
+    serve(tmp_path, scenario)
+
+
 async def look(c: Connection, name: str) -> ErrorCode:
     """The code of a topic that may be created on demand."""
     request = MetadataRequest(topics=(MetadataRequestTopic(name=name),))
@@ -102,14 +116,15 @@ def test_why_a_topic_was_not_created_on_demand_is_told(
             return encode(CreateTopicsResponse(topics=(row,)), version)
 
         monkeypatch.setattr(broker, "forward", refuse)
-        assert await look(c, "wide") == ErrorCode.LEADER_NOT_AVAILABLE, "it is being tried"
+        assert await look(c, "wide") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it is being tried"
         assert [await look(c, "wide") for _ in range(3)] == [code] * 3
         assert asked == 1, "and the controller is left alone for a while"
-        monkeypatch.setattr(failed_topic_creations, "TOLD_FOR_S", 0.0)
         code = ErrorCode.REQUEST_TIMED_OUT
-        broker.services.refused_topics.put("wide", code, broker.services.clock)
+        broker.services.failed_topic_creations.put("wide", code, broker.services.clock)
         told = [await look(c, "wide") for _ in range(3)]
-        assert set(told) == {ErrorCode.LEADER_NOT_AVAILABLE} and asked > 1, "it may yet be made"
+        assert set(told) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} and asked > 1, (
+            "it may yet be made"
+        )
         monkeypatch.setattr(broker, "forward", create)
         while await look(c, "wide") is not ErrorCode.NONE:
             await asyncio.sleep(0)
@@ -128,15 +143,16 @@ def test_topics_of_one_request_are_created_together_and_not_without_bound(
             return await create(key, version, body, principal)
 
         monkeypatch.setattr(broker, "forward", count)
-        monkeypatch.setattr(k03_metadata, "CREATED_AT_ONCE", 3)
-        names = ("a", "b", "a", "b/c", "c", "d", "e")
+        new = tuple(f"t{number:03}" for number in range(CREATED_AT_ONCE + 2))
+        names = ("t000", "t000/b", *new)
         topics = tuple(MetadataRequestTopic(name=name) for name in names)
         told = []
         for _ in range(3):
             reply = await c.call(MetadataRequest(topics=topics), MetadataResponse, version=12)
             told.append([t.name for t in reply.topics if t.error_code == 0])
-        assert asked == [("a", "b", "c"), ("d", "e")], "the second look asks for the rest"
-        assert told == [[], ["a", "b", "c"], ["a", "b", "c", "d", "e"]], "a has one row"
+        first, rest = new[:CREATED_AT_ONCE], new[CREATED_AT_ONCE:]
+        assert asked == [first, rest], "the second look asks for the rest"
+        assert told == [[], list(first), list(new)], "t000 has one row"
 
     serve(tmp_path, scenario)
 
@@ -189,34 +205,39 @@ def test_the_offsets_topic_has_settings_of_its_own(tmp_path: Path) -> None:
     serve(tmp_path, scenario)
 
 
-def test_groups_wait_until_their_topic_can_have_all_its_replicas(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_wait_until_their_topic_can_have_all_its_replicas(tmp_path: Path) -> None:
     """Of a cluster that starts the first broker is up before the others, and clients are there."""
 
     async def scenario() -> None:
         async with WholeCluster(tmp_path, 1, offsets_topic_replication_factor="2") as cluster:
-            first = cluster.brokers[0]
-            connection = await open_connection("127.0.0.1", first.port)
+            first, wait_ms = cluster.brokers[0], 300
+            services = dataclasses.replace(
+                first.services,
+                config_now=lambda: dataclasses.replace(
+                    first.services.config, internal_topic_wait_ms=wait_ms
+                ),
+            )
+            listener = Listener(services, load_handlers(), asyncio.get_running_loop())
+            connection = await open_connection("127.0.0.1", await listener.start("127.0.0.1", 0))
             early = await coordinator(connection)
             assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            while (code := await look(connection, OFFSETS_TOPIC)) is ErrorCode.LEADER_NOT_AVAILABLE:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            while (code := await look(connection, OFFSETS_TOPIC)) is unknown:
                 await asyncio.sleep(0.01)  # it is being tried
             assert code is ErrorCode.INVALID_REPLICATION_FACTOR
             assert OFFSETS_TOPIC not in first.view.topics
-            monkeypatch.setattr(k10_find_coordinator, "CREATE_WAIT_MS", 50_000)
+            wait_ms = 50_000
             waiting = asyncio.create_task(coordinator(connection))
-            key, at_work = ("create", OFFSETS_TOPIC), first.services.background._tasks
             for is_tried in (True, False):  # and then refused
-                while (key in at_work) is not is_tried:
+                while services.background.is_running(("create", OFFSETS_TOPIC)) is not is_tried:
                     await asyncio.sleep(0)
             await cluster.start(1)
             assert (await waiting).error_code == 0, "it has heard of the second broker"
             made = first.view.topics[OFFSETS_TOPIC].partitions.values()
             assert [sorted(partition.replicas) for partition in made] == [[0, 1], [0, 1]]
             connection.close()
+            await listener.close()
 
-    monkeypatch.setattr(k10_find_coordinator, "CREATE_WAIT_MS", 300)
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 

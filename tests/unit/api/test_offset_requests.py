@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch over the wire: each partition for itself, by the group's leader."""
+"""OffsetCommit and OffsetFetch over the wire: outcomes per partition."""
 
 from __future__ import annotations
 

@@ -16,13 +16,14 @@ from headwater.wire.apis.k00_produce import (
     TopicProduceData,
 )
 from headwater.wire.schema import decode, encode
-from headwater_broker.api.produce.codec import (
+from headwater_broker.api.produce.request_codec import (
+    SingleFrame,
     parse_flexible,
     parse_plain,
     parse_single,
     parse_single_flexible,
 )
-from headwater_broker.api.produce.responses import encode_single
+from headwater_broker.api.produce.response_codec import encode_single
 
 VERSIONS = range(3, 14)
 ID = UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -73,30 +74,40 @@ def test_parsers_agree_with_the_codec(
             assert (None if start < 0 else bytes(view[start:stop])) == data.records
 
 
+def parse_short(view: memoryview, at: int, end: int, version: int) -> SingleFrame | None:
+    if version < 9:
+        return parse_single(view, at, end)
+    return parse_single_flexible(view, at, end, version)
+
+
 @given(
-    st.sampled_from((7, 8, 9, 12)),
-    st.one_of(st.none(), st.text(max_size=3)),
+    st.sampled_from((7, 8, 9, 12, 13)),
+    st.one_of(st.none(), st.text(max_size=3), st.text("x", min_size=120, max_size=130)),
     st.integers(-2, 2),
     topics,
 )
 def test_the_short_parsers_agree_or_pass(
     version: int, transactional_id: str | None, acks: int, asked: list[TopicProduceData]
 ) -> None:
-    parse_short = parse_single if version < 9 else parse_single_flexible
     request = ProduceRequest(
         transactional_id=transactional_id, acks=acks, timeout_ms=77, topic_data=tuple(asked)
     )
     body = encode(request, version)
     view = memoryview(b"head" + body + b"tail")
     end = 4 + len(body)
-    single = parse_short(view, 4, end)
+    single = parse_short(view, 4, end, version)
     (_, _, _, found), _ = parse(body, version)
-    is_single = len(found) == 1 and len(found[0][2]) == 1 and transactional_id is None
-    is_short = version < 9 or all(len(topic.name.encode()) <= 126 for topic in asked)
+    is_single = len(found) == 1 and len(found[0][2]) == 1
+    names = [topic.name for topic in asked] if version < 13 else []
+    is_short = version < 9 or all(
+        len(text.encode()) <= 126 for text in (*names, transactional_id or "")
+    )
     if is_single and is_short and found[0][2][0][1] >= 0:
-        field, name, ((index, start, stop),) = found[0]
-        assert single == (field, name, index, start, stop, acks, 77)
-        assert all(parse_short(view, 4, other) is None for other in (*range(4, end), end + 1))
+        field, key, ((index, start, stop),) = found[0]
+        assert single == (transactional_id, field, key, index, start, stop, acks, 77)
+        assert all(
+            parse_short(view, 4, other, version) is None for other in (*range(4, end), end + 1)
+        )
     else:
         assert single is None
 
@@ -105,16 +116,15 @@ SIZES = (0, 1, 125, 126, 127, 16_381, 16_382, 16_383, 16_384, 2**21 - 2, 2**21 -
 """Around those at which one more byte tells the size."""
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [8, 9, 13])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_short_parsers_read_every_size(version: int, size: int) -> None:
     data = PartitionProduceData(index=3, records=bytes(size))
-    topic = TopicProduceData(name="sizes", partition_data=(data,))
+    topic = TopicProduceData(name="sizes", topic_id=ID, partition_data=(data,))
     body = encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=(topic,)), version)
-    parse_short = parse_single if version < 9 else parse_single_flexible
-    single = parse_short(memoryview(body), 0, len(body))
+    single = parse_short(memoryview(body), 0, len(body), version)
     stop = len(body) - (3 if version >= 9 else 0)  # tagged fields
-    assert single is not None and single[3:5] == (stop - size, stop)
+    assert single is not None and single[4:6] == (stop - size, stop)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,4 +1,4 @@
-"""What admin requests change is answered when this broker shows it, each topic for itself."""
+"""Admin requests are answered when this broker's metadata shows their effect."""
 
 from __future__ import annotations
 

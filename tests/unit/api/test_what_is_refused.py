@@ -1,4 +1,4 @@
-"""What a broker refuses, and with which code: as Kafka does, since clients act on it."""
+"""Error codes of refused requests: those of Kafka, as clients act on them."""
 
 from __future__ import annotations
 

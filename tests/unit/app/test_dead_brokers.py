@@ -1,4 +1,4 @@
-"""A dead peer's session is closed: its own, and only when it is dead for sure."""
+"""A dead broker's session is closed, and only when the broker is surely dead."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from headwater.local.zk_session import DeadSession
 from headwater.ports.metadata_store import Node, NoNodeError
 from headwater.wire.control import LiveBroker, UpdateMetadataRequest
-from headwater_broker.app.dead_brokers import DeadPeers
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.app.dead_brokers import DeadBrokers
+from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.znodes import BrokerRegistration
 
 EPOCH = 40
@@ -43,7 +43,7 @@ async def closed_sessions(czxid: int | None, password: str, *, listens: bool) ->
     if not listens:
         server.close()
         await server.wait_closed()
-    view = ClusterView("c", lambda: 1)
+    view = MetadataCache("c", lambda: 1)
     view.apply(
         UpdateMetadataRequest(
             controller_id=1, controller_epoch=1, broker_epoch=1, cluster_id="c", full=True,
@@ -59,13 +59,13 @@ async def closed_sessions(czxid: int | None, password: str, *, listens: bool) ->
         return True
 
     store: Any = OneNode(czxid, password, f"127.0.0.1:{port}")
-    peers = DeadPeers(store, lambda: view, close)
-    peers.gone(2)
+    brokers = DeadBrokers(store, view, close)
+    brokers.refuses_connections(2)
     assert 2 not in view.brokers
-    while peers.busy:
+    while brokers.busy:
         await asyncio.sleep(0)
-    peers.gone(2)  # unknown by now: nothing more happens
-    await peers.close()
+    brokers.refuses_connections(2)  # unknown by now: nothing more happens
+    await brokers.close()
     server.close()
     return found
 

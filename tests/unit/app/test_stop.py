@@ -1,4 +1,4 @@
-"""The end of a broker's life: every step is done, in order, whatever fails before it."""
+"""Broker shutdown: every step runs, in order, whatever fails before it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from headwater_broker.app.lifecycle import Life
-from headwater_broker.app.wiring import Node
+from headwater_broker.app.lifecycle import Lifecycle
+from headwater_broker.app.scheduler import Scheduler
+from headwater_broker.app.wiring import BrokerServer
 
 
 class Done:
@@ -42,16 +43,18 @@ class Whole(Part):
 
     def __init__(self, calls: list[str], failing: str) -> None:
         super().__init__("", calls, failing)
-        self.loop = asyncio.get_running_loop()
         self.listeners = [Part("listener", calls, failing)]
 
 
 def stopped(failing: str, *, is_loaded: bool = True) -> list[str]:
     async def run() -> list[str]:
         calls: list[str] = []
-        life = Life(cast(Node, cast(Any, Whole(calls, failing))), lambda told: None)
-        life._is_loaded = is_loaded
-        await life.stop()
+        server = cast(BrokerServer, cast(Any, Whole(calls, failing)))
+        lifecycle = Lifecycle(server, lambda _: None, Scheduler(asyncio.get_running_loop()))
+        if is_loaded:
+            lifecycle.load_logs()
+        calls.clear()
+        await lifecycle.stop()
         return calls
 
     return asyncio.run(run())
@@ -60,7 +63,8 @@ def stopped(failing: str, *, is_loaded: bool = True) -> list[str]:
 @pytest.mark.parametrize(
     "failing",
     ["listener.close", "services.groups.close", "replicas.close", "controller.stop",
-     "controller_calls.close", "membership.stop", "files.settle", "logs.close", "store.close"],
+     "controller_channel.close", "registration.stop", "environment.files.sync_all", "logs.close",
+     "environment.store.close"],
 )  # fmt: skip
 def test_a_step_that_fails_is_told_and_keeps_none_from_being_done(
     failing: str, caplog: pytest.LogCaptureFixture
@@ -71,8 +75,8 @@ def test_a_step_that_fails_is_told_and_keeps_none_from_being_done(
 
 def test_clients_go_first_and_logs_are_closed_before_the_session_ends() -> None:
     calls = stopped("nothing")
-    order = ["listener.close", "replicas.close", "controller.stop", "membership.stop",
-             "files.settle", "logs.close", "store.close"]  # fmt: skip
+    order = ["listener.close", "replicas.close", "controller.stop", "registration.stop",
+             "environment.files.sync_all", "logs.close", "environment.store.close"]  # fmt: skip
     assert [call for call in calls if call in order] == order
 
 

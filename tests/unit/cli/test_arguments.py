@@ -1,4 +1,4 @@
-"""What commands make of their arguments before they ask a broker."""
+"""Arguments of commands: how they are parsed, and how wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import click
 import pytest
 
 from headwater.cli.consume import consume
-from headwater.cli.groups import _timestamp_ms, groups
+from headwater.cli.groups import groups
 from headwater.cli.main import run_command
 from headwater.cli.options import BOOTSTRAP_VARIABLE, DIRECTORY_DEFAULT, bootstrap_servers
-from headwater.cli.partitions import expand, parse_assignment, parse_ids, read_text
+from headwater.cli.partition_arguments import expand, parse_assignment, parse_ids, read_text
 from headwater.cli.produce import produce
 from headwater.cli.status import status
 from headwater.cli.topics import topics
@@ -30,7 +30,7 @@ def test_partitions_are_named_by_topic_and_numbers() -> None:
 
 
 @pytest.mark.parametrize(("command", "name"), [(produce, "stdin"), (consume, "stdout")])
-def test_a_closed_standard_stream_is_told_in_a_line(
+def test_a_closed_standard_stream_is_an_error_in_one_line(
     command: click.Command,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -39,8 +39,8 @@ def test_a_closed_standard_stream_is_told_in_a_line(
     """As of `headwater produce t <&-`: it ended with a traceback."""
     monkeypatch.setattr(f"sys.{name}", None)
     assert run_command(command, ["t", "--bootstrap-server", "127.0.0.1:1"]) == 2
-    told = capsys.readouterr().err
-    assert "is closed" in told and told.count("\n") == 1
+    shown = capsys.readouterr().err
+    assert "is closed" in shown and shown.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,10 @@ def test_good_ones_pass() -> None:
         (["reset-offsets", "g", "--topic", "t"], "exactly one of --to-earliest"),
         (["reset-offsets", "g", "--topic", "t", "--to-latest", "--shift-by", "1"], "exactly one"),
         (["reset-offsets", "g", "--to-latest"], "or --all-topics"),
+        (
+            ["reset-offsets", "g", "--topic", "t", "--to-latest", "--execute", "--dry-run"],
+            "not both",
+        ),
         (["reset-offsets", "g", "--to-latest", "--topic", "t", "--all-topics"], "or --all-topics"),
         (["describe", "g", "--dir", "{folder}"], "which cluster?"),
     ],
@@ -133,13 +137,16 @@ def test_numbers_that_the_wire_cannot_carry_are_refused_by_name(
 @pytest.mark.parametrize(
     "text", ["nope", "0001-01-01", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59+00:00"]
 )
-def test_times_before_all_records_are_refused(text: str) -> None:
-    """-1000 is no time on the wire, and -1 means the end."""
-    with pytest.raises(UsageError, match="--to-datetime"):
-        _timestamp_ms(text)
+def test_times_before_all_records_are_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """-1000 is not a time in the protocol, and -1 means the latest offset."""
+    asked = ["reset-offsets", "g", "--topic", "t", "--to-datetime", text]
+    assert run_command(groups, [*asked, "--bootstrap-server", "127.0.0.1:1"]) == 2
+    assert f"'--to-datetime': '{text}'" in capsys.readouterr().err
 
 
-def test_who_is_told_to_start_a_cluster_is_told_its_folder(
+def test_the_advice_to_start_a_cluster_names_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

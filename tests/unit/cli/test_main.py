@@ -1,17 +1,18 @@
-"""The command line's front: errors as one line, exit codes, help."""
+"""The `headwater` command: errors as one line, exit codes, help, shell completion."""
 
 from __future__ import annotations
 
 import socket
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
 
-from headwater.cli import main as front
-from headwater.cli.assignments import parse_settings
 from headwater.cli.main import main
 from headwater.cli.options import bootstrap_servers
+from headwater.cli.settings import parse_settings
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError, UsageError
 from headwater.wire.schema import SchemaError
 
@@ -36,9 +37,8 @@ class FakeEntry:
         return act
 
 
-def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
-    monkeypatch.setattr(front, "_entries", lambda: {"act": FakeEntry(action)})
-    return main(["act"])
+def run(action: object) -> int:
+    return main(["act"], entries=lambda: {"act": cast(EntryPoint, FakeEntry(action))})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,11 @@ def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
             2,
             "cannot be written as ascii: use a locale with UTF-8",
         ),
-        (SchemaError("MetadataResponse v12: 3 bytes left over"), 1, "3 bytes left over: does a"),
+        (
+            SchemaError("MetadataResponse v12: 3 bytes left over"),
+            1,
+            "left over: is there a",
+        ),
         (KeyboardInterrupt(), 130, ""),
         (ModuleNotFoundError("No module named 'grpc'", name="grpc"), 2, "needs grpc"),
         (None, 0, ""),
@@ -70,16 +74,15 @@ def run(monkeypatch: pytest.MonkeyPatch, action: object) -> int:
     ],
 )
 def test_every_expected_error_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     action: object,
     code: int,
     line: str,
 ) -> None:
-    assert run(monkeypatch, action) == code
-    told = capsys.readouterr().err.lstrip()
-    assert line in told
-    assert told.count("\n") <= 1
+    assert run(action) == code
+    shown = capsys.readouterr().err.lstrip()
+    assert line in shown
+    assert shown.count("\n") <= 1
 
 
 @pytest.mark.parametrize("arguments", [["stat"], ["--nonsense"], ["up", "--brokers", "many"]])
@@ -106,8 +109,8 @@ def test_words_that_a_command_does_not_know_lead_to_its_help(
     arguments: list[str], page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert f"See headwater {page} --help." in told and told.count("\n") == 1
+    shown = capsys.readouterr().err
+    assert f"See headwater {page} --help." in shown and shown.count("\n") == 1
 
 
 def test_a_file_where_a_folder_is_expected_is_named(
@@ -120,9 +123,9 @@ def test_a_file_where_a_folder_is_expected_is_named(
     assert f"{path} is a file: name a cluster's folder" in capsys.readouterr().err
 
 
-def test_who_waits_for_a_cluster_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_shows_which_cluster_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
     """Ten seconds without a word."""
-    with socket.socket() as taken:  # bound, so that nobody else listens there
+    with socket.socket() as taken:  # bound, so that no other process listens there
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         asked = ["groups", "list", "--bootstrap-server", address, "--timeout", "2500"]
@@ -132,9 +135,20 @@ def test_who_waits_for_a_cluster_is_told(capsys: pytest.CaptureFixture[str]) -> 
     assert "BROKER_NOT_AVAILABLE" in ended and address in ended
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert "headwater" in capsys.readouterr().out
+
+
+def test_the_shell_completes_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_HEADWATER_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "headwater topics cre")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0 and capsys.readouterr().out == "plain,create\n"
 
 
 def test_bootstrap_servers_come_from_option_environment_or_folder(

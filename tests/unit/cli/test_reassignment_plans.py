@@ -1,4 +1,4 @@
-"""Reassignment plans: read, refused, proposed, judged."""
+"""Reassignment plans: parsed, refused, generated, verified."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from headwater.cli.reassign.plan import (
     COMPLETE,
     FAILED,
     IN_PROGRESS,
+    current_log_dirs,
     current_plan,
-    judge,
-    judge_folders,
+    log_dir_moves,
     plan_document,
     propose,
-    read_folders,
+    read_log_dirs,
     read_partitions,
     read_plan,
     read_topics,
-    way_back,
+    states_of,
 )
 from headwater.client.values import (
     Broker,
@@ -61,8 +61,8 @@ def test_a_plan_is_what_kafkas_tool_writes_and_comes_back_the_same() -> None:
         ('{"partitions":[{"topic":"t"}]}', 'has no "partition": give a whole number from 0 on'),
         ('{"partitions":[{"topic":"t","partition":0}]}', 'has no "replicas": give a list of'),
         ('{"partitions":[{"partition":0,"replicas":[1]}]}', 'has no "topic": name the topic'),
-        ('{"partitions":[7]}', "7 is no row: write an object"),
-        ('{"partitions":[{"topic":7,"partition":0,"replicas":[1]}]}', "topic 7 is no name"),
+        ('{"partitions":[7]}', "7 is not a JSON object: write one"),
+        ('{"partitions":[{"topic":7,"partition":0,"replicas":[1]}]}', "topic 7 is not a name"),
         ('{"partitions":[{"topic":"t","partition":1.5,"replicas":[1]}]}', "partition 1.5: give"),
         ('{"partitions":[{"topic":"t","partition":true,"replicas":[1]}]}', "partition True: give"),
         ('{"partitions":[{"topic":"t","partition":"²","replicas":[1]}]}', "partition '²': give"),
@@ -73,13 +73,13 @@ def test_a_plan_is_what_kafkas_tool_writes_and_comes_back_the_same() -> None:
             "2147483648: give",
         ),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[2147483648]}]}', "[2147483648]:"),
-        ("[" * 100_000, "lists in lists"),
+        ("[" * 100_000, "nested too deep"),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1.5]}]}', "replicas [1.5]: give"),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[true]}]}', "replicas [True]: "),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1,2,1]}]}', "more than once: [1]"),
         (
             json.dumps({"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}] * 2}),
-            "t-0 stands in it more than once",
+            "t-0 is listed more than once",
         ),
     ],
 )
@@ -142,11 +142,11 @@ def test_a_plan_is_judged_by_what_moves_and_what_is() -> None:
     a, b, c, d = (TopicPartition("t", i) for i in range(4))
     plan = {a: (1, 2), b: (1, 2), c: (1, 2), d: (1, 2)}
     now = current_plan([topic("t", (1, 2), (2, 1), (3,))])
-    assert judge(plan, now, {c}) == {a: COMPLETE, b: FAILED, c: IN_PROGRESS, d: FAILED}
+    assert states_of(plan, now, {c}) == {a: COMPLETE, b: FAILED, c: IN_PROGRESS, d: FAILED}
 
 
 def test_a_plan_of_another_version_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"plan\.json: version 2, known is 1"):
+    with pytest.raises(UsageError, match=r"plan\.json: version 2, this command reads 1"):
         read_plan('{"version": 2, "partitions": []}', "plan.json")
 
 
@@ -154,7 +154,7 @@ def test_a_plan_of_another_version_is_refused() -> None:
 def test_a_folder_is_a_path(folder: object) -> None:
     row = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", folder]}
     with pytest.raises(UsageError) as caught:
-        read_folders(json.dumps({"partitions": [row]}), "plan.json")
+        read_log_dirs(json.dumps({"partitions": [row]}), "plan.json")
     assert str(caught.value) == f"plan.json: t-0: log_dirs has {folder!r}: give a path, or any"
 
 
@@ -164,30 +164,30 @@ def test_a_folder_is_a_path(folder: object) -> None:
 def test_half_of_a_surrogate_pair_is_no_text(more: dict[str, object]) -> None:
     row = {"partition": 0, "replicas": [], **more}
     with pytest.raises(UsageError, match=r"plan.json: '.*\\ud800' is not text in UTF-8"):
-        read_folders(json.dumps({"partitions": [{"log_dirs": [], **row}]}), "plan.json")
+        read_log_dirs(json.dumps({"partitions": [{"log_dirs": [], **row}]}), "plan.json")
 
 
 def test_folders_of_a_plan_are_read_and_judged() -> None:
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "log_dirs": ["/a", "any", "/b"]}
     more = {"topic": "t", "partition": 1, "replicas": [1]}
-    folders = read_folders(json.dumps({"partitions": [row, more]}), "plan.json")
+    folders = read_log_dirs(json.dumps({"partitions": [row, more]}), "plan.json")
     tp = TopicPartition("t", 0)
     assert folders == {(1, tp): "/a", (3, tp): "/b"}
     short = json.dumps({"partitions": [{**row, "log_dirs": ["/a"]}]})
-    with pytest.raises(UsageError, match=r"plan.json: t-0: log_dirs must name"):
-        read_folders(short, "plan.json")
+    with pytest.raises(UsageError, match=r"plan.json: t-0: log_dirs must have"):
+        read_log_dirs(short, "plan.json")
 
     def held(path: str, *, is_future: bool) -> LogDirDescription:
         return LogDirDescription(path, None, 0, 0, {tp: ReplicaInfo(1, 0, is_future)})
 
-    assert judge_folders(folders, {1: [held("/a", is_future=False)], 3: []}) == {
+    assert log_dir_moves(folders, {1: [held("/a", is_future=False)], 3: []}) == {
         "t-0 on broker 3": "failed, not in /b and not on its way"
     }
-    assert judge_folders(folders, {1: [held("/a", is_future=False)]}) == {
+    assert log_dir_moves(folders, {1: [held("/a", is_future=False)]}) == {
         "t-0 on broker 3": "failed, broker 3 does not run: start it"
     }
     both = {1: [held("/x", is_future=False), held("/a", is_future=True)],
             3: [held("/b", is_future=False)]}  # fmt: skip
-    assert judge_folders(folders, both) == {"t-0 on broker 1": "in progress, to /a"}
-    assert way_back(folders, both) == {(1, tp): "/x"}, "where it is served from"
-    assert way_back(folders, {}) == {}
+    assert log_dir_moves(folders, both) == {"t-0 on broker 1": "in progress, to /a"}
+    assert current_log_dirs(folders, both) == {(1, tp): "/x"}, "where it is served from"
+    assert current_log_dirs(folders, {}) == {}

@@ -1,4 +1,4 @@
-"""The throttles of a reassignment, as Kafka's tool would set them."""
+"""The throttles of a reassignment, as Kafka's tool sets them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 def test_leaders_are_slowed_for_all_that_were_and_followers_for_those_that_come() -> None:
     plan = {A: (2, 3), B: (1, 2), C: (1,)}
     now = {A: (1, 2), B: (2, 1), C: (1,)}
-    found = throttles(plan, now, {(1, C): "/b"}, {}, rate=7, folders_rate=9)
+    found = throttles(plan, now, {(1, C): "/b"}, {}, rate=7, log_dirs_rate=9)
     assert found.topics == {
         "t": {
             "leader.replication.throttled.replicas": "0:1,0:2",
@@ -27,7 +27,7 @@ def test_leaders_are_slowed_for_all_that_were_and_followers_for_those_that_come(
 
 
 def test_nothing_is_slowed_unless_asked_and_all_is_removed() -> None:
-    found = throttles({A: (2,)}, {A: (1,)}, {(1, A): "/b"}, {}, rate=None, folders_rate=None)
+    found = throttles({A: (2,)}, {A: (1,)}, {(1, A): "/b"}, {}, rate=None, log_dirs_rate=None)
     assert (found.brokers, found.topics) == ({}, {})
     gone = no_throttles(["t", "u"], [1, 2])
     assert set(gone.brokers) == {1, 2} and set(gone.topics) == {"t", "u"}
@@ -50,7 +50,7 @@ def test_moves_of_the_topic_that_are_under_way_stay_in_its_lists() -> None:
         C: PartitionReassignment((4, 1), (4,), (1,)),
     }
     now = {A: (1, 2), B: (3, 1, 2), C: (4, 1)}
-    found = throttles({A: (2, 5)}, now, {}, under_way, rate=7, folders_rate=None)
+    found = throttles({A: (2, 5)}, now, {}, under_way, rate=7, log_dirs_rate=None)
     assert found.topics == {"t": lists("0:1,0:2,1:1,1:2", "0:5,1:3")}
     assert found.brokers == dict.fromkeys((1, 2, 3, 5), RATE)
 
@@ -59,11 +59,11 @@ def test_a_move_whose_rate_changes_slows_who_it_slowed_before() -> None:
     """Executed again, a plan met its own new replicas, and left no follower slowed."""
     under_way = {A: PartitionReassignment((3, 4, 1, 2), (3, 4), (1, 2))}
     now = {A: (3, 4, 1, 2)}
-    again = throttles({A: (3, 4)}, now, {}, under_way, rate=7, folders_rate=None)
+    again = throttles({A: (3, 4)}, now, {}, under_way, rate=7, log_dirs_rate=None)
     assert again.topics == {"t": lists("0:1,0:2", "0:3,0:4")}
-    wider = throttles({A: (3, 4, 1, 2)}, now, {}, under_way, rate=7, folders_rate=None)
+    wider = throttles({A: (3, 4, 1, 2)}, now, {}, under_way, rate=7, log_dirs_rate=None)
     assert wider.topics == again.topics, "all of them are kept, and two still come"
-    back = throttles({A: (2, 1)}, now, {}, under_way, rate=7, folders_rate=None)
+    back = throttles({A: (2, 1)}, now, {}, under_way, rate=7, log_dirs_rate=None)
     assert (back.topics, back.brokers) == ({}, {})
 
 

@@ -1,14 +1,16 @@
-"""What `headwater status` computes from the brokers' documents."""
+"""What `headwater status` computes from the brokers' documents, and its tables."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
-from headwater.cli import status
-from headwater.cli.status import bar, render
+from headwater.cli.status import ClusterWatcher, watch
+from headwater.cli.status_tables import bar, render
 from headwater.cli.status_view import (
     Answer,
     GroupRow,
@@ -16,7 +18,7 @@ from headwater.cli.status_view import (
     as_document,
     build_view,
     check_format,
-    rates,
+    rates_between,
 )
 from headwater.local.cluster_file import ClusterFile
 from headwater.ports.control import ControlUnavailableError
@@ -93,7 +95,7 @@ def test_the_share_in_delta_ends_where_hot_begins() -> None:
     assert view(row(True, end=20, watermark=20)).partitions[0].delta_share == 0.0
 
 
-def test_a_broker_that_is_gone_is_told_and_harms_nothing() -> None:
+def test_a_broker_that_does_not_answer_is_shown_with_the_others() -> None:
     answers = [
         Answer(0, "127.0.0.1:9092", ready=True, document={"hosted": {"partitions": [row(True)]}}),
         Answer(1, "127.0.0.1:9093", problem="does not answer"),
@@ -111,7 +113,7 @@ def test_a_document_of_another_format_is_refused() -> None:
             check_format(found)
 
 
-def test_a_partition_that_nobody_hosts_is_known_from_metadata() -> None:
+def test_a_partition_without_a_live_replica_is_known_from_metadata() -> None:
     state = {
         "partition": 2,
         "leader": -1,
@@ -130,22 +132,63 @@ def test_a_partition_that_nobody_hosts_is_known_from_metadata() -> None:
 def test_rates_are_per_second_and_never_negative() -> None:
     before = view(row(True, watermark=50), at=1.0, bytes_in=1000)
     now = view(row(True, watermark=90), at=3.0, bytes_in=5000)
-    moved = rates(before, now)
+    moved = rates_between(before, now)
     assert moved.records == {"flights-0": 20.0}
     assert moved.bytes_in == {0: 2000.0}
-    restarted = rates(now, view(row(True, watermark=50), at=4.0, bytes_in=10))
+    restarted = rates_between(now, view(row(True, watermark=50), at=4.0, bytes_in=10))
     assert restarted.records == {"flights-0": 0.0}
     assert restarted.bytes_in == {0: 0.0}
-    assert rates(None, now).records == {}
+    assert rates_between(None, now).records == {}
+
+
+def text_of(shown: StatusView, width: int = 140, *, internal: bool = False) -> str:
+    """The tables as a terminal of this width has them."""
+    cluster = ClusterFile("abc", 2, 9092, bootstrap_servers="127.0.0.1:9092")
+    tables = render(shown, rates_between(None, shown), cluster, internal=internal, width=width)
+    out = io.StringIO()
+    Console(file=out, width=width).print(tables)
+    return out.getvalue()
 
 
 def test_views_render_and_serialise() -> None:
     shown = view(row(True), row(False, end=70))
-    moved = rates(None, shown)
-    cluster = ClusterFile("abc", 2, 9092)
-    assert render(shown, moved, cluster, internal=False).renderables
-    assert as_document(shown, moved)["partitions"][0]["lag"] == {"1": 30}
-    assert "25% Delta" in bar(shown.partitions[0]).plain
+    assert as_document(shown, rates_between(None, shown))["partitions"][0]["lag"] == {"1": 30}
+    assert "25%" in bar(shown.partitions[0]).plain
+    text = text_of(shown)
+    assert "flights-0" in text and "in Delta" in text and "turn" not in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_no_row_needs_a_second_line_on_a_narrow_terminal(width: int) -> None:
+    """`--watch` wrapped at 100 columns."""
+    size = {"end": 9_876_543_210, "watermark": 9_876_543_210, "size_bytes": 987_654_321_000}
+    topic = {"topic": "__consumer_offsets", "isr": [0, 1, 2], **size}
+    document: dict[str, Any] = {
+        "controller_id": 0,
+        "hosted": {"partitions": [row(True, partition=p, **topic) for p in (0, 17)]},
+        "rss_bytes": 987_000_000,
+    }
+    answers = [
+        Answer(0, "127.0.0.1:19090", ready=True, document=document),
+        Answer(1, "127.0.0.1:19091", problem="does not answer"),
+    ]
+    text = text_of(build_view(answers, "abc", 1.0), width, internal=True)
+    lines = [words for line in text.splitlines() if (words := line.split())]
+    titles = ("cluster", "bootstrap", "brokers", "partitions", "broker", "partition")
+    rows = ("0", "1", "__consumer_offsets-0", "__consumer_offsets-17")
+    firsts = [words[0] for words in lines if not words[0].startswith("─")]
+    assert sorted(firsts) == sorted((*titles, *rows)), text
+    assert ["1", "127.0.0.1:19091", "does", "not", "answer"] in [words[:5] for words in lines]
+    assert "█ 0%" in text, "what is left out is of less importance"
+
+
+def test_without_any_answer_the_topics_are_not_said_to_be_none() -> None:
+    """It said `no topics yet`."""
+    answers = [Answer(b, f"h:{b}", problem="does not answer") for b in range(3)]
+    text = text_of(build_view(answers, "abc", 1.0))
+    assert "no broker answers: its topics are not known" in text and "no topics yet" not in text
+    one = [*answers[:2], Answer(2, "h:2", ready=True, document={"format": 1})]
+    assert "no topics yet" in text_of(build_view(one, "abc", 1.0))
 
 
 def test_the_lag_of_a_group_is_summed_by_topic_over_all_brokers() -> None:
@@ -170,12 +213,13 @@ def test_the_lag_of_a_group_is_summed_by_topic_over_all_brokers() -> None:
         GroupRow("delays", "Stable", 2, "flights", 2, 30),
         GroupRow("fresh", "Empty", 0),
     )
-    told = as_document(shown, rates(None, shown))
-    assert (told["groups"][0]["lag"], told["groups_left_out"]) == (30, 4)
-    assert render(shown, rates(None, shown), ClusterFile("abc", 2, 9092), internal=False)
+    document = as_document(shown, rates_between(None, shown))
+    assert (document["groups"][0]["lag"], document["groups_left_out"]) == (30, 4)
+    text = text_of(shown)
+    assert "delays" in text and "and 4 more groups" in text
 
 
-def test_kills_and_memory_are_told_once_by_the_earliest_sight() -> None:
+def test_events_are_shown_once_with_the_earliest_observation() -> None:
     def answer(broker: int, at_ms: int) -> Answer:
         gone = {"broker_id": 2, "kind": "gone", "broker_epoch": 7, "at_ms": at_ms, "away_ms": -1}
         document = {"rss_bytes": 60_000_000, "events": [gone]}
@@ -183,15 +227,13 @@ def test_kills_and_memory_are_told_once_by_the_earliest_sight() -> None:
 
     shown = build_view([answer(0, 2000), answer(1, 1900)], "abc", 1.0)
     assert [(e.broker_id, e.kind, e.at_ms) for e in shown.events] == [(2, "gone", 1900)]
-    told = as_document(shown, rates(None, shown))
-    assert told["events"][0]["at_ms"] == 1900
-    assert told["brokers"][0]["rss_bytes"] == 60_000_000
+    document = as_document(shown, rates_between(None, shown))
+    assert document["events"][0]["at_ms"] == 1900
+    assert document["brokers"][0]["rss_bytes"] == 60_000_000
+    assert "broker 2 gone" in text_of(shown)
 
 
-def test_a_broker_is_watched_over_one_channel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each look opened another one."""
+def test_a_broker_is_watched_over_one_channel(tmp_path: Path) -> None:
     opened: list[str] = []
 
     class Channel:
@@ -204,19 +246,16 @@ def test_a_broker_is_watched_over_one_channel(
         def close(self) -> None:
             opened.remove(CONTROL)
 
-    monkeypatch.setattr(status, "ControlClient", Channel)
     cluster = ClusterFile("c", 1, 9092, bootstrap_servers="h:9092", control_addresses=(CONTROL,))
-    watcher = status._Watcher(tmp_path, cluster)
+    watcher = ClusterWatcher(tmp_path, cluster, connect=cast(Any, Channel))
     for _ in range(3):
         assert watcher.view().brokers[0].problem == "does not answer"
     watcher.close()
     assert opened == []
 
 
-def test_a_pipe_gets_each_view_as_it_is_watched(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing was written until the end, so `headwater status --watch | head` had none."""
+def test_a_pipe_gets_each_view_as_it_is_watched(capsys: pytest.CaptureFixture[str]) -> None:
+    """As of `headwater status --watch | head`."""
     shown: list[int] = []
 
     class Watcher:
@@ -232,9 +271,9 @@ def test_a_pipe_gets_each_view_as_it_is_watched(
         if len(shown) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("time.sleep", pause)
+    watcher = cast(ClusterWatcher, Watcher())
     with pytest.raises(KeyboardInterrupt):
-        status._watch(Watcher(), False, False)  # type: ignore[arg-type]
+        watch(watcher, internal=False, as_json=False, pause=pause)
     assert shown == [1, 1]
 
 

@@ -14,8 +14,8 @@ from headwater.client.core.assignors import (
     assignors_named,
 )
 from headwater.client.core.classic_group import (
-    GroupMachine,
-    Step,
+    ClassicMember,
+    NextAction,
     decode_assignment,
     decode_subscription,
 )
@@ -90,14 +90,14 @@ def test_cooperative_waits_for_the_release() -> None:
     assert len(second["b"]) == 2
 
 
-def test_two_claims_of_one_generation_are_nobodys() -> None:
+def test_a_partition_that_two_members_of_one_generation_claim_has_no_owner() -> None:
     owned = (TopicPartition("t", 0),)
     members = {m: Subscription(("t",), owned, 3) for m in "ab"}
     assert sum(map(len, assign_cooperative(members, {"t": 1}).values())) == 0
 
 
-def machine() -> GroupMachine:
-    return GroupMachine(
+def machine() -> ClassicMember:
+    return ClassicMember(
         "g",
         assignors_named(("cooperative-sticky",)),
         session_timeout_ms=1,
@@ -106,12 +106,12 @@ def machine() -> GroupMachine:
     )
 
 
-def test_join_with_an_id_given_first_and_lead() -> None:
+def test_joining_with_a_member_id_and_leading() -> None:
     group = machine()
     refused = JoinGroupResponse(
         error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="m1", protocol_name=""
     )
-    assert group.on_join(refused) is Step.JOIN_AGAIN
+    assert group.on_join(refused) is NextAction.JOIN_AGAIN
     request = group.join_request(["t"], [TopicPartition("t", 0)])
     assert request.member_id == "m1"
     row = request.protocols[0]
@@ -124,25 +124,25 @@ def test_join_with_an_id_given_first_and_lead() -> None:
         member_id="m1",
         members=(member,),
     )
-    assert group.on_join(joined) is Step.SYNC
+    assert group.on_join(joined) is NextAction.SYNC
     assert group.group_topics == {"t"}
     assert len(group.sync_request({"t": 2}).assignments) == 1
 
 
-def test_errors_of_the_group_lead_to_the_right_step() -> None:
+def test_the_action_after_each_error() -> None:
     group = machine()
     group.member_id, group.generation = "m", 3
-    assert group.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS) is Step.JOIN_AGAIN
-    assert group.on_heartbeat(ErrorCode.NOT_COORDINATOR) is Step.FIND_COORDINATOR
-    assert group.on_heartbeat(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is Step.WAIT
-    assert group.on_heartbeat(ErrorCode.ILLEGAL_GENERATION) is Step.JOIN_AGAIN
+    assert group.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS) is NextAction.JOIN_AGAIN
+    assert group.on_heartbeat(ErrorCode.NOT_COORDINATOR) is NextAction.FIND_COORDINATOR
+    assert group.on_heartbeat(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is NextAction.WAIT
+    assert group.on_heartbeat(ErrorCode.ILLEGAL_GENERATION) is NextAction.JOIN_AGAIN
     assert group.member_id == "m"
-    assert group.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID) is Step.JOIN_AGAIN
+    assert group.on_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID) is NextAction.JOIN_AGAIN
     assert group.member_id == ""
-    assert group.on_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED) is Step.FAIL
+    assert group.on_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED) is NextAction.FAIL
 
 
-def test_metadata_of_a_newer_client_is_read_as_the_newest_known() -> None:
+def test_a_subscription_of_a_newer_version_is_read_as_the_newest_known_one() -> None:
     fields = encode(ConsumerProtocolSubscription(topics=("t",), generation_id=4), 3)
     of_the_next = b"and what version 9 adds"
     found = decode_subscription(b"\0\x09" + fields + of_the_next, None)

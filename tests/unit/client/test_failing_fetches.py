@@ -1,4 +1,4 @@
-"""A broker that fails without a reason: a moment of it is hidden, what lasts is told."""
+"""UNKNOWN_SERVER_ERROR of a broker: a short failure is hidden, one that lasts is raised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headwater.client.consumer import Consumer
-from headwater.client.core import fetching
 from headwater.client.errors import UnknownServerError
 from headwater.client.values import TopicPartition
 from headwater.ports.remote_log import RemoteLogError, RemoteSlice
@@ -34,32 +33,34 @@ class Table:
         return RemoteSlice(str(self.path), 0, self.path.stat().st_size, 1)
 
 
-def first_poll(tmp_path: Path, failures: float) -> tuple[Table, dict[TopicPartition, Any]]:
+def first_poll(
+    tmp_path: Path, failures: float, timeout_ms: int = 10_000
+) -> tuple[Table, dict[TopicPartition, Any]]:
     async def run() -> tuple[Table, dict[TopicPartition, Any]]:
         broker = SoloBroker(tmp_path / "log")
         broker.remote_log = table = Table(tmp_path, failures)
         async with broker:
             broker.create_topic("t")
             broker.replicas.lookup("t", 0).log.local_log_start_offset = 1
-            return table, await asyncio.to_thread(poll_from_0, broker.port)
+            return table, await asyncio.to_thread(poll_from_0, broker.port, timeout_ms)
 
     return asyncio.run(run())
 
 
-def poll_from_0(port: int) -> dict[TopicPartition, Any]:
-    with Consumer(bootstrap_servers=f"127.0.0.1:{port}") as consumer:
+def poll_from_0(port: int, timeout_ms: int) -> dict[TopicPartition, Any]:
+    address = f"127.0.0.1:{port}"
+    with Consumer(bootstrap_servers=address, server_error_timeout_ms=timeout_ms) as consumer:
         consumer.assign([TP])
         consumer.seek(TP, 0)
         return consumer.poll(20_000)
 
 
-def test_a_moment_of_it_is_hidden(tmp_path: Path) -> None:
+def test_a_short_failure_is_retried_in_silence(tmp_path: Path) -> None:
     table, polled = first_poll(tmp_path, failures=3)
     assert table.failures == 0
     assert [record.value for record in polled[TP]] == [b"old"]
 
 
-def test_what_lasts_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "SERVER_ERROR_PATIENCE_S", 0.2)
+def test_an_error_that_lasts_is_raised(tmp_path: Path) -> None:
     with pytest.raises(UnknownServerError, match=r"t-0 at offset 0: broker 1 failed .*verify t"):
-        first_poll(tmp_path, failures=float("inf"))
+        first_poll(tmp_path, failures=float("inf"), timeout_ms=200)

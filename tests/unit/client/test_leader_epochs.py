@@ -1,4 +1,4 @@
-"""Leader epochs of a consumer's offsets (KIP-320): committed, handed on, and heeded."""
+"""Leader epochs of a consumer's offsets (KIP-320): committed, and required of leaders."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from headwater.client import fetcher
 from headwater.client.consumer import Consumer
-from headwater.client.values import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from headwater.client.values import OffsetAndMetadata, TopicPartition
 from headwater.topic_names import OFFSETS_TOPIC
+from headwater.wire.apis.k02_list_offsets import ListOffsetsResponse
 from solo_broker import SoloBroker
+from unit.client.replies import change_replies, with_offset_row
 from unit.client.test_positions import TIME_MS, one_record
 
 TP = TopicPartition("t", 0)
@@ -29,8 +30,8 @@ GROUP: dict[str, Any] = {
 
 
 def serve(folder: Path, scenario: Callable[[SoloBroker, asyncio.AbstractEventLoop], None]) -> None:
-    """A broker that leads `t` in epoch 5, whose second record is of it and whose first is of 3;
-    and the scenario in a thread."""
+    """Run the scenario in a thread, with a broker that leads `t` in epoch 5. The first record has
+    epoch 3, the second 5."""
 
     async def run() -> None:
         async with SoloBroker(folder) as broker:
@@ -45,8 +46,8 @@ def serve(folder: Path, scenario: Callable[[SoloBroker, asyncio.AbstractEventLoo
 
 
 @contextmanager
-def reading(port: int) -> Iterator[Consumer]:
-    with Consumer(bootstrap_servers=f"127.0.0.1:{port}", **GROUP) as consumer:
+def reading(port: int, **options: Any) -> Iterator[Consumer]:
+    with Consumer(bootstrap_servers=f"127.0.0.1:{port}", **GROUP, **options) as consumer:
         consumer.assign([TP])
         yield consumer
 
@@ -58,7 +59,7 @@ def committed(consumer: Consumer) -> tuple[int, int]:
     return found.offset, found.leader_epoch
 
 
-def test_a_commit_tells_the_epoch_of_what_was_read(tmp_path: Path) -> None:
+def test_a_commit_has_the_epoch_of_the_last_record_read(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
             assert consumer.position(TP, LIMIT_MS) == 0
@@ -69,15 +70,15 @@ def test_a_commit_tells_the_epoch_of_what_was_read(tmp_path: Path) -> None:
             assert committed(consumer) == (2, 5)
         with reading(broker.port) as heir:
             assert heir.position(TP, LIMIT_MS) == 2
-            assert committed(heir) == (2, 5), "it has read nothing, and hands the epoch on"
+            assert committed(heir) == (2, 5), "it has read nothing, and commits the epoch again"
 
     serve(tmp_path, scenario)
 
 
-def test_what_the_iterator_still_holds_is_of_the_first_record_in_it(tmp_path: Path) -> None:
+def test_a_commit_during_iteration_has_the_epoch_of_the_next_record(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
-            while len(consumer._fetcher.partitions[TP].chunks) < 1:
+            while not consumer.statistics().partitions[TP].buffered_bytes:
                 consumer.position(TP, LIMIT_MS)
             rows = iter(consumer)
             assert next(rows).offset == 0
@@ -86,7 +87,7 @@ def test_what_the_iterator_still_holds_is_of_the_first_record_in_it(tmp_path: Pa
     serve(tmp_path, scenario)
 
 
-def test_whole_chunks_tell_it_too(tmp_path: Path) -> None:
+def test_a_commit_after_poll_arrow_has_the_epoch_too(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
             while consumer.position(TP, LIMIT_MS) < 2:
@@ -96,24 +97,24 @@ def test_whole_chunks_tell_it_too(tmp_path: Path) -> None:
     serve(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("told_by", ["commit", "seek", "list"])
-def test_nobody_with_an_older_epoch_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by: str
+@pytest.mark.parametrize("source", ["commit", "seek", "list"])
+def test_no_leader_of_an_older_epoch_is_read_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    """The broker lags behind: nothing is read until it has heard of the epoch."""
+    """The broker lags behind: nothing is read until it knows the epoch."""
     at = OffsetAndMetadata(1, "", 7)
 
-    async def listed(*_: Any) -> OffsetAndTimestamp:
-        return OffsetAndTimestamp(at.offset, -1, at.leader_epoch)
+    async def listed(reply: ListOffsetsResponse) -> ListOffsetsResponse:
+        return with_offset_row(reply, offset=at.offset, leader_epoch=at.leader_epoch)
 
-    if told_by == "list":
-        monkeypatch.setattr(fetcher, "list_one_offset", listed)
+    if source == "list":
+        change_replies(monkeypatch, ListOffsetsResponse, listed)
 
     def scenario(broker: SoloBroker, loop: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
-            consumer.commit({TP: at} if told_by == "commit" else {})
+            consumer.commit({TP: at} if source == "commit" else {})
         with reading(broker.port) as consumer:
-            if told_by == "seek":
+            if source == "seek":
                 consumer.seek(TP, at)
             assert consumer.position(TP, LIMIT_MS) == 1
             assert consumer.poll(SHORT_MS) == {}
@@ -123,7 +124,7 @@ def test_nobody_with_an_older_epoch_is_asked(
     serve(tmp_path, scenario)
 
 
-def test_who_gives_the_partition_up_forgets_the_epoch(tmp_path: Path) -> None:
+def test_unassigning_the_partition_drops_the_required_epoch(tmp_path: Path) -> None:
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
         with reading(broker.port) as consumer:
             consumer.seek(TP, OffsetAndMetadata(1, "", 7))
@@ -135,19 +136,17 @@ def test_who_gives_the_partition_up_forgets_the_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeks", [False, True])
-def test_it_does_not_wait_for_ever(
+def test_a_required_epoch_has_a_time_limit(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     seeks: bool,
 ) -> None:
-    """A topic made anew under its name begins with epoch 0, and its group may know a later one."""
-    monkeypatch.setattr(fetcher, "STALE_PATIENCE_S", SHORT_MS / 1000)
+    """A topic that is created again begins with epoch 0, and its group may know a later one."""
 
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             consumer.commit({TP: OffsetAndMetadata(1, "", 7)})
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             assert consumer.position(TP, LIMIT_MS) == 1
             if seeks:
                 consumer.seek_to_beginning(TP)
@@ -157,19 +156,17 @@ def test_it_does_not_wait_for_ever(
 
     with caplog.at_level(logging.WARNING, logger="headwater.client.fetcher"):
         serve(tmp_path, scenario)
-    (told,) = caplog.messages
-    assert told.startswith("t-0: an offset is of leader epoch 7, and for ")
+    (message,) = caplog.messages
+    assert message.startswith("t-0: an offset has leader epoch 7, and no broker ")
 
 
-def test_an_epoch_that_nobody_knew_is_not_committed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_epoch_that_no_broker_knew_is_not_committed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fetcher, "STALE_PATIENCE_S", SHORT_MS / 1000)
-
     def scenario(broker: SoloBroker, _: asyncio.AbstractEventLoop) -> None:
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             consumer.commit({TP: OffsetAndMetadata(2, "", 7)})
-        with reading(broker.port) as consumer:
+        with reading(broker.port, stale_leader_timeout_ms=SHORT_MS) as consumer:
             assert consumer.position(TP, LIMIT_MS) == 2
             while not caplog.messages:
                 assert consumer.poll(10) == {}

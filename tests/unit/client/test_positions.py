@@ -1,28 +1,29 @@
-"""Positions: seeks and assignments while answers to older questions are on their way."""
+"""Positions: seeks and assignments while responses to earlier requests are on their way."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from headwater.client import fetcher
 from headwater.client.consumer import Consumer
-from headwater.client.core.fetching import PartitionFetch
-from headwater.client.values import OffsetAndTimestamp, TopicPartition
-from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.client.errors import CorruptRecordError
+from headwater.client.values import TopicPartition
+from headwater.errors import ErrorCode, UsageError
 from headwater.records.builder import BatchBuilder
+from headwater.wire.apis.k01_fetch import FetchResponse
+from headwater.wire.apis.k02_list_offsets import ListOffsetsResponse
 from solo_broker import SoloBroker
+from unit.client.replies import change_replies, with_offset_row
 
 TP = TopicPartition("t", 0)
 LIMIT_MS = 10_000
 TIME_MS = 1_795_000_000_000
-LookUp = Callable[..., Awaitable[OffsetAndTimestamp]]
 
 
 def one_record() -> memoryview:
@@ -44,8 +45,8 @@ def with_consumer(tmp_path: Path, scenario: Callable[[Consumer], None]) -> None:
     asyncio.run(run())
 
 
-def test_a_reply_of_an_earlier_assignment_is_dropped(tmp_path: Path) -> None:
-    """What it brings lies behind records that were fetched, and dropped with that assignment."""
+def test_the_response_to_a_fetch_of_an_earlier_assignment_is_dropped(tmp_path: Path) -> None:
+    """It has records after those that were fetched, and dropped with the earlier assignment."""
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
@@ -74,12 +75,14 @@ def test_a_reply_of_an_earlier_assignment_is_dropped(tmp_path: Path) -> None:
 
 def test_a_seek_during_the_look_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, go = threading.Event(), threading.Event()
-    real: LookUp = fetcher.list_one_offset
+    delayed = [True]
 
-    async def slow(*args: Any) -> OffsetAndTimestamp:
-        asked.set()
-        await asyncio.to_thread(go.wait)
-        return await real(*args)
+    async def slow(reply: ListOffsetsResponse) -> ListOffsetsResponse:
+        if delayed:
+            delayed.pop()
+            asked.set()
+            await asyncio.to_thread(go.wait)
+        return reply
 
     def scenario(consumer: Consumer) -> None:
         consumer.assign([TP])
@@ -89,7 +92,7 @@ def test_a_seek_during_the_look_up(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         go.set()
         assert consumer.position(TP, LIMIT_MS) == 0
 
-    monkeypatch.setattr(fetcher, "list_one_offset", slow)
+    change_replies(monkeypatch, ListOffsetsResponse, slow)
     with_consumer(tmp_path, scenario)
 
 
@@ -104,27 +107,25 @@ def test_any_integer_is_an_offset(tmp_path: Path) -> None:
     with_consumer(tmp_path, scenario)
 
 
-def test_a_look_up_that_failed_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: LookUp = fetcher.list_one_offset
+def test_a_look_up_that_failed_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
 
-    async def failing(*args: Any) -> OffsetAndTimestamp:
-        if failures:
-            raise KafkaError(failures.pop(), "moved")
-        return await real(*args)
+    async def failing(reply: ListOffsetsResponse) -> ListOffsetsResponse:
+        return with_offset_row(reply, error_code=failures.pop()) if failures else reply
 
     def scenario(consumer: Consumer) -> None:
         consumer.assign([TP])
         assert consumer.position(TP, LIMIT_MS) == 0
+        assert not failures
 
-    monkeypatch.setattr(fetcher, "list_one_offset", failing)
+    change_replies(monkeypatch, ListOffsetsResponse, failing)
     with_consumer(tmp_path, scenario)
 
 
-def test_what_was_taken_before_an_error_is_given(
+def test_records_before_an_error_are_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two partitions one is damaged: the other's records come, then the error, every time."""
+    """One of two partitions is damaged: the other's records come, then the error, each time."""
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
@@ -137,22 +138,24 @@ def test_what_was_taken_before_an_error_is_given(
         with Consumer(bootstrap_servers=f"127.0.0.1:{port}", auto_offset_reset="earliest") as c:
             good = TopicPartition("t", 0)
             c.assign([good, TopicPartition("t", 1)])
-            while not all(entry.has_data for entry in c._fetcher.partitions.values()):
+            while not all(p.buffered_bytes for p in c.statistics().partitions.values()):
                 c.position(good, LIMIT_MS)
             assert list(c.poll(LIMIT_MS)) == [good]
             for _ in range(2):
-                with pytest.raises(KafkaError, match="damaged"):
+                with pytest.raises(CorruptRecordError, match="t-1"):
                     c.poll(LIMIT_MS)
 
-    taken: list[int] = []
-    real = PartitionFetch.take
+    async def damage(reply: FetchResponse) -> FetchResponse:
+        topics = []
+        for topic in reply.responses:
+            rows = []
+            for row in topic.partitions:
+                records = bytearray(row.records or b"")
+                if row.partition_index == 1 and records:
+                    records[-1] ^= 1
+                rows.append(replace(row, records=memoryview(records)))
+            topics.append(replace(topic, partitions=tuple(rows)))
+        return replace(reply, responses=tuple(topics))
 
-    def take(self: PartitionFetch, limit: int, *, check_crcs: bool) -> Any:
-        if self.partition == 1:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "damaged")
-        taken.append(self.partition)
-        return real(self, limit, check_crcs=check_crcs)
-
-    monkeypatch.setattr(PartitionFetch, "take", take)
+    change_replies(monkeypatch, FetchResponse, damage)
     asyncio.run(run())
-    assert taken

@@ -1,4 +1,4 @@
-"""How TCP connections are set up: what the kernel says afterwards."""
+"""The options of TCP sockets."""
 
 from __future__ import annotations
 

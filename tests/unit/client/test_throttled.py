@@ -1,4 +1,4 @@
-"""Clients over a quota hold back for as long as they are told (KIP-219), over sockets."""
+"""Clients over a quota send nothing during the throttle time (KIP-219), over sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import Admin, Consumer, Producer
-from headwater.client.blocking.record_client import RawClient
+from headwater.client.blocking.record_client import RecordClient
 from headwater.client.connection import Connection
 from headwater.client.values import NewTopic
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
@@ -19,10 +19,10 @@ from headwater.wire.apis.k22_init_producer_id import InitProducerIdResponse
 from whole_cluster import ServedCluster
 
 PATIENCE_MS = 1_000
-"""Of a request. One that is sent while the broker does not read outlasts it."""
+"""The timeout of a request. One that is sent while the broker does not read exceeds it."""
 BYTES_PER_S = 10_000
 RECORD = bytes(28_000)
-"""Beyond what two windows of a second allow: the next one waits."""
+"""More than two windows of a second allow: the next one waits."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def c(tmp_path: Path) -> Iterator[ServedCluster]:
 
 @pytest.fixture
 def lost(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Why connections were given up, other than by being closed."""
+    """Why connections failed, other than by `close`."""
     reasons: list[str] = []
     real = Connection.fail
 
@@ -60,7 +60,7 @@ def throttled(c: ServedCluster) -> int:
     return sum(broker.services.quotas.throttled.values())
 
 
-def test_a_producer_sends_nothing_that_would_not_be_read(c: ServedCluster, lost: list[str]) -> None:
+def test_a_producer_sends_nothing_while_it_is_throttled(c: ServedCluster, lost: list[str]) -> None:
     limit(c, "producer_byte_rate")
     with Producer(c.bootstrap, client_id="slow", request_timeout_ms=PATIENCE_MS) as producer:
         sent = [producer.send("t", RECORD).result(30).offset for _ in range(2)]
@@ -69,27 +69,29 @@ def test_a_producer_sends_nothing_that_would_not_be_read(c: ServedCluster, lost:
     assert not lost
 
 
-def test_a_producer_goes_on_after_any_requests_throttle(
+def test_a_producer_continues_after_the_throttle_of_any_request(
     c: ServedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it was not a Produce that told it, and nothing else happens."""
-    told: list[Connection] = []
+    """Also of another request than Produce, when nothing else wakes the sender."""
+    throttled_on: list[Connection] = []
     real = Connection.call
 
     async def call(self: Connection, request: Any, reply_type: Any, **more: Any) -> Any:
         reply = await real(self, request, reply_type, **more)
         if isinstance(reply, InitProducerIdResponse):
-            told.append(self)
+            throttled_on.append(self)
             return replace(reply, throttle_time_ms=300)
         return reply
 
     monkeypatch.setattr(Connection, "call", call)
     with Producer(c.bootstrap) as producer:
         assert producer.send("t", b"x").result(5).offset == 0
-    assert len(told) == 1
+    assert len(throttled_on) == 1
 
 
-def test_a_consumer_asks_for_nothing_meanwhile(c: ServedCluster, lost: list[str]) -> None:
+def test_a_consumer_fetches_nothing_while_it_is_throttled(
+    c: ServedCluster, lost: list[str]
+) -> None:
     with Producer(c.bootstrap) as producer:
         for _ in range(2):
             producer.send("t", RECORD).result(30)
@@ -111,7 +113,7 @@ def test_a_consumer_asks_for_nothing_meanwhile(c: ServedCluster, lost: list[str]
     assert not lost
 
 
-def test_a_member_of_a_group_sends_nothing_that_would_not_be_read(
+def test_a_member_of_a_group_sends_nothing_while_it_is_throttled(
     c: ServedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[tuple[str, float]] = []
@@ -131,14 +133,16 @@ def test_a_member_of_a_group_sends_nothing_that_would_not_be_read(
     assert synced - joined >= 0.3
 
 
-def test_a_raw_client_goes_on_after_a_throttle(c: ServedCluster) -> None:
-    """Over the quota a fetch is answered without topics: that ended the tasks of Spark."""
-    with RawClient(c.bootstrap, client_id="slow", request_timeout_s=PATIENCE_MS / 1000) as client:
+def test_a_record_client_continues_after_a_throttle(c: ServedCluster) -> None:
+    """A throttled fetch is answered without topics: that must not end a Spark task."""
+    with RecordClient(
+        c.bootstrap, client_id="slow", request_timeout_s=PATIENCE_MS / 1000
+    ) as client:
         with Producer(c.bootstrap) as producer:
             for _ in range(2):
                 producer.send("t", RECORD).result(30)
         limit(c, "consumer_byte_rate")
-        rows = client.stream_raw("t", 0, 0, 2, max_bytes=len(RECORD))
+        rows = client.stream_batches("t", 0, 0, 2, max_bytes=len(RECORD))
         assert [row.next_offset for row in rows] == [1, 2]
-        assert client.fetch_raw("t", 0, 1, max_bytes=len(RECORD)).next_offset == 2
+        assert client.fetch_batches("t", 0, 1, max_bytes=len(RECORD)).next_offset == 2
         assert throttled(c) >= 2

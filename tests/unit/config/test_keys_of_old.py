@@ -1,6 +1,8 @@
-"""The broker keys of Kafka 0.8.2 (P24 of the list): those that are keys here, with their
-defaults, and those that are refused, as they would steer nothing. docs/spec-request-path.md says
-why."""
+"""The broker keys of Kafka 0.8.2 (P24 of the list): those that count here, with their defaults,
+those that are accepted without effect, and those that are refused.
+
+docs/spec-request-path.md says why.
+"""
 
 from __future__ import annotations
 
@@ -68,28 +70,30 @@ OTHER_DEFAULT = {  # today's Kafka's, or ours where the page says so
     "unclean.leader.election.enable": False,
     "offsets.retention.minutes": 10_080,
 }
-NONE_TODAY = [
-    "port",
-    "host.name",
-    "advertised.host.name",
-    "advertised.port",
+WITHOUT_EFFECT = [
     "num.network.threads",
     "num.io.threads",
     "background.threads",
-    "controlled.shutdown.retry.backoff.ms",
     "controller.socket.timeout.ms",
     "log.cleaner.io.buffer.size",
     "log.cleaner.io.buffer.load.factor",
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
-    "replica.lag.max.messages",
     "replica.socket.receive.buffer.bytes",
     "fetch.purgatory.purge.interval.requests",
     "producer.purgatory.purge.interval.requests",
-    "offsets.storage",
     "offsets.topic.compression.codec",
     "offsets.load.buffer.size",
     "offsets.commit.timeout.ms",
+]
+NONE_TODAY = [
+    "port",
+    "host.name",
+    "advertised.host.name",
+    "advertised.port",
+    "controlled.shutdown.retry.backoff.ms",
+    "replica.lag.max.messages",
+    "offsets.storage",
     "offsets.commit.required.acks",
     "request.required.acks",
 ]
@@ -102,7 +106,14 @@ def test_a_key_of_old_has_this_default(name: str, default: object) -> None:
 
 
 @pytest.mark.parametrize("name", NONE_TODAY)
-def test_a_key_that_would_steer_nothing_is_refused_by_name(name: str) -> None:
+def test_a_key_that_kafka_has_no_more_is_refused_by_name(name: str) -> None:
     assert name not in BROKER_KEYS
     with pytest.raises(UsageError, match=name):
         broker_key(name)
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_a_key_that_kafka_still_has_is_accepted_and_says_that_it_has_no_effect(name: str) -> None:
+    row = broker_key(name)
+    assert not row.has_effect
+    assert row.doc.startswith("No effect. ")

@@ -23,9 +23,9 @@ from headwater.wire.control import (
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.cache import ClusterView
-from headwater_broker.metadata.controller_channel import ControllerCalls
-from headwater_broker.metadata.registration import Membership, ensure_cluster
+from headwater_broker.metadata.cache import MetadataCache
+from headwater_broker.metadata.controller_channel import ControllerChannel
+from headwater_broker.metadata.registration import RegistrationManager, ensure_cluster_id
 
 
 class FakeClock:
@@ -84,10 +84,10 @@ class FakeBroker:
         self.replicas: dict[tuple[UUID, int], PartitionState] = {}
         self.stopped: list[tuple[str, int, bool]] = []
         self.refuse: Mapping[tuple[str, int], ErrorCode] = {}
-        self.membership: Membership
+        self.registration: RegistrationManager
         self.controller: ControllerService
-        self.calls: ControllerCalls
-        self.view: ClusterView
+        self.calls: ControllerChannel
+        self.view: MetadataCache
 
     def registration(self) -> znodes.BrokerRegistration:
         return znodes.BrokerRegistration(
@@ -101,9 +101,9 @@ class FakeBroker:
         )
 
     async def start(self) -> None:
-        cluster_id = await ensure_cluster(self.store, self.entropy, None)
-        self.view = ClusterView(cluster_id, lambda: self.membership.broker_epoch)
-        self.membership = Membership(
+        cluster_id = await ensure_cluster_id(self.store, self.entropy, None)
+        self.view = MetadataCache(cluster_id, lambda: self.registration.broker_epoch)
+        self.registration = RegistrationManager(
             self.store, self.clock, self.registration, session_timeout_ms=1000
         )
         self.controller = ControllerService(
@@ -121,11 +121,11 @@ class FakeBroker:
         handlers[StopReplicaRequest] = self.stop_replica
         handlers[UpdateMetadataRequest] = self.view.handle
         self.network.serve(self.address, handlers)
-        await self.membership.start()
+        await self.registration.start()
         await self.controller.start()
-        self.calls = ControllerCalls(
+        self.calls = ControllerChannel(
             self.broker_id,
-            lambda: self.membership.broker_epoch,
+            lambda: self.registration.broker_epoch,
             self.store,
             self.network.calls(),
             self.controller,
@@ -136,7 +136,7 @@ class FakeBroker:
         """As kill -9 with a supervisor that closes the session."""
         self.network.stop(self.address)
         self.controller._is_stopped = True
-        for task in (self.controller._task, self.membership._task):
+        for task in (self.controller._task, self.registration._task):
             assert task is not None
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -144,7 +144,7 @@ class FakeBroker:
 
     async def stop(self) -> None:
         await self.controller.stop()
-        await self.membership.stop()
+        await self.registration.stop()
         self.network.stop(self.address)
         await self.store.close()
 

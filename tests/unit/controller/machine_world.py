@@ -20,13 +20,13 @@ from headwater.wire.control import (
 )
 from headwater_broker.controller.events import (
     AlterPartition,
-    BrokersFound,
+    BrokerChange,
     BrokerUpdate,
     CreateTopics,
     Event,
     NewTopic,
-    Registered,
-    StopReplicaAnswered,
+    RegisteredBroker,
+    StopReplicaResponseReceived,
 )
 from headwater_broker.controller.machine import ControllerMachine
 from headwater_broker.controller.state import ControllerConfig, Partition
@@ -44,7 +44,7 @@ class World:
         self.config = ControllerConfig(
             unclean_leader_election_enable=unclean, default_replication_factor=1
         )
-        self.registered: dict[int, Registered] = {}
+        self.registered: dict[int, RegisteredBroker] = {}
         self.directories: dict[int, UUID] = {}
         self.boots: dict[int, str] = {}
         self.last_broker_epoch = 0
@@ -96,7 +96,7 @@ class World:
     def settle(self) -> None:
         """Write the Ready; brokers delete at once what they are told to."""
         while True:
-            ready = self.machine.take()
+            ready = self.machine.take_ready()
             self.warnings += ready.warnings
             fence = Check(znodes.CONTROLLER_EPOCH, self.controller_epoch)
             for group in ready.writes:
@@ -123,7 +123,9 @@ class World:
         )
         epoch = self.registered[update.broker_id].epoch
         reply = StopReplicaReply(error_code=0, partitions=rows)
-        self.machine.handle(StopReplicaAnswered(update.broker_id, epoch, update.stops, reply))
+        self.machine.handle(
+            StopReplicaResponseReceived(update.broker_id, epoch, update.stops, reply)
+        )
 
     def handle(self, event: Event) -> None:
         self.machine.handle(event)
@@ -166,7 +168,7 @@ class World:
             self.directories[broker_id] = self.entropy.uuid()
         if power_loss or broker_id not in self.boots:
             self.boots[broker_id] = self.entropy.uuid().hex
-        memory = self.machine.state.memories.get(broker_id)
+        memory = self.machine.state.offline_brokers.get(broker_id)
         known = self.machine.state.brokers.get(broker_id)
         last = memory or known
         self.last_broker_epoch += 1
@@ -180,13 +182,13 @@ class World:
             clean_shutdown_epoch=last.epoch if clean and last else -1,
             min_insync_replicas=min_insync_replicas,
         )
-        self.registered[broker_id] = Registered(self.last_broker_epoch, registration)
-        self.machine.handle(BrokersFound(dict(self.registered)))
+        self.registered[broker_id] = RegisteredBroker(self.last_broker_epoch, registration)
+        self.machine.handle(BrokerChange(dict(self.registered)))
 
     def down(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
             del self.registered[broker_id]
-        self.handle(BrokersFound(dict(self.registered)))
+        self.handle(BrokerChange(dict(self.registered)))
 
     def create(self, name: str, *replicas: tuple[int, ...], **configs: str) -> Any:
         topic = NewTopic(

@@ -25,13 +25,17 @@ from headwater.wire.control import (
     UpdateMetadataRequest,
 )
 from headwater.wire.schema import Message, decode, encode
-from headwater_broker.controller.broker_channel import BrokerChannel, Office, Pending
+from headwater_broker.controller.broker_channel import (
+    BrokerChannel,
+    ControllerHeader,
+    PendingUpdate,
+)
 from headwater_broker.controller.events import BrokerUpdate, Event
-from headwater_broker.metadata.combined_update import join, part
+from headwater_broker.metadata.combined_update import combine, split
 
 T = UUID(int=1)
 BROKER = LiveBroker(broker_id=1, broker_epoch=7, control_address="b1")
-OFFICE = Office(0, 5, "c")
+OFFICE = ControllerHeader(0, 5, "c")
 TOPIC = TopicState(topic="t", topic_id=T)
 
 
@@ -44,11 +48,11 @@ def row(partition: int, leader: int = 1, epoch: int = 0, *, is_new: bool = False
 
 def test_a_replica_to_be_made_stays_one_when_everything_is_told_anew() -> None:
     """A broker that lost one folder would refuse to make it in another."""
-    waiting = Pending()
+    waiting = PendingUpdate()
     waiting.add(BrokerUpdate(broker_id=1, replicas=(row(0, is_new=True), row(1, is_new=True))))
     waiting.add(BrokerUpdate(broker_id=1, full=True, replicas=(row(0, epoch=1), row(2))))
     assert waiting.replicas == keyed(row(0, epoch=1, is_new=True), row(2))
-    sending = Pending()
+    sending = PendingUpdate()
     sending.add(BrokerUpdate(broker_id=1, replicas=(row(2, is_new=True),)))
     sending.follow(waiting)
     assert {state.partition: state.is_new for state in sending.replicas.values()} == {
@@ -63,7 +67,7 @@ def keyed(*rows: PartitionState) -> dict[tuple[UUID, int], PartitionState]:
 
 def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, ...]) -> Any:
     """What a broker reads of both, over the wire; None when they do not go together."""
-    along = join(
+    along = combine(
         keyed(*replicas),
         keyed(*metadata),
         cluster_id="c",
@@ -80,7 +84,7 @@ def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, .
         metadata=along,
         sequence=3,
     )
-    return part(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
+    return split(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
 
 
 def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
@@ -101,7 +105,7 @@ def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
 
 def test_partitions_told_alike_travel_once() -> None:
     rows = tuple(row(n) for n in range(100))
-    along = join(
+    along = combine(
         keyed(*rows), keyed(*rows), cluster_id="c", full=True, topics=(), broker_configs=None
     )
     assert along is not None
@@ -118,7 +122,7 @@ def test_a_replica_told_again_alone_brings_no_old_metadata() -> None:
 
 
 def test_no_metadata_came_along() -> None:
-    assert part(LeaderAndIsrRequest(partitions=(row(0),))) is None
+    assert split(LeaderAndIsrRequest(partitions=(row(0),))) is None
 
 
 class Broker:
@@ -210,7 +214,7 @@ def test_metadata_refused_as_stale_is_not_taken_as_told(code: ErrorCode) -> None
 
 def test_requests_of_a_term_are_numbered_whoever_is_told_and_however_often() -> None:
     """Also a broker that registers anew in between: its process has seen the numbers before."""
-    office = Office(0, 5, "c")
+    office = ControllerHeader(0, 5, "c")
     stop = StopReplicaPartition(topic="t", topic_id=T, partition=9, leader_epoch=-1, delete=True)
 
     async def run() -> list[int]:

@@ -113,7 +113,7 @@ async def rejoin_partition(lead: FakeBroker, topic: str, index: int) -> None:
         new_isr=tuple(IsrMember(broker_id=b) for b in state.replicas),
     )
     request = AlterPartitionRequest(
-        broker_id=lead.broker_id, broker_epoch=lead.membership.broker_epoch, partitions=(item,)
+        broker_id=lead.broker_id, broker_epoch=lead.registration.broker_epoch, partitions=(item,)
     )
     reply = await lead.calls.alter_partition(request)
     assert reply.error_code == 0
@@ -173,7 +173,7 @@ def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broker_channel, "CALL_TIMEOUT_MS", 1000)
-    monkeypatch.setattr(controller_loop, "SPREAD_WAIT_S", 0.05)
+    monkeypatch.setattr(controller_loop, "DELIVERY_WAIT_S", 0.05)
 
     async def story() -> None:
         async with Cluster(3) as cluster:

@@ -11,14 +11,19 @@ from headwater.ports.metadata_store import Create, Delete, NoNodeError
 from headwater.testing.memory_control import MemoryControlNetwork
 from headwater.testing.memory_store import MemoryTree
 from headwater_broker.controller import controller_election
-from headwater_broker.controller import controller_loop as terms
+from headwater_broker.controller import controller_loop as controller_loop_module
 from headwater_broker.controller.broker_channel import BrokerChannel
-from headwater_broker.controller.controller_loop import TermOfOffice
-from headwater_broker.controller.events import BalanceTick, CreateTopics, Event, NewTopic
+from headwater_broker.controller.controller_loop import ControllerLoop
+from headwater_broker.controller.events import (
+    AutoPreferredLeaderElection,
+    CreateTopics,
+    Event,
+    NewTopic,
+)
 from headwater_broker.controller.state import ControllerConfig
 from headwater_broker.controller.zk import writer
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.registration import ensure_cluster
+from headwater_broker.metadata.registration import ensure_cluster_id
 from unit.controller.brokers_in_memory import Cluster, CountingEntropy, FakeClock, until
 from unit.controller.machine_world import World
 from unit.controller.test_controller import create, leader, rejoin
@@ -35,7 +40,7 @@ def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
         await before.multi([Create(znodes.CONTROLLER, CLAIM, ephemeral=True)])
         broker = await cluster.add(1)
         assert (
-            await controller_election.stand(broker.store, 1, broker.address, FakeClock(), "c")
+            await controller_election.elect(broker.store, 1, broker.address, FakeClock(), "c")
             is None
         )
         await asyncio.sleep(0.3)
@@ -52,12 +57,12 @@ def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
 def test_nobody_leads_the_brokers_of_another_cluster() -> None:
     async def story() -> None:
         store = MemoryTree().connect()
-        await ensure_cluster(store, CountingEntropy(), "theirs")
-        with pytest.raises(znodes.ZnodeError, match=r"is of cluster theirs .* of ours"):
-            await controller_election.stand(store, 1, "a:1", FakeClock(), "ours")
+        await ensure_cluster_id(store, CountingEntropy(), "theirs")
+        with pytest.raises(znodes.ZnodeError, match=r"now belongs to cluster theirs, .* to ours"):
+            await controller_election.elect(store, 1, "a:1", FakeClock(), "ours")
         with pytest.raises(NoNodeError):
             await store.get(znodes.CONTROLLER)
-        assert await controller_election.stand(store, 1, "a:1", FakeClock(), "theirs") is not None
+        assert await controller_election.elect(store, 1, "a:1", FakeClock(), "theirs") is not None
 
     asyncio.run(story())
 
@@ -69,10 +74,10 @@ def test_a_claim_whose_reply_was_lost_counts(lost: bool) -> None:
         store = tree.connect()
         if lost:
             store.lose_next_reply()
-        term = await controller_election.stand(store, 1, "a:1", FakeClock(), "c")
-        assert term is not None and term.controller_epoch == 1
-        assert await controller_election.is_held_by_us(store)
-        assert await controller_election.stand(tree.connect(), 2, "b:1", FakeClock(), "c") is None
+        controller_loop = await controller_election.elect(store, 1, "a:1", FakeClock(), "c")
+        assert controller_loop is not None and controller_loop.controller_epoch == 1
+        assert await controller_election.is_controller(store)
+        assert await controller_election.elect(tree.connect(), 2, "b:1", FakeClock(), "c") is None
 
     asyncio.run(story())
 
@@ -81,15 +86,15 @@ def test_a_claim_whose_reply_was_lost_counts(lost: bool) -> None:
 def test_an_expired_session_ends_the_term_and_a_mere_disconnect_does_not(brokers: int) -> None:
     async def story(cluster: Cluster) -> None:
         active = cluster.controller()
-        first = active.controller.term
+        first = active.controller.controller_loop
         epoch = active.controller.controller_epoch
         active.store.suspend()
         await asyncio.sleep(0.1)
         active.store.resume()
         assert await create(active, "t", tuple(cluster.brokers)) is ErrorCode.NONE
-        assert active.controller.term is first
+        assert active.controller.controller_loop is first
         active.store.expire()
-        await until(lambda: active.controller.term is not first)
+        await until(lambda: active.controller.controller_loop is not first)
         await until(lambda: sum(b.controller.is_active for b in cluster.all()) == 1)
         now = cluster.controller()
         assert now.controller.controller_epoch > epoch
@@ -104,12 +109,14 @@ def test_a_second_term_of_the_same_process_starts_clean() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1,))
-        first = one.controller.term
+        first = one.controller.controller_loop
         assert first is not None and first.machine is not None
         first.machine.state.shutting_down.add(1)  # what only the first term knows
         await one.store.multi([Delete(znodes.CONTROLLER)])
-        await until(lambda: one.controller.is_active and one.controller.term is not first)
-        second = one.controller.term
+        await until(
+            lambda: one.controller.is_active and one.controller.controller_loop is not first
+        )
+        second = one.controller.controller_loop
         assert second is not None and second.machine is not None
         assert second.machine.state is not first.machine.state
         assert second.machine.state.shutting_down == set()
@@ -127,7 +134,7 @@ def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
-        first = one.controller.term
+        first = one.controller.controller_loop
         assert first is not None
         large = (NewTopic(name="large", num_partitions=9, replication_factor=1),)
         with monkeypatch.context() as smaller:
@@ -135,7 +142,9 @@ def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
             with pytest.raises(KafkaError) as refused:
                 await first.ask(lambda token: CreateTopics(token, large, False))
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        await until(lambda: one.controller.is_active and one.controller.term is not first)
+        await until(
+            lambda: one.controller.is_active and one.controller.controller_loop is not first
+        )
         assert "a write of" in caplog.text
         assert await create(one, "t", (1,)) is ErrorCode.NONE
         assert "large" not in one.view.topics
@@ -165,10 +174,12 @@ def test_a_term_that_has_ended_refuses_at_once() -> None:
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
-        ended = one.controller.term
+        ended = one.controller.controller_loop
         assert ended is not None
         await one.store.multi([Delete(znodes.CONTROLLER)])
-        await until(lambda: one.controller.is_active and one.controller.term is not ended)
+        await until(
+            lambda: one.controller.is_active and one.controller.controller_loop is not ended
+        )
         with pytest.raises(KafkaError) as refused:
             await asyncio.wait_for(ended.ask(lambda token: CreateTopics(token, (), False)), 1)
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
@@ -184,11 +195,11 @@ def test_a_config_without_a_topic_that_appears_in_a_term_ends_it_once(brokers: i
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await one.store.multi([Create(znodes.topic_config_path(t), b"{}") for t in "tu"])
-        term = cluster.controller().controller.term
-        assert term is not None
+        controller_loop = cluster.controller().controller.controller_loop
+        assert controller_loop is not None
         spec = NewTopic(name="t", assignments={0: (1,)})
         with pytest.raises(KafkaError) as refused:
-            await term.ask(lambda token: CreateTopics(token, (spec,), False))
+            await controller_loop.ask(lambda token: CreateTopics(token, (spec,), False))
         assert refused.value.code is ErrorCode.NOT_CONTROLLER and refused.value.code.retriable
         for name in "tuv":
             assert await create(one, name, (1,)) is ErrorCode.NONE
@@ -218,9 +229,11 @@ def test_a_config_that_a_vanished_topic_left_behind_is_written_over() -> None:
         assert await create(one, "t", (1,)) is ErrorCode.NONE
         state, folder = znodes.state_path("t", 0), znodes.partition_path("t", 0)
         paths = (state, folder, znodes.partitions_path("t"), znodes.topic_path("t"))
-        first = one.controller.term
+        first = one.controller.controller_loop
         await one.store.multi([Delete(path) for path in paths])
-        await until(lambda: one.controller.is_active and one.controller.term is not first)
+        await until(
+            lambda: one.controller.is_active and one.controller.controller_loop is not first
+        )
         assert await create(one, "t", (1,)) is ErrorCode.NONE
         assert one.controller.controller_epoch == 2
 
@@ -243,19 +256,21 @@ class StoppedClock:
 def test_leaders_are_balanced_five_seconds_into_the_term_and_then_by_the_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(terms, "TICK_S", 0)
+    monkeypatch.setattr(controller_loop_module, "TICK_S", 0)
 
     async def story() -> None:
         store = MemoryTree().connect()
         clock = StoppedClock()
-        won = await controller_election.stand(store, 1, "a:1", clock, "c")
+        won = await controller_election.elect(store, 1, "a:1", clock, "c")
         assert won is not None
         config = ControllerConfig(leader_imbalance_check_interval_ms=60_000)
         calls = MemoryControlNetwork().calls()
-        term = TermOfOffice(1, "c", won, store, calls, clock, CountingEntropy(), config)
+        controller_loop = ControllerLoop(
+            1, "c", won, store, calls, clock, CountingEntropy(), config
+        )
         posted: list[Event] = []
-        monkeypatch.setattr(term, "post", posted.append)
-        timer = asyncio.get_running_loop().create_task(term._tick())
+        monkeypatch.setattr(controller_loop, "post", posted.append)
+        timer = asyncio.get_running_loop().create_task(controller_loop._run_timer())
         due = {}
         for seconds in (4.9, 5.0, 64.9, 65.0):
             clock.now = 100.0 + seconds
@@ -263,7 +278,7 @@ def test_leaders_are_balanced_five_seconds_into_the_term_and_then_by_the_interva
             for _ in range(10):
                 await asyncio.sleep(0)
             assert posted
-            due[seconds] = sum(isinstance(event, BalanceTick) for event in posted)
+            due[seconds] = sum(isinstance(event, AutoPreferredLeaderElection) for event in posted)
         assert due == {4.9: 0, 5.0: 1, 64.9: 0, 65.0: 1}
         timer.cancel()
 
@@ -271,8 +286,8 @@ def test_leaders_are_balanced_five_seconds_into_the_term_and_then_by_the_interva
 
 
 def test_a_leader_comes_home_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terms, "TICK_S", 0.01)
-    monkeypatch.setattr(terms, "FIRST_BALANCE_S", 0.02)
+    monkeypatch.setattr(controller_loop_module, "TICK_S", 0.01)
+    monkeypatch.setattr(controller_loop_module, "FIRST_BALANCE_S", 0.02)
 
     async def story(cluster: Cluster) -> None:
         await create(cluster.brokers[1], "t", (2, 1, 3))
@@ -290,6 +305,6 @@ def test_a_leader_comes_home_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_leaders_stay_where_they_are_when_balancing_is_off(enabled: bool) -> None:
     world: World = led_elsewhere(4, 2)
     world.machine.state.config = ControllerConfig(auto_leader_rebalance_enable=enabled)
-    world.handle(BalanceTick())
+    world.handle(AutoPreferredLeaderElection())
     assert [world.partition("t", i).leader for i in (0, 1)] == ([1, 1] if enabled else [2, 2])
     world.close()

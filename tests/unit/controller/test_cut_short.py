@@ -17,8 +17,8 @@ from headwater_broker.controller.events import (
     CreateTopics,
     DeleteTopics,
     Event,
-    Growth,
     NewTopic,
+    PartitionGrowth,
     Reassign,
     Tick,
 )
@@ -69,10 +69,10 @@ STORIES: dict[str, Callable[[World], list[Event]]] = {
     ],
     "a topic grows as its moves end": lambda world: [
         joined(world, 0),
-        CreatePartitions(TOKEN, (Growth("t", 4, None),), False),
+        CreatePartitions(TOKEN, (PartitionGrowth("t", 4, None),), False),
         joined(world, 1),
     ],
-    "a topic grows": lambda _: [CreatePartitions(TOKEN, (Growth("t", 4, None),), False)],
+    "a topic grows": lambda _: [CreatePartitions(TOKEN, (PartitionGrowth("t", 4, None),), False)],
     "a topic goes": lambda _: [DeleteTopics(TOKEN, (("t", NO_ID),))],
     "a move ends as the topic goes": lambda world: [
         joined(world, 0),
@@ -102,7 +102,7 @@ def test_the_next_controller_finishes_what_one_began(
         world.ask(lambda token: Reassign(token, {("t", 0): (3, 2), ("t", 1): (3,)}))
         for event in STORIES[story](world):
             world.machine.handle(event)
-        writes = world.machine.take().writes
+        writes = world.machine.take_ready().writes
         count = len(writes)
         fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
         for group in writes[:cut]:
@@ -112,7 +112,7 @@ def test_the_next_controller_finishes_what_one_began(
         world.handle(Tick())
         left = {(p.index, b) for p in world.machine.state.partitions() for b in p.replicas}
         assert not deleted(world) & left, f"cut after {cut} of {count}"
-        assert not world.machine.state.removals
+        assert not world.machine.state.pending_deletions
         assert not world._run(world.store.children(znodes.DELETIONS))
         for partition in world.machine.state.partitions():
             _is_sound(partition)
@@ -136,7 +136,7 @@ def test_a_power_loss_is_not_forgotten_with_the_controller_that_saw_it(
         replicas = (1, 2) if leads else (2, 1)
         world.create("t", replicas, replicas, replicas)
         world.returns_at_once(1, power_loss=True)
-        writes = world.machine.take().writes
+        writes = world.machine.take_ready().writes
         count = len(writes)
         fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
         for group in writes[:cut]:
@@ -159,7 +159,7 @@ def test_a_note_that_names_a_replica_in_use_deletes_nothing(world: World) -> Non
     world.create("t", (1, 2))
     world.ask(lambda token: Reassign(token, {("t", 0): (3,)}))
     topic_id = world.partition("t").topic_id
-    note = znodes.Deletion("t", topic_id, {0: (1, 2), 7: (2,)}, whole=False)
+    note = znodes.Deletion("t", topic_id, {0: (1, 2), 7: (2,)}, is_topic_deletion=False)
     world._run(world.store.multi([Create(znodes.deletion_path(topic_id), note.encode())]))
     world.updates.clear()
     world.fail_over()
@@ -175,7 +175,7 @@ def test_a_note_goes_with_its_lists_in_one_write(world: World) -> None:
     world.create("t", (1, 2))
     assert reassign(world, 3) is ErrorCode.NONE
     world.machine.handle(joined(world, 0))
-    paths = [{op.path for op in group} for group in world.machine.take().writes]
+    paths = [{op.path for op in group} for group in world.machine.take_ready().writes]
     note = znodes.deletion_path(world.partition("t").topic_id)
     state = znodes.state_path("t", 0)
     assert [group for group in paths if note in group] == [{note, znodes.topic_path("t"), state}]
@@ -210,11 +210,11 @@ def test_no_write_of_a_large_topic_is_larger_than_the_store_takes(world: World) 
     def biggest(*events: Event) -> int:
         for event in events:
             world.machine.handle(event)
-        return max(map(write_batches.size_of, world.machine.take().writes))
+        return max(map(write_batches.size_of, world.machine.take_ready().writes))
 
     world.up(4)
     spec = NewTopic(name="t", num_partitions=count, replication_factor=3)
-    growth = Growth("t", 2 * count, None)
+    growth = PartitionGrowth("t", 2 * count, None)
     targets = {("t", index): (4,) for index in range(count)}
     for events in (
         (CreateTopics(TOKEN, (spec,), False),),
@@ -223,5 +223,7 @@ def test_no_write_of_a_large_topic_is_larger_than_the_store_takes(world: World) 
         (Reassign(TOKEN, dict.fromkeys(targets)),),
     ):
         assert biggest(*events) <= write_batches.MULTI_BYTES_MAX
-    [refused] = world.ask(lambda token: CreatePartitions(token, (Growth("t", 20_001, None),), True))
+    [refused] = world.ask(
+        lambda token: CreatePartitions(token, (PartitionGrowth("t", 20_001, None),), True)
+    )
     assert refused.error is ErrorCode.INVALID_PARTITIONS

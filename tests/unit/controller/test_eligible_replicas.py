@@ -13,7 +13,7 @@ from headwater_broker.controller.decisions import leader_selectors
 from headwater_broker.controller.decisions.leader_selectors import Case, Choice
 from headwater_broker.controller.events import (
     AlterConfigs,
-    BrokersFound,
+    BrokerChange,
     ConfigEdit,
     ResourceKind,
 )
@@ -67,7 +67,7 @@ def test_who_dies_with_the_leader_stays_in_the_isr(world: World, found_by: str) 
         for broker_id in (1, 2, 3):
             del world.registered[broker_id]
         world.fail_over()
-        world.handle(BrokersFound({}))
+        world.handle(BrokerChange({}))
     else:
         world.down(1, 2, 3)
     assert shown(world.partition("t")) == (-1, (1, 2, 3), ())
@@ -171,7 +171,7 @@ def test_a_broker_of_an_older_version_may_commit_alone(world: World) -> None:
     del row["min_insync_replicas"]
     told = znodes.BrokerRegistration.decode(1, json.dumps(row).encode())
     assert told.min_insync_replicas == 1
-    life = znodes.BrokerLife.decode("/l", b'{"version":1,"broker_epoch":4,"boot_id":"b"}')
+    life = znodes.LastRegistration.decode("/l", b'{"version":1,"broker_epoch":4,"boot_id":"b"}')
     assert life.min_insync_replicas == 1
 
 

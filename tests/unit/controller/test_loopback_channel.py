@@ -11,7 +11,7 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ports.control import ControlUnavailableError
 from headwater.wire.control import DrainReply, DrainRequest, StatusReply, StatusRequest
 from headwater.wire.schema import Message
-from headwater_broker.controller.loopback_channel import OwnCalls
+from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 
 
 class Others:
@@ -48,7 +48,7 @@ async def _hang(_request: Message) -> Message:
 def test_own_calls_need_no_network_while_the_port_is_open() -> None:
     async def run() -> None:
         others = Others()
-        calls = OwnCalls("here:1", others)
+        calls = LoopbackControlCalls("here:1", others)
         port = calls.serve({StatusRequest: _status}, Port())
         await calls.call("here:1", StatusRequest(), StatusReply, 1000)
         assert others.asked == ["here:1"], "not open yet"
@@ -77,7 +77,7 @@ def test_errors_are_those_of_the_network(raised: Exception, seen: type[Exception
         raise raised
 
     async def run() -> None:
-        calls = OwnCalls("here:1", Others())
+        calls = LoopbackControlCalls("here:1", Others())
         calls.serve({StatusRequest: refuse}, Port()).start()
         with pytest.raises(seen):
             await calls.call("here:1", StatusRequest(), StatusReply, 1000)
@@ -87,7 +87,7 @@ def test_errors_are_those_of_the_network(raised: Exception, seen: type[Exception
 
 def test_no_answer_in_time_is_unavailable() -> None:
     async def run() -> None:
-        calls = OwnCalls("here:1", Others())
+        calls = LoopbackControlCalls("here:1", Others())
         calls.serve({DrainRequest: _hang}, Port()).start()
         with pytest.raises(ControlUnavailableError, match="within 10 ms"):
             await calls.call("here:1", DrainRequest(), DrainReply, 10)

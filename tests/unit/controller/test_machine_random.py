@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater_broker.controller.events import (
-    BalanceTick,
+    AutoPreferredLeaderElection,
     ControlledShutdown,
     DeleteTopics,
     ElectLeaders,
@@ -56,7 +56,7 @@ class ControllerStories(RuleBasedStateMachine):
     @rule(data=st.data())
     def create_topic(self, data: st.DataObject) -> None:
         state = self.world.machine.state
-        known = sorted({*state.brokers, *state.memories})
+        known = sorted({*state.brokers, *state.offline_brokers})
         replicas = data.draw(st.permutations(known))[: data.draw(st.integers(1, 3))]
         self.topics += 1
         by_hand = data.draw(st.booleans())
@@ -123,7 +123,7 @@ class ControllerStories(RuleBasedStateMachine):
     @rule()
     def time_passes(self) -> None:
         self.world.handle(Tick())
-        self.world.handle(BalanceTick())
+        self.world.handle(AutoPreferredLeaderElection())
 
     @rule()
     def controller_fails_over(self) -> None:
@@ -185,7 +185,7 @@ class ControllerStories(RuleBasedStateMachine):
     @invariant()
     def what_is_gone_leaves_nothing_behind_once_all_are_up(self) -> None:
         state = self.world.machine.state
-        for removal in state.removals.values():
+        for removal in state.pending_deletions.values():
             waiting = {b for brokers in removal.waiting().values() for b in brokers}
             assert not waiting & set(state.brokers), "a running broker has confirmed"
 

@@ -15,8 +15,8 @@ from headwater_broker.controller.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    Growth,
     NewTopic,
+    PartitionGrowth,
     ResourceKind,
 )
 from unit.controller.machine_world import World
@@ -124,10 +124,10 @@ def test_the_last_brokers_do_not_wait_for_somebody_to_lead_in_their_place(world:
     ]
     before = {i: world.partition("t", i).leader_epoch for i in range(3)}
     for event in events:
-        world.machine.foresee_leaving(event.broker_id, event.broker_epoch)
+        world.machine.mark_shutting_down(event.broker_id, event.broker_epoch)
     for event in events:
         world.machine.handle(event)
-    ready = world.machine.take()
+    ready = world.machine.take_ready()
     assert [r.value.remaining for r in ready.replies] == [0, 0, 0]
     assert ready.writes == ()
     assert {i: world.partition("t", i).leader_epoch for i in range(3)} == before
@@ -146,7 +146,7 @@ def test_who_cannot_hand_over_to_a_broker_that_stays_is_asked_to_wait(world: Wor
 def test_a_past_life_that_stops_is_not_foreseen(world: World) -> None:
     world.create("t", (1, 2))
     epoch = world.registered[1].epoch
-    world.machine.foresee_leaving(1, epoch - 1)
+    world.machine.mark_shutting_down(1, epoch - 1)
     assert world.machine.state.shutting_down == set()
 
 
@@ -154,7 +154,7 @@ def test_growth_and_its_refusals(world: World) -> None:
     world.create("t", (1, 2))
 
     def grow(count: int, assignments: tuple[tuple[int, ...], ...] | None = None) -> ErrorCode:
-        row = Growth("t", count, assignments)
+        row = PartitionGrowth("t", count, assignments)
         [result] = world.ask(lambda token: CreatePartitions(token, (row,), False))
         return ErrorCode(result.error)
 
@@ -248,7 +248,7 @@ def test_nothing_is_made_where_no_broker_is_usable(world: World, how: str) -> No
     made = world.create("made", (1, 2), (2, 3))
     assert made.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert "partition 1 are fenced or in controlled shutdown" in made.message
-    growth = (Growth("t", 2, ((3,),)),)
+    growth = (PartitionGrowth("t", 2, ((3,),)),)
     [grown] = world.ask(lambda token: CreatePartitions(token, growth, False))
     assert grown.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert "partition 1 are fenced" in grown.message
@@ -322,9 +322,9 @@ def test_a_name_is_free_at_once_after_deletion(world: World) -> None:
     second = world.create("t", (1,)).topic_id
     assert first != second
     world.fail_over()
-    assert set(world.machine.state.removals) == {first}
+    assert set(world.machine.state.pending_deletions) == {first}
     world.up(2)
-    assert world.machine.state.removals == {}
+    assert world.machine.state.pending_deletions == {}
     assert world.partition("t").topic_id == second
 
 
@@ -339,7 +339,7 @@ def test_a_trial_says_what_would_be_and_changes_nothing(world: World) -> None:
         return ErrorCode(result.error)
 
     assert (tried("6"), tried("soon")) == (NONE, ErrorCode.INVALID_CONFIG)
-    grown = (Growth("t", 3, None), Growth("u", 3, None))
+    grown = (PartitionGrowth("t", 3, None), PartitionGrowth("u", 3, None))
     rows = world.ask(lambda token: CreatePartitions(token, grown, True))
     assert [row.error for row in rows] == [NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     topics = (NewTopic(name="u", num_partitions=2), NewTopic(name="t", num_partitions=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.wire.control import AlterPartitionItem, AlterPartitionRequest, IsrMember
-from headwater_broker.controller.events import AlterPartition, BrokersFound, Reassign
+from headwater_broker.controller.events import AlterPartition, BrokerChange, Reassign
 from unit.controller.machine_world import World
 
 TOKEN = 4711
@@ -43,7 +43,7 @@ def test_a_member_that_joins_and_goes_in_one_round_is_not_told_as_a_member(world
     )
     world.machine.handle(AlterPartition(TOKEN, request))
     del world.registered[3]
-    world.machine.handle(BrokersFound(dict(world.registered)))
+    world.machine.handle(BrokerChange(dict(world.registered)))
     world.settle()
     [row] = world.replies.pop(TOKEN).partitions
     assert partition.isr == (1, 2)

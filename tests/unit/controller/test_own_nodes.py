@@ -17,8 +17,8 @@ from headwater_broker.controller.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    Growth,
     NewTopic,
+    PartitionGrowth,
     Reassign,
     TopicResult,
 )
@@ -38,7 +38,7 @@ def test_a_life_that_cannot_be_read_is_none(
     world: World, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.create("t", (1, 2))
-    put(world, Set(znodes.life_path(2), data))
+    put(world, Set(znodes.last_registration_path(2), data))
     world.fail_over()
     assert len(caplog.records) == 1 and "/headwater/lives/2" in caplog.text
     assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 2))
@@ -52,7 +52,7 @@ def test_a_life_that_cannot_be_read_is_none(
 
 @pytest.mark.parametrize("name", ["\u00b2", "07", "x", "99999999999"])
 def test_a_life_of_nobody_is_passed_over(world: World, name: str) -> None:
-    put(world, Create(f"{znodes.LIVES}/{name}", b"{}"))
+    put(world, Create(f"{znodes.LAST_REGISTRATIONS}/{name}", b"{}"))
     world.fail_over()
     assert sorted(world.machine.state.brokers) == [1, 2, 3]
 
@@ -61,8 +61,8 @@ def test_a_life_of_nobody_is_passed_over(world: World, name: str) -> None:
     "data",
     [
         *GARBAGE,
-        znodes.Deletion("t", UUID(int=6), {0: (1,)}, whole=True).encode(),
-        znodes.Deletion("t", UUID(int=5), {0: (2**40,)}, whole=True).encode(),
+        znodes.Deletion("t", UUID(int=6), {0: (1,)}, is_topic_deletion=True).encode(),
+        znodes.Deletion("t", UUID(int=5), {0: (2**40,)}, is_topic_deletion=True).encode(),
     ],
 )
 @pytest.mark.parametrize("how", ["moved", "deleted"])
@@ -137,8 +137,8 @@ def test_a_claim_made_by_hand_is_told(caplog: pytest.LogCaptureFixture) -> None:
         one = cluster.brokers[1]
         made: list[Operation] = [Delete(znodes.CONTROLLER), Create(znodes.CONTROLLER, b"{}")]
         await one.store.multi(made)
-        await until(lambda: "was made by hand" in caplog.text)
-        with pytest.raises(KafkaError, match="nobody can tell who it is"):
+        await until(lambda: "was created by hand" in caplog.text)
+        with pytest.raises(KafkaError, match="/controller cannot be read"):
             await one.calls.forward(46, 0, b"", timeout_ms=100)
         await one.store.multi([Delete(znodes.CONTROLLER)])
         await until(lambda: one.controller.is_active)
@@ -152,7 +152,7 @@ def test_nodes_made_by_hand_below_a_topic_go_with_it() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1,))
-        term = one.controller.term
+        controller_loop = one.controller.controller_loop
         strays = (
             znodes.partition_path("t", 7),
             znodes.state_path("t", 7),
@@ -160,13 +160,13 @@ def test_nodes_made_by_hand_below_a_topic_go_with_it() -> None:
             f"{znodes.topic_config_path('t')}/more",
         )
         await one.store.multi([Create(path) for path in strays])
-        assert term is not None
+        assert controller_loop is not None
         row = (("t", NO_ID),)
-        [result] = await term.ask(lambda token: DeleteTopics(token, row))
+        [result] = await controller_loop.ask(lambda token: DeleteTopics(token, row))
         assert result.error is ErrorCode.NONE
         assert not await one.store.children(znodes.TOPICS)
         assert not await one.store.children(znodes.TOPIC_CONFIGS)
-        assert one.controller.term is term
+        assert one.controller.controller_loop is controller_loop
         assert await create(one, "t", (1,)) is ErrorCode.NONE
         assert leader(one, "t") == 1
 
@@ -218,7 +218,7 @@ def test_more_partitions_than_can_be_placed_at_once_are_refused(world: World) ->
     world.create("u", (1, 2))
 
     def grow(*counts: tuple[str, int]) -> list[ErrorCode]:
-        rows = tuple(Growth(name, count, None) for name, count in counts)
+        rows = tuple(PartitionGrowth(name, count, None) for name, count in counts)
         return codes(world.ask(lambda token: CreatePartitions(token, rows, True)))
 
     def make(*specs: NewTopic) -> list[ErrorCode]:

@@ -14,7 +14,7 @@ from headwater.placement import (
     assign,
     assign_by_rack,
 )
-from headwater_broker.controller.events import CreatePartitions, Growth
+from headwater_broker.controller.events import CreatePartitions, PartitionGrowth
 from unit.controller.machine_world import World
 
 
@@ -99,6 +99,6 @@ def test_growth_goes_round_the_ids_in_order_however_the_brokers_came() -> None:
     for broker_id in (3, 1, 2):
         world.up(broker_id)
     world.create("t", (2,))
-    world.ask(lambda token: CreatePartitions(token, (Growth("t", 4, None),), False))
+    world.ask(lambda token: CreatePartitions(token, (PartitionGrowth("t", 4, None),), False))
     assert [world.partition("t", i).replicas for i in range(4)] == [(2,), (3,), (1,), (2,)]
     world.close()

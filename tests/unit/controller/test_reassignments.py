@@ -13,7 +13,7 @@ from headwater_broker.controller.decisions.decision_builder import assignment_of
 from headwater_broker.controller.events import (
     CreatePartitions,
     ElectLeaders,
-    Growth,
+    PartitionGrowth,
     Reassign,
     Tick,
 )
@@ -194,7 +194,7 @@ def test_a_cancelled_move_that_takes_the_leader_away_ends_its_leader_epoch(world
     led = partition.leader_epoch
     assert partition.leader == 4
     for broker_id in (1, 2):
-        world.machine.foresee_leaving(broker_id, world.registered[broker_id].epoch)
+        world.machine.mark_shutting_down(broker_id, world.registered[broker_id].epoch)
     world.ask(lambda token: Reassign(token, {("t", 0): None}))
     assert (partition.leader, partition.isr, partition.leader_epoch) == (-1, (1, 2), led + 1)
     record = world.fail_over().state.partition("t", 0)
@@ -229,7 +229,7 @@ def test_a_topic_grows_while_its_partitions_move(world: World) -> None:
     world.create("t", (1, 2))
     world.ask(lambda token: Reassign(token, {("t", 0): (3, 1)}))
     for count, given in ((2, ((2, 3),)), (3, None)):
-        row = Growth("t", count, given)
+        row = PartitionGrowth("t", count, given)
         [result] = world.ask(lambda token, r=row: CreatePartitions(token, (r,), False))
         assert result.error is NONE
     world.fail_over()
@@ -255,7 +255,7 @@ def test_a_move_to_a_broker_that_is_down_is_cancelled_and_begun_and_cancelled_ag
         assert code is NONE
         notes = world._run(world.store.children(znodes.DELETIONS))
         assert len(notes) == (target is None)
-    assert world.machine.state.removals[topic_id].waiting() == {0: (3,)}
+    assert world.machine.state.pending_deletions[topic_id].waiting() == {0: (3,)}
     world.up(3)
     assert not world._run(world.store.children(znodes.DELETIONS))
 
@@ -279,7 +279,7 @@ def test_more_moves_of_a_topic_than_its_node_can_tell_of_are_refused(
     refused = move(*range(20))
     assert {code for code, _ in refused.values()} == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
     text = refused["t", 0][1]
-    assert text is not None and "move fewer of its partitions at a time" in text
+    assert text is not None and "reassign fewer of its partitions at a time" in text
     assert not world.machine.state.reassigning
     assert {code for code, _ in move(0, 1, 2).values()} == {NONE}
     after = assignment_of(world.fail_over().state.topics["t"]).encode()

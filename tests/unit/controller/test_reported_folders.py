@@ -17,10 +17,10 @@ from headwater.wire.control import (
 )
 from headwater_broker.controller.events import (
     AssignReplicaToDir,
-    BrokersFound,
-    LeaderAndIsrAnswered,
+    BrokerChange,
+    LeaderAndIsrResponseReceived,
     Reassign,
-    Registered,
+    RegisteredBroker,
     Tick,
 )
 from unit.controller.brokers_in_memory import Cluster, until
@@ -38,8 +38,8 @@ def test_one_that_was_given_up_changes_nothing_when_it_comes_late(world: World) 
     def comes_with_two_disks() -> None:
         world.last_broker_epoch += 1
         registration = replace(world.registered[1].registration, directory_ids=(first, OTHER))
-        world.registered[1] = Registered(world.last_broker_epoch, registration)
-        world.handle(BrokersFound(dict(world.registered)))
+        world.registered[1] = RegisteredBroker(world.last_broker_epoch, registration)
+        world.handle(BrokerChange(dict(world.registered)))
 
     def assign(directory: UUID, number: int, broker_epoch: int | None = None) -> int:
         request = AssignReplicasToDirsRequest(
@@ -119,8 +119,8 @@ def test_who_has_not_told_its_folder_joins_no_isr(world: World) -> None:
     registration = replace(
         world.registered[3].registration, directory_ids=(world.directories[3], OTHER)
     )
-    world.registered[3] = Registered(world.last_broker_epoch + 1, registration)
-    world.handle(BrokersFound(dict(world.registered)))
+    world.registered[3] = RegisteredBroker(world.last_broker_epoch + 1, registration)
+    world.handle(BrokerChange(dict(world.registered)))
     world.create("t", (1, 2))
     world.ask(lambda token: Reassign(token, {("t", 0): (1, 2, 3)}))
     partition = world.partition("t")
@@ -130,7 +130,7 @@ def test_who_has_not_told_its_folder_joins_no_isr(world: World) -> None:
         topic_id=partition.topic_id, partition=0, error_code=ErrorCode.NONE, directory_id=OTHER
     )
     reply = LeaderAndIsrReply(error_code=ErrorCode.NONE, partitions=(row,))
-    world.handle(LeaderAndIsrAnswered(3, world.registered[3].epoch, reply))
+    world.handle(LeaderAndIsrResponseReceived(3, world.registered[3].epoch, reply))
     assert world.alter_isr(partition, (1, 2, 3)) == ErrorCode.NONE
     assert (partition.isr, partition.directories[3]) == ((1, 2, 3), OTHER)
 
@@ -145,6 +145,6 @@ def test_an_answer_does_not_make_up_for_a_lost_folder(world: World) -> None:
         topic_id=topic_id, partition=0, error_code=0, directory_id=world.directories[2]
     )
     reply = LeaderAndIsrReply(error_code=ErrorCode.NONE, partitions=(row,))
-    world.handle(LeaderAndIsrAnswered(2, world.registered[2].epoch, reply))
+    world.handle(LeaderAndIsrResponseReceived(2, world.registered[2].epoch, reply))
     world.handle(Tick())
     assert (world.partition("t").leader, world.partition("t").directories) == (-1, {2: old})

@@ -27,10 +27,10 @@ from headwater_broker.api.k19_create_topics import create_topics
 from headwater_broker.api.k20_delete_topics import delete_topics
 from headwater_broker.api.k37_create_partitions import create_partitions
 from headwater_broker.controller.events import (
-    BalanceTick,
+    AutoPreferredLeaderElection,
     CreatePartitions,
     ElectLeaders,
-    Growth,
+    PartitionGrowth,
     Reassign,
 )
 from headwater_broker.controller.state import ControllerConfig
@@ -274,7 +274,7 @@ def test_a_deletion_filed_while_deletion_is_disabled_is_dropped_and_the_topic_st
         path = znodes.delete_request_path("t")
         await file_request(one, path)
         await until_gone(one, path)
-        assert "a request to delete topic t is dropped" in caplog.text
+        assert "the request to delete topic t is ignored" in caplog.text
         assert await is_gone(one, znodes.topic_path("t")) is False
         assert leader(one, "t") == 1
         assert cluster.brokers[1].stopped == cluster.brokers[2].stopped == []
@@ -340,7 +340,7 @@ def led_elsewhere(count: int, astray: int) -> World:
 @pytest.mark.parametrize(("astray", "moved"), [(1, False), (2, True)])
 def test_leaders_go_home_when_more_than_a_tenth_is_astray(astray: int, moved: bool) -> None:
     world = led_elsewhere(10, astray)
-    world.handle(BalanceTick())
+    world.handle(AutoPreferredLeaderElection())
     leaders = [world.partition("t", i).leader for i in range(astray)]
     assert leaders == [1 if moved else 2] * astray
     world.close()
@@ -350,7 +350,7 @@ def test_partitions_that_move_are_not_balanced() -> None:
     world = led_elsewhere(4, 2)
     world.up(3)
     world.ask(lambda token: Reassign(token, {("t", 0): (1, 3)}))
-    world.handle(BalanceTick())
+    world.handle(AutoPreferredLeaderElection())
     assert [world.partition("t", i).leader for i in (0, 1)] == [2, 1]
     world.close()
 
@@ -369,7 +369,7 @@ def test_a_worked_case_leaders_of_three_come_back_after_two_deaths() -> None:
         partition = world.partition("t", index)
         assert partition.leader == 3
         world.alter_isr(partition, (1, 2, 3))
-    world.handle(BalanceTick())
+    world.handle(AutoPreferredLeaderElection())
     assert [world.partition("t", i).leader for i in range(3)] == [1, 2, 3]
     world.close()
 
@@ -380,7 +380,7 @@ def test_internal_topics_do_not_grow() -> None:
     world.up(1)
     for name in ("__consumer_offsets", "__transaction_state"):
         world.create(name, (1,))
-        growth = (Growth(name, 2, None),)
+        growth = (PartitionGrowth(name, 2, None),)
         [result] = world.ask(lambda token, g=growth: CreatePartitions(token, g, False))
         assert result.error is ErrorCode.INVALID_REQUEST
         assert "cannot be changed" in (result.message or "")

@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Check, Create, Delete, Node, NoNodeError
 from headwater.testing.memory_store import MemoryTree
-from headwater_broker.controller.zk.writer import DeposedError, remove_notes
+from headwater_broker.controller.zk.writer import DeposedError, remove_requests
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.log_dir_events import encode_log_dir_event
 from unit.controller.brokers_in_memory import Cluster, until
@@ -36,7 +36,7 @@ def test_what_was_removed_by_hand_ends_no_term(path: str, data: bytes, is_read: 
         one = cluster.brokers[1]
         assert await create(one, "t", (1, 2)) is ErrorCode.NONE
         active = cluster.controller()
-        term, store = active.controller.term, active.store
+        controller_loop, store = active.controller.controller_loop, active.store
         get, children = store.get, store.children
         seen: list[str] = []
 
@@ -64,7 +64,7 @@ def test_what_was_removed_by_hand_ends_no_term(path: str, data: bytes, is_read: 
         await cluster.tree.connect().multi([Create(path, data)])
         await until(lambda: bool(seen))
         assert await create(one, "u", (1,)) is ErrorCode.NONE
-        assert cluster.controller().controller.term is term
+        assert cluster.controller().controller.controller_loop is controller_loop
 
     play(story)
 
@@ -73,14 +73,14 @@ def test_only_what_is_there_is_removed_and_by_nobody_deposed() -> None:
     async def story() -> None:
         store = MemoryTree().connect()
         await store.multi([Create("/epoch", b"1"), Create("/a"), Create("/c")])
-        await remove_notes(store, Check("/epoch", 0), ["/a", "/b", "/c"])
+        await remove_requests(store, Check("/epoch", 0), ["/a", "/b", "/c"])
         for path in ("/a", "/c"):
             with pytest.raises(NoNodeError):
                 await store.get(path)
         await store.multi([Create("/a")])
         for paths in (["/a"], ["/b", "/a"]):
             with pytest.raises(DeposedError):
-                await remove_notes(store, Check("/epoch", 1), paths)
+                await remove_requests(store, Check("/epoch", 1), paths)
         await store.get("/a")
 
     asyncio.run(story())

@@ -8,12 +8,13 @@ from typing import Any
 from headwater.errors import KafkaError
 from headwater.wire.apis.k13_leave_group import MemberIdentity
 from headwater.wire.apis.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from headwater_broker.coordinator.common.decision import Decision, Now
+from headwater_broker.coordinator.common.shard import Decisions, Now, each
 from headwater_broker.coordinator.group.classic_group import Group
-from headwater_broker.coordinator.group.classic_protocol import Joining
+from headwater_broker.coordinator.group.classic_protocol import MemberJoin
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.offsets import Commit
-from headwater_broker.coordinator.group.shard import Committing, GroupShard
+from headwater_broker.coordinator.group.records import OffsetCommitValue, offset_record
+from headwater_broker.coordinator.group.shard import GroupShard, OffsetCommit
 
 GROUP = "g"
 START_MS = 1_700_000_000_000
@@ -22,7 +23,7 @@ REBALANCE_MS = 60_000
 
 
 class Machine:
-    """What `coordination.runtime` does, without a log: records are replayed at once and kept."""
+    """What `common.runtime` does, without a log: records are replayed at once and kept."""
 
     def __init__(self, **config: int) -> None:
         self.config = GroupConfig(**{"initial_rebalance_delay_ms": 0, **config})
@@ -41,7 +42,7 @@ class Machine:
     def group(self) -> Group:
         return self.shard.groups[GROUP]
 
-    def run(self, command: Callable[[Now, int], Decision]) -> int:
+    def run(self, command: Callable[[Now, int], Decisions]) -> int:
         """Run a command; its token."""
         self._token += 1
         try:
@@ -61,27 +62,40 @@ class Machine:
     def restart(self) -> None:
         """Another coordinator loads the last record of each key; all records give the same."""
         everything = GroupShard(self.config)
-        latest: dict[bytes, bytes | None] = {}
-        for key, value in self.records:
-            everything.replay(key, value)
+        latest: dict[bytes, tuple[int, bytes | None]] = {}
+        for offset, (key, value) in enumerate(self.records):
+            everything.replay(offset, -1, -1, key, value)
             latest.pop(key, None)
-            latest[key] = value
+            latest[key] = offset, value
         self.shard = GroupShard(self.config)
-        for key, value in latest.items():
-            self.shard.replay(key, value)
+        for key, (offset, value) in latest.items():
+            self.shard.replay(offset, -1, -1, key, value)
         assert self.shard.groups == everything.groups
         self.shard.loaded(self.now)
 
-    def _take(self, decision: Decision) -> None:
-        is_written = not (decision.records and self.refuse_appends)
-        if is_written:
-            for key, value in decision.records:
-                self.records.append((key, value))
-                self.shard.replay(key, value)
-        answers = decision.replies + (decision.confirmations if is_written else [])
-        for token, reply in answers:
-            assert token not in self.replies, "answered twice"
-            self.replies[token] = reply
+    def transact(self, offset: int, producer_id: int = 7) -> None:
+        """What a TxnOffsetCommit of t-0 appends."""
+        value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.now.wall_ms)
+        record = offset_record(GROUP, "t", 0, value)
+        self.records.append((b"", None))  # an offset of the log; the key is nobody's
+        at = len(self.records) - 1
+        self.shard.replay(at, producer_id, 0, record.key, record.value)
+
+    def end_transaction(self, *, commit: bool, producer_id: int = 7) -> None:
+        """A marker."""
+        self.shard.replay_end_transaction(producer_id, 0, commit=commit)
+
+    def _take(self, decisions: Decisions) -> None:
+        for decision in each(decisions):
+            is_written = not (decision.records and self.refuse_appends)
+            if is_written:
+                for key, value in decision.records:
+                    self.shard.replay(len(self.records), -1, -1, key, value)
+                    self.records.append((key, value))
+            answers = decision.replies + (decision.confirmations if is_written else [])
+            for token, reply in answers:
+                assert token not in self.replies, "answered twice"
+                self.replies[token] = reply
 
     # -- events
 
@@ -101,7 +115,7 @@ class Machine:
             "needs_known_id": False,
             **changes,
         }
-        ask = Joining(**values)
+        ask = MemberJoin(**values)
         return self.run(lambda now, token: self.shard.join(ask, now, token))
 
     def sync(self, member_id: str, generation: int, **assignments: bytes) -> int:
@@ -131,7 +145,7 @@ class Machine:
 
     def commit(self, offset: int, member_id: str = "", generation: int = -1, **more: Any) -> Any:
         """Commit `offset` of t-0; the code of the partition, or of the request."""
-        ask = Committing(
+        ask = OffsetCommit(
             group_id=GROUP,
             generation=generation,
             member_id=member_id,

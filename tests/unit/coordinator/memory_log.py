@@ -6,6 +6,7 @@ import asyncio
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers, patch_base_offset
+from headwater_broker.coordinator.common.appender import AppendState
 
 
 class MemoryLog:
@@ -13,11 +14,16 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
+        self.appends = 0
         self.end = 0
         self.high_watermark = 0
         self.epoch = 0
+        self.batch_max_bytes = 1 << 20
         self.is_held = False
+        self.rejection: KafkaError | None = None
+        """What `check_append` raises."""
         self.failure: KafkaError | None = None
+        """What the next append raises, though nothing foretold it."""
         self.is_written_though_failed = False
         self.read_gate: asyncio.Event | None = None
         self._moved = asyncio.Event()
@@ -37,19 +43,29 @@ class MemoryLog:
         self._moved.set()
         self._moved = asyncio.Event()
 
-    def append(self, partition: int, epoch: int, records: memoryview) -> int:
+    def check_append(self, partition: int, epoch: int) -> AppendState:
+        self._check(epoch)
+        if self.rejection is not None:
+            raise self.rejection
+        return AppendState(self.end, self.batch_max_bytes)
+
+    def append(self, partition: int, epoch: int, batches: memoryview) -> int:
         self._check(epoch)
         failure, self.failure = self.failure, None
         if failure is not None and not self.is_written_though_failed:
             raise failure
-        patch_base_offset(records, 0, self.end, epoch)
-        self.batches.append(bytes(records))
-        self.end = next(iter(iter_headers(records)))[1].last_offset + 1
+        first = self.end
+        self.appends += 1
+        for at, header in list(iter_headers(batches)):
+            batch = batches[at : at + header.size_bytes]
+            patch_base_offset(batch, 0, self.end, epoch)
+            self.batches.append(bytes(batch))
+            self.end += header.last_offset_delta + 1
         if not self.is_held:
             self.high_watermark = self.end
         if failure is not None:
             raise failure
-        return self.end - 1
+        return first
 
     def committed_end(self, partition: int, epoch: int) -> int:
         self._check(epoch)

@@ -1,13 +1,13 @@
-"""A coordinator loads a compacted log: holes and emptied batches, and the same state as before."""
+"""A coordinator loads a compacted log, with its gaps and emptied batches, to the same state."""
 
 from __future__ import annotations
 
 import asyncio
 
 from headwater.system import SystemClock
-from headwater_broker.coordinator.common.decision import Decision, Now
 from headwater_broker.coordinator.common.runtime import CoordinatorRuntime
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.coordinator.common.shard import Decision, Now
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.coordinator.memory_log import MemoryLog
 from unit.log.compacting import batches, compact, compacted_log, records_batch
 from unit.log.harness import Box
@@ -22,12 +22,20 @@ class Table:
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
+    def replay(
+        self, offset: int, producer_id: int, producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
         """As a coordinator does it."""
+        assert producer_id == -1
         if value is None:
             self.rows.pop(key, None)
         else:
             self.rows[key] = value
+
+    def replay_end_transaction(
+        self, producer_id: int, producer_epoch: int, *, commit: bool
+    ) -> None:
+        """Nothing is open."""
 
     def loaded(self, now: Now) -> None:
         """Nothing to do."""
@@ -44,7 +52,7 @@ class Table:
 class OnDisk(MemoryLog):
     """Reads a real log, in small parts."""
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: UnifiedLog) -> None:
         super().__init__()
         self._log = log
 
@@ -57,7 +65,7 @@ class OnDisk(MemoryLog):
         return part.file.read_at(part.position, part.size_bytes)
 
 
-def rows_of(log: PartitionLog) -> dict[bytes, bytes]:
+def rows_of(log: UnifiedLog) -> dict[bytes, bytes]:
     """What a coordinator makes of the log."""
     shards: list[Table] = []
 

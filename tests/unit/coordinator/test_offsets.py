@@ -8,6 +8,8 @@ from headwater.errors import ErrorCode
 from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
 from headwater.wire.schema import encode
 from headwater_broker.coordinator.common.partitioning import java_hash, partition_of
+from headwater_broker.coordinator.common.shard import DECISION_BYTES, each
+from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -21,6 +23,7 @@ from headwater_broker.coordinator.group.records import (
     read_key,
     read_offset,
 )
+from headwater_broker.coordinator.group.shard import OffsetCommit
 from unit.coordinator.classic_group_machine import GROUP, Machine
 
 DAY_MS = 86_400_000
@@ -247,8 +250,8 @@ def test_group_values_come_back_as_they_were() -> None:
 def test_unknown_kinds_of_keys_are_skipped() -> None:
     assert read_key(b"\x00\x63rest") is None
     m = Machine()
-    m.shard.replay(b"\x00\x63rest", b"anything")
-    m.shard.replay(b"\x00", b"broken")
+    m.shard.replay(0, -1, -1, b"\x00\x63rest", b"anything")
+    m.shard.replay(1, -1, -1, b"\x00", b"broken")
     assert m.shard.groups == {}
 
 
@@ -257,7 +260,7 @@ def test_unknown_kinds_of_keys_are_skipped() -> None:
 )
 def test_a_record_of_a_newer_version_is_not_skipped(key: bytes) -> None:
     with pytest.raises(NewerRecordError, match=r"version 9.*newer Headwater"):
-        Machine().shard.replay(key, b"\x00\x09rest")
+        Machine().shard.replay(0, -1, -1, key, b"\x00\x09rest")
 
 
 @pytest.mark.parametrize(
@@ -278,3 +281,72 @@ def test_the_partition_of_a_group_is_kafkas(group: str, partition: int) -> None:
 def test_the_hash_counts_utf16_units() -> None:
     assert java_hash("hello") == 99162322
     assert java_hash("\U0001f600") == 31 * 0xD83D + 0xDE00
+
+
+def test_an_offset_of_a_transaction_is_pending_until_its_marker() -> None:
+    m = Machine()
+    m.commit(5)
+    m.transact(6)
+    assert m.committed() == 5
+    assert m.shard.pending_offsets(GROUP) == {("t", 0)}
+    m.end_transaction(commit=True)
+    assert m.committed() == 6
+    assert m.shard.pending_offsets(GROUP) == set()
+    m.transact(7)
+    m.end_transaction(commit=False)
+    assert m.committed() == 6
+
+
+def test_a_transaction_commits_nothing_that_a_later_commit_has_overtaken() -> None:
+    m = Machine()
+    m.transact(6)
+    m.commit(7)
+    assert m.shard.pending_offsets(GROUP) == set()
+    m.end_transaction(commit=True)
+    assert m.committed() == 7
+    m.transact(8, producer_id=1)
+    m.transact(9, producer_id=2)
+    m.end_transaction(commit=True, producer_id=2)
+    m.end_transaction(commit=True, producer_id=1)
+    assert m.committed() == 9, "the higher log offset wins"
+
+
+def test_a_deleted_topic_takes_pending_offsets_along() -> None:
+    m = Machine()
+    m.commit(5)
+    m.transact(6)
+    m.run(lambda now, t: m.shard.topics_deleted(frozenset({"t"}), now, t))
+    m.end_transaction(commit=True)
+    assert m.committed() == -1
+
+
+def test_a_group_with_a_pending_offset_does_not_expire() -> None:
+    m = Machine()
+    m.restart()
+    leader, follower = m.stable_pair()
+    m.commit(1, leader, 2)
+    m.transact(2)
+    m.leave(leader)
+    m.leave(follower)
+    m.pass_ms(8 * DAY_MS)
+    assert m.committed() == 1
+    m.end_transaction(commit=False)
+    m.pass_ms(2 * m.config.offsets_check_interval_ms)
+    assert m.shard.groups == {}
+
+
+def test_a_large_commit_is_several_decisions_and_one_reply() -> None:
+    m = Machine()
+    rows = tuple(Commit(f"topic-{n:04}", 0, n, -1, "m" * 100) for n in range(1500))
+    ask = OffsetCommit(
+        group_id=GROUP, generation=-1, member_id="", instance_id=None, retention_ms=-1, rows=rows
+    )
+    decisions = each(m.shard.commit(ask, m.now, 99))
+    sizes = [d.size_max_bytes for d in decisions]
+    assert len(sizes) > 2 and max(sizes) <= DECISION_BYTES
+    assert [len(d.confirmations) for d in decisions] == [0] * (len(sizes) - 1) + [1]
+    token = m.run(lambda now, t: m.shard.commit(ask, now, t))
+    assert len(m.replies[token]) == 1500
+    m.restart()
+    deleted = each(m.shard.topics_deleted(frozenset(row.topic for row in rows), m.now, 98))
+    assert len(deleted) > 1 and sum(len(d.records) for d in deleted) == 1500

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.coordinator.common.decision import Decision, Now, StoredRecord, Token
+from headwater_broker.coordinator.common.shard import Decision, Now, StoredRecord, Token
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.shard import MarkersDue, TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
@@ -28,7 +28,6 @@ class Coordinator:
         self.shard = TransactionShard(CONFIG)
         self.log: list[StoredRecord] = []
         self.replies: dict[Token, object] = {}
-        self.due: list[MarkersDue] = []
         self.now = Now(1_000_000, 0.0)
         self.refuses = False
         self._token = 0
@@ -42,11 +41,18 @@ class Coordinator:
             self._answer(decision.replies)
             return
         for record in decision.records:
-            self.log.append(record)
-            self.shard.replay(record.key, record.value)
+            self.replay(record)
         self._answer(decision.confirmations)
         self._answer(decision.replies)
-        self.due += [action for action in decision.actions if isinstance(action, MarkersDue)]
+
+    def replay(self, record: StoredRecord) -> None:
+        self.shard.replay(len(self.log), -1, -1, record.key, record.value)
+        self.log.append(record)
+
+    @property
+    def due(self) -> list[MarkersDue]:
+        """Markers to send: everything in the log is committed."""
+        return self.shard.markers_due(len(self.log))
 
     def _answer(self, replies: list[tuple[Token, object]]) -> None:
         for token, reply in replies:
@@ -86,7 +92,7 @@ class Coordinator:
 
     def markers(self) -> None:
         """The markers of the last outcome are written."""
-        due = self.due.pop()
+        [due] = self.due
         self.take(self.shard.markers_written(due.transactional_id, due.producer, self.now))
 
     def tick(self) -> None:
@@ -231,11 +237,9 @@ def test_a_refused_completion_keeps_who_waits() -> None:
     after = c.identity(c.end(producer))
     waits = c.add(after)
     c.refuses = True
-    due = c.due[-1]
     c.markers()
     assert c.state is S.PREPARE_COMMIT and waits not in c.replies
     c.refuses = False
-    c.due.append(due)
     c.markers()
     assert c.identity(waits) == after and c.state is S.ONGOING
 
@@ -255,8 +259,8 @@ def test_a_successor_loads_the_same_and_sends_the_markers_again() -> None:
     after = c.identity(c.end(producer))
     successor = Coordinator()
     for record in c.log:
-        successor.shard.replay(record.key, record.value)
-    successor.take(successor.shard.loaded(successor.now))
+        successor.replay(record)
+    successor.shard.loaded(successor.now)
     assert successor.shard.transactions == c.shard.transactions
     assert successor.due == [MarkersDue("t", after)]
     assert successor.identity(successor.end(producer)) == after, (
@@ -269,18 +273,17 @@ def test_a_successor_times_out_what_was_open() -> None:
     successor = Coordinator()
     successor.now = Now(c.now.wall_ms + TIMEOUT_MS, 5.0)
     for record in c.log:
-        successor.shard.replay(record.key, record.value)
-    successor.take(successor.shard.loaded(successor.now))
+        successor.replay(record)
+    successor.shard.loaded(successor.now)
     successor.tick()
     assert successor.state is S.PREPARE_ABORT
 
 
 def test_idle_ids_expire_and_open_ones_do_not() -> None:
     c, producer = ongoing()
-    c.take(c.shard.loaded(c.now))
+    c.shard.loaded(c.now)
     c.identity(c.init(name="idle"))
     c.wait(3_600_000)
-    c.shard.transactions["t"] = c.shard.transactions["t"]
     c.tick()
     assert "idle" not in c.shard.transactions
     assert "t" in c.shard.transactions
@@ -315,3 +318,12 @@ def test_version_1_and_version_2_share_a_coordinator() -> None:
     c.markers()
     assert c.identity(c.add(producer)) == producer
     assert c.identity(c.end(producer, version=TRANSACTION_V2)).epoch == producer.epoch + 1
+
+
+def test_markers_are_due_once_the_outcome_is_committed() -> None:
+    c, producer = ongoing()
+    after = c.identity(c.end(producer))
+    assert c.shard.markers_due(len(c.log) - 1) == [], "the record is not replicated yet"
+    assert c.shard.markers_due(len(c.log)) == [MarkersDue("t", after)]
+    c.markers()
+    assert c.due == []

@@ -1,4 +1,4 @@
-"""Logs of children, Java's version, processes by identity."""
+"""Logs of child processes, the version of Java, processes by pid and start time."""
 
 from __future__ import annotations
 

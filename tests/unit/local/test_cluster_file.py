@@ -12,9 +12,9 @@ import pytest
 from headwater.errors import UsageError
 from headwater.local import cluster_file
 from headwater.local.cluster_file import ClusterFile, ClusterRecord, DirectoryLock, of_spec, resolve
+from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import ManagerState, Progress
 from headwater.local.processes import ProcessRef
-from headwater.local.slots import ClusterSpec
 from headwater.local.supervisor import broker_properties
 from headwater.system import SystemEntropy
 from headwater_broker.app.config import from_properties
@@ -216,7 +216,7 @@ def test_topics_of_an_embedded_zookeeper_are_not_left_behind(tmp_path: Path) -> 
         resolve(tmp_path, None, None, SystemEntropy(), zookeeper="h:2181")
 
 
-def test_a_start_that_failed_binds_nobody(tmp_path: Path) -> None:
+def test_the_file_of_a_failed_start_forbids_nothing(tmp_path: Path) -> None:
     # A port was in use, or there was no Java: the file is written, no data is.
     saved(tmp_path, brokers=3)
     (tmp_path / "logs").mkdir()

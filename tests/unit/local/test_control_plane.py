@@ -42,6 +42,7 @@ from headwater.wire.control_payload import (
 from headwater.wire.schema import Message, wire
 from headwater_broker.controller.control_client import GrpcControlCalls
 from headwater_broker.network.control_grpc import ControlServer
+from self_signed import CERTIFICATE, KEY
 
 
 async def _status(_request: Message) -> Message:
@@ -65,12 +66,15 @@ HANDLERS = {
 
 
 @contextmanager
-def serving(handlers: Mapping[type[Message], ControlHandler]) -> Iterator[ControlServer]:
+def serving(
+    handlers: Mapping[type[Message], ControlHandler],
+    credentials: grpc.ServerCredentials | None = None,
+) -> Iterator[ControlServer]:
     """A control server whose handlers run on a loop in another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = ControlServer(handlers, loop)
+    server = ControlServer(handlers, loop, credentials=credentials)
     server.start()
     try:
         yield server
@@ -94,6 +98,28 @@ def address(server: ControlServer) -> str:
 def test_the_blocking_client_gets_the_reply(server: ControlServer) -> None:
     with ControlClient(address(server)) as client:
         assert client.status().broker_id == 7
+
+
+def test_calls_go_over_tls_where_both_sides_have_credentials() -> None:
+    """The seam for mutual TLS between brokers: each side takes its credentials in one place."""
+    shown = grpc.ssl_server_credentials([(KEY, CERTIFICATE)])
+    trusted = grpc.ssl_channel_credentials(CERTIFICATE)
+
+    async def run(where: str) -> None:
+        calls, plain = GrpcControlCalls(trusted), GrpcControlCalls()
+        reply = await calls.call(where, StatusRequest(), StatusReply, 5_000)
+        assert reply.broker_id == 7
+        with pytest.raises(ControlUnavailableError):
+            await plain.call(where, StatusRequest(), StatusReply, 5_000)
+        await calls.close()
+        await plain.close()
+
+    with serving(HANDLERS, shown) as server:
+        with ControlClient(address(server), trusted) as client:
+            assert client.status().broker_id == 7
+        with ControlClient(address(server)) as client, pytest.raises(ControlUnavailableError):
+            client.status()
+        asyncio.run(run(address(server)))
 
 
 def test_a_kafka_error_crosses_the_control_plane(server: ControlServer) -> None:
@@ -266,7 +292,7 @@ def test_a_call_on_a_channel_closed_meanwhile_is_unavailable(server: ControlServ
     asyncio.run(run())
 
 
-def test_nobody_listening_is_unavailable_at_once() -> None:
+def test_a_port_without_a_listener_is_unavailable_at_once() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

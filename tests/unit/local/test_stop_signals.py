@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a cluster wherever in the code they come."""
+"""SIGINT and SIGTERM end a cluster, whatever code they interrupt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def handlers() -> Iterator[None]:
 
 
 class Deaf:
-    """Runs nothing; a signal comes while it starts, in code that catches what it can."""
+    """Runs nothing. A signal comes during its start, in code that catches exceptions."""
 
     def __init__(self, signum: int, caught: type[BaseException]) -> None:
         self.signum, self.caught = signum, caught
@@ -46,6 +46,31 @@ class Deaf:
         self.is_stopped = True
 
 
+class Ready(Deaf):
+    """Is ready at once; a signal comes when it is."""
+
+    def __init__(self) -> None:
+        super().__init__(signal.SIGTERM, ValueError)
+
+    def start(self, _progress: Progress) -> None: ...
+
+
+def test_a_file_system_without_sockets_does_not_stop_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(CLUSTER_DIR_VARIABLE, "")
+    (tmp_path / "supervisor.sock").mkdir()  # no socket can be made there
+    events: list[dict[str, Any]] = []
+
+    def report(event: dict[str, Any]) -> None:
+        events.append(event)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert daemon.run(UpOptions(str(tmp_path)), report, make_manager=lambda *_: Ready()) == 0
+    assert [event["event"] for event in events] == ["up"]
+    assert "no socket for `headwater cluster`" in caplog.text
+
+
 @pytest.mark.parametrize("caught", [Exception, BaseException])
 @pytest.mark.parametrize(
     ("signum", "code"), [(signal.SIGINT, INTERRUPTED_EXIT), (signal.SIGTERM, 0)]
@@ -59,11 +84,8 @@ def test_a_signal_ends_it_whatever_the_code_it_comes_in_catches(
 ) -> None:
     manager = Deaf(signum, caught)
 
-    def made(*_: Any) -> Deaf:
-        return manager
-
     monkeypatch.setenv(CLUSTER_DIR_VARIABLE, "")
-    monkeypatch.setattr(daemon, "_manager", made)
     report: Callable[[dict[str, Any]], None] = [].append
-    assert daemon.run(UpOptions(str(tmp_path)), report) == code
+    made = daemon.run(UpOptions(str(tmp_path)), report, make_manager=lambda *_: manager)
+    assert made == code
     assert manager.is_stopped

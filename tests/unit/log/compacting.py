@@ -13,8 +13,8 @@ from headwater.records.control import ControlType, build_marker
 from headwater.records.record import Record, check_batch, decode_batch
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import TOPIC_ID, Box
 
 HUGE = 1 << 30
@@ -54,7 +54,7 @@ def records_batch(
     )
 
 
-def end_transaction(log: PartitionLog, producer_id: int, epoch: int, *, commit: bool) -> None:
+def end_transaction(log: UnifiedLog, producer_id: int, epoch: int, *, commit: bool) -> None:
     """Append a marker."""
     kind = ControlType.COMMIT if commit else ControlType.ABORT
     marker = build_marker(
@@ -63,7 +63,7 @@ def end_transaction(log: PartitionLog, producer_id: int, epoch: int, *, commit: 
     log.append_as_leader(memoryview(marker), 0, 5, origin=AppendOrigin.COORDINATOR)
 
 
-def batches(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:
+def batches(log: UnifiedLog) -> list[tuple[BatchHeader, list[Record]]]:
     """Every batch of the log, each checked."""
     found, at = [], log.local_log_start_offset
     while at < log.log_end_offset:
@@ -79,7 +79,7 @@ def batches(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:
     return found
 
 
-def visible(log: PartitionLog) -> list[Record]:
+def visible(log: UnifiedLog) -> list[Record]:
     """What a read-committed reader is given."""
     aborted = log.aborted_transactions(0, log.log_end_offset)
     found, open_aborted = [], set()
@@ -115,13 +115,13 @@ def compact(box: Box, **options: int) -> LogCleaner:
 
 def compacted_log(
     box: Box, overrides: Mapping[str, str] = SETTINGS, topic_id: UUID = TOPIC_ID
-) -> PartitionLog:
+) -> UnifiedLog:
     """The log `t-0` with these settings."""
     named = {name.replace(".", "_"): value for name, value in overrides.items()}
     return box.log(topic_id=topic_id, **named)
 
 
-def fill(log: PartitionLog, count: int, keys: int, now_ms: int = 2000) -> None:
+def fill(log: UnifiedLog, count: int, keys: int, now_ms: int = 2000) -> None:
     """`count` batches of two records over `keys` keys."""
     for number in range(count):
         pairs: list[Pair] = [(b"k%d" % ((number + i) % keys), b"v%d" % number) for i in range(2)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from uuid import UUID
 
 from headwater.records.builder import BatchBuilder
@@ -10,9 +11,11 @@ from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater.testing.memory_files import MemoryFiles
 from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 
 TOPIC_ID = UUID(int=7)
+
+Job = Callable[[], None]
 
 
 def batch(
@@ -51,6 +54,8 @@ class Box:
         self.clock = ManualClock()
         self.files = MemoryFiles(self.entropy, self.clock)
         self.dirs = dirs
+        self._held: list[Job] = []
+        self._is_held = False
         self.open_manager()
 
     def open_manager(self, overrides: Mapping[str, str] | None = None) -> LogManager:
@@ -62,24 +67,31 @@ class Box:
             clock=self.clock,
             entropy=self.entropy,
             broker_properties={},
-            offload=lambda job: job(),
+            offload=lambda job: self._held.append(job) if self._is_held else job(),
         )
         self.manager.load_all(lambda topic: overrides or {})
         return self.manager
 
-    def log(self, *, topic: str = "t", topic_id: UUID = TOPIC_ID, **overrides: str) -> PartitionLog:
+    @contextmanager
+    def jobs_held(self) -> Iterator[list[Job]]:
+        """What is offloaded in here waits in the list for its turn; else it runs at once."""
+        self._held, self._is_held = [], True
+        yield self._held
+        self._is_held = False
+
+    def log(self, *, topic: str = "t", topic_id: UUID = TOPIC_ID, **overrides: str) -> UnifiedLog:
         named = {name.replace("_", "."): value for name, value in overrides.items()}
         config = LogConfig.from_overrides(named)
         return self.manager.get_or_create(topic, topic_id, 0, config, is_new=True)
 
-    def crash(self, tear: int | None = None) -> PartitionLog:
+    def crash(self, tear: int | None = None) -> UnifiedLog:
         self.files.crash(tear=tear)
         self.open_manager()
         log = self.manager.get("t", 0)
         assert log is not None
         return log
 
-    def restart(self) -> PartitionLog:
+    def restart(self) -> UnifiedLog:
         self.manager.close(5)
         self.open_manager()
         log = self.manager.get("t", 0)

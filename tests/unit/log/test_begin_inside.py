@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
 BASE, START, END = 10, 15, 20
@@ -18,7 +18,7 @@ def sent(base: int = BASE, count: int = END - BASE, leader_epoch: int = 3) -> me
     )
 
 
-def begun(box: Box, log_start_offset: int = START) -> PartitionLog:
+def begun(box: Box, log_start_offset: int = START) -> UnifiedLog:
     log = box.log(remote_storage_enable="true" if log_start_offset < START else "false")
     log.truncate_fully_and_start_at(START, log_start_offset)
     return log

@@ -6,16 +6,16 @@ import pytest
 
 from headwater.errors import ErrorCode
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
-from unit.log.test_partition_log import append, refused
+from unit.log.test_unified_log import append, refused
 
 SIZE = len(batch())
 SEGMENT_MS = 1000
 JITTER_MS = 400
 
 
-def change(log: PartitionLog, **overrides: str) -> None:
+def change(log: UnifiedLog, **overrides: str) -> None:
     """As a topic's configs are altered."""
     named = {name.replace("_", "."): value for name, value in overrides.items()}
     log.update_config(LogConfig.from_overrides(named))

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 
-from headwater_broker.log.cleanable import GROUP_SEGMENTS_MAX, SegmentSpan, cleanable, groups
+from headwater_broker.log.cleanable import (
+    GROUP_SEGMENTS_MAX,
+    SegmentSpan,
+    cleanable,
+    group_segments,
+)
 from headwater_broker.log.log_config import LogConfig
 
 NOW_MS = 100_000
@@ -63,7 +68,7 @@ def test_a_log_is_due_by_its_ratio_or_by_its_oldest_dirty_record() -> None:
 def test_groups_are_in_order_and_within_every_limit() -> None:
     for sizes in product((1, 40, 100), repeat=5):
         old = [(10 * i, 10 * i + 10, size) for i, size in enumerate(sizes)]
-        found = groups(old, 100, 9, 9)
+        found = group_segments(old, 100, 9, 9)
         assert [base for group in found for base in group] == [base for base, _, _ in old]
         totals = [sum(sizes[base // 10] for base in group) for group in found]
         for group, total in zip(found, totals, strict=True):
@@ -72,6 +77,8 @@ def test_groups_are_in_order_and_within_every_limit() -> None:
             grown = total + sizes[following[0] // 10]
             assert grown > 100 or grown // 10 >= 9, group
     many = [(i, i + 1, 1) for i in range(3 * GROUP_SEGMENTS_MAX)]
-    assert [len(g) for g in groups(many, 1 << 20, 1 << 20, 4096)] == [GROUP_SEGMENTS_MAX] * 3
+    assert [len(g) for g in group_segments(many, 1 << 20, 1 << 20, 4096)] == [
+        GROUP_SEGMENTS_MAX
+    ] * 3
     far = [(0, 1 << 31, 1), (1 << 31, (1 << 31) + 5, 1)]
-    assert groups(far, 100, 100, 100) == [[0], [1 << 31]]
+    assert group_segments(far, 100, 100, 100) == [[0], [1 << 31]]

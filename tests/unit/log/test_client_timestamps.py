@@ -9,7 +9,7 @@ from headwater.records.batch import patch_max_timestamp, read_header
 from headwater.records.builder import BatchBuilder
 from headwater.records.compression import Compression
 from headwater.records.record import check_batch
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
 NOW_MS = 1_700_000_000_000
@@ -29,7 +29,7 @@ def claiming(view: memoryview, largest: int) -> memoryview:
     return view
 
 
-def stored(log: PartitionLog, offset: int) -> memoryview:
+def stored(log: UnifiedLog, offset: int) -> memoryview:
     found = log.read(offset, 1, 1 << 30)
     return memoryview(found.file.read_at(found.position, found.size_bytes))
 

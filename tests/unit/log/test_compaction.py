@@ -17,9 +17,9 @@ from headwater.records.builder import seal
 from headwater.records.record import encode_record
 from headwater.records.varint import INT64_MAX, INT64_MIN
 from headwater_broker.log.compaction_rules import Transactions
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.log.transaction_index import AbortedTransaction
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.compacting import (
     SETTINGS,
     Pair,
@@ -49,7 +49,7 @@ class World:
 
     def __init__(self, map_bytes_max: int) -> None:
         self.box = Box()
-        self.log: PartitionLog = compacted_log(self.box)
+        self.log: UnifiedLog = compacted_log(self.box)
         self.map_bytes_max = map_bytes_max
         self.sequences: dict[int, int] = {}
 
@@ -248,7 +248,7 @@ def test_the_last_batch_of_a_live_producer_stays_as_a_header() -> None:
     for entry in box.manager.logs["t", 0].producers.entries.values():
         entry.last_timestamp = 0
     log = box.manager.logs["t", 0]
-    log.expire_producers(box.clock.now_ms())
+    box.manager.expire_producers()
     log.first_dirty_offset = 0
     log.update_config(compacted_log(box).config)
     compact(box)

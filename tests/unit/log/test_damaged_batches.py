@@ -11,9 +11,9 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import AT_BATCH_LENGTH, AT_LAST_OFFSET_DELTA, AT_MAGIC
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.compaction_job import CleanError, CleanJob, clean
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.log_segment import LogSegment
 from headwater_broker.log.producer_snapshot import encode_snapshot
-from headwater_broker.log.segment import Segment
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
 ALL = 1 << 30
@@ -36,7 +36,7 @@ SEEN_BY_CRC = ("a length into the next batch", "a last offset below the first")
 """A read does not look at every header so closely: the consumer's CRC tells, or the next read."""
 
 
-def filled(box: Box, flip: str, *, damaged: int = DAMAGED, **config: str) -> PartitionLog:
+def filled(box: Box, flip: str, *, damaged: int = DAMAGED, **config: str) -> UnifiedLog:
     """Segments of ten batches; one batch's header rots after all were made durable."""
     size = len(batch(timestamp=1000))
     log = box.log(segment_bytes=str(PER_SEGMENT * size), **config)
@@ -49,7 +49,7 @@ def filled(box: Box, flip: str, *, damaged: int = DAMAGED, **config: str) -> Par
     return log
 
 
-def rot(log: PartitionLog, offset: int, flip: str) -> None:
+def rot(log: UnifiedLog, offset: int, flip: str) -> None:
     segment = log.segments[offset // PER_SEGMENT]
     assert isinstance(segment.file, MemoryFile)
     place = segment.find(offset)
@@ -187,7 +187,7 @@ def test_times_behind_damage_are_not_made_up() -> None:
     box = Box()
     log = filled(box, "no length", damaged=13)
     old = log.segments[1]
-    again = Segment(box.files, log.path, 10, has_txn_index=False, now_ms=0)
+    again = LogSegment(box.files, log.path, 10, has_txn_index=False, now_ms=0)
     again.time_index.truncate(10)
     with pytest.raises(KafkaError):
         again.load_times()

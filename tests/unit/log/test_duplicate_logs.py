@@ -186,12 +186,12 @@ def test_what_was_set_aside_goes_with_its_topic_and_with_no_other(restarts: bool
     box.manager.delete_replica("t", OLD_ID, 0)
     left = sorted(name.rpartition("-")[2] for name in names(box, "/d/t-0"))
     assert left == ["0", "delete", "stray"]
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     box.clock.advance(59_999)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert len(names(box, "/d/t-0")) == 3, "file.delete.delay.ms"
     box.clock.advance(2)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     log = box.manager.get("t", 0)
     assert log is not None and (log.topic_id, log.log_end_offset) == (THIRD_ID, 9)
     (stray,) = names(box, "/d/t-0")[1:]
@@ -230,9 +230,9 @@ def test_a_deletion_of_what_was_set_aside_is_asked_for_until_it_is_done(
             with pytest.raises(OSError):
                 box.manager.delete_replica("t", OLD_ID, 0)
     box.manager.delete_replica("t", OLD_ID, 0)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     box.clock.advance(60_001)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert names(box, "/d/t-0") == ["t-0"]
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.memory_files import MemoryFiles
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
-ASKED: dict[str, Callable[[PartitionLog], object]] = {
+ASKED: dict[str, Callable[[UnifiedLog], object]] = {
     "a time": lambda log: log.offset_for_timestamp(1000, 10),
     "the largest time": lambda log: log.max_timestamp_offset(3),
     "an end by bytes": lambda log: log.offset_at_bytes(0, 100),
@@ -24,7 +24,7 @@ ASKED: dict[str, Callable[[PartitionLog], object]] = {
 }
 
 
-def filled(box: Box) -> PartitionLog:
+def filled(box: Box) -> UnifiedLog:
     log = box.log(segment_bytes="200")
     for n in range(10):
         log.append_as_leader(batch(producer_id=1, epoch=0, sequence=n), 0, 2000)

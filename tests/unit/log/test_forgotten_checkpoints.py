@@ -14,7 +14,7 @@ from headwater_broker.log.checkpoint_files import (
     RECOVERY_POINTS,
     decode_offsets,
 )
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
 NEW_ID = UUID(int=8)
@@ -22,7 +22,7 @@ ALL = 1 << 20
 FILES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS)
 
 
-def older(box: Box) -> PartitionLog:
+def older(box: Box) -> UnifiedLog:
     """Nine records, the first seven deleted (DeleteRecords), five of them compacted before."""
     log = box.log()
     for _ in range(9):
@@ -37,20 +37,20 @@ def older(box: Box) -> PartitionLog:
     return log
 
 
-def gone(box: Box, log: PartitionLog) -> None:
+def gone(box: Box, log: UnifiedLog) -> None:
     box.manager.delete(log)
 
 
-def gone_and_a_second_later(box: Box, log: PartitionLog) -> None:
+def gone_and_a_second_later(box: Box, log: UnifiedLog) -> None:
     box.manager.delete(log)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
 
 
-def found_as_another_topics(box: Box, log: PartitionLog) -> None:
+def found_as_another_topics(box: Box, log: UnifiedLog) -> None:
     assert box.manager.logs["t", 0] is log  # `get_or_create` will set it aside
 
 
-def gone_and_the_broker_too(box: Box, log: PartitionLog) -> None:
+def gone_and_the_broker_too(box: Box, log: UnifiedLog) -> None:
     box.manager.delete(log)
     box.files.crash(tear=ALL)
     box.open_manager()
@@ -62,7 +62,7 @@ def gone_and_the_broker_too(box: Box, log: PartitionLog) -> None:
 @pytest.mark.parametrize("records", [0, 4, 20])
 @pytest.mark.parametrize("stop", ["clean", "killed", "killed after the next checkpoints"])
 def test_all_records_of_the_new_topic_are_there_after_a_restart(
-    end: Callable[[Box, PartitionLog], None], records: int, stop: str
+    end: Callable[[Box, UnifiedLog], None], records: int, stop: str
 ) -> None:
     box = Box()
     end(box, older(box))

@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers, patch_base_offset
 from headwater_broker.log.checkpoint_files import HAS_GAPS, PARTITION_METADATA
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.compacting import batches, compact, compacted_log, fill
 from unit.log.harness import Box, batch
 
@@ -19,7 +19,7 @@ METADATA = f"/d/t-0/{PARTITION_METADATA}"
 OF_AN_OLDER_HEADWATER = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABw\n"
 
 
-def filled(box: Box) -> PartitionLog:
+def filled(box: Box) -> UnifiedLog:
     """A log of several segments, one record per batch."""
     log = box.log(segment_bytes="600")
     for _ in range(40):
@@ -36,12 +36,12 @@ def lose_the_last_batch_of(box: Box, base: int) -> int:
     return header.base_offset
 
 
-def offsets(log: PartitionLog) -> list[int]:
+def offsets(log: UnifiedLog) -> list[int]:
     """Of every batch that a reader is given."""
     return [header.base_offset for header, _ in batches(log)]
 
 
-def follow(log: PartitionLog, *base_offsets: int) -> None:
+def follow(log: UnifiedLog, *base_offsets: int) -> None:
     """Append as a leader sends them that has no others."""
     for offset in base_offsets:
         data = memoryview(bytearray(batch()))
@@ -106,7 +106,7 @@ def test_what_a_start_cut_off_goes_after_its_delay() -> None:
     box.open_manager({"file.delete.delay.ms": "5000"})
 
     def left() -> int:
-        box.manager.look_after_files()
+        box.manager.maintain_files()
         return len([name for name in box.files.names("/d/t-0") if name.endswith(".deleted")])
 
     assert left() > 3

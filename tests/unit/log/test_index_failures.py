@@ -1,4 +1,4 @@
-"""Indexes are written behind the log: when that fails, no offset is given out twice."""
+"""Index entries are written after the log: soon, and a failure gives no offset out twice."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import pytest
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.batch import iter_headers
 from headwater.testing.memory_files import MemoryFile
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
+from headwater_broker.log.index_flusher import LOGS_PER_FLUSH
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
-Append = Callable[[PartitionLog], object]
+Append = Callable[[UnifiedLog], object]
 
 
-def as_leader(log: PartitionLog) -> object:
+def as_leader(log: UnifiedLog) -> object:
     return log.append_as_leader(batch(), 0, 2000)
 
 
-def as_follower(log: PartitionLog) -> object:
+def as_follower(log: UnifiedLog) -> object:
     return log.append_as_follower(batch(base_offset=log.log_end_offset, leader_epoch=0))
 
 
-def offsets(log: PartitionLog) -> list[int]:
+def offsets(log: UnifiedLog) -> list[int]:
     data = b"".join(s.file.read_at(0, s.file.size_bytes) for s in log.segments)
     return [header.base_offset for _, header in iter_headers(data)]
 
@@ -40,7 +42,7 @@ def refuse_indexes(patch: pytest.MonkeyPatch, number: int) -> None:
     patch.setattr(MemoryFile, "append", refuse)
 
 
-def until_refused(log: PartitionLog, append: Append) -> KafkaError:
+def until_refused(log: UnifiedLog, append: Append) -> KafkaError:
     with pytest.raises(KafkaError) as raised:
         for _ in range(1000):
             append(log)
@@ -57,6 +59,61 @@ def test_an_index_that_cannot_be_written_takes_the_folder_offline(
     assert until_refused(log, append).code is ErrorCode.KAFKA_STORAGE_ERROR
     assert box.manager.offline_directories == ["/d"]
     assert log.is_closed
+
+
+@pytest.mark.parametrize("append", [as_leader, as_follower])
+def test_entries_of_the_open_segment_are_in_the_files_within_a_tick(append: Append) -> None:
+    box = Box()
+    log = box.log(index_interval_bytes="0")
+    for _ in range(3):
+        append(log)
+    box.manager.maintain_files()
+    entries = [OFFSET_ENTRY.pack(n, n * len(batch())) for n in (1, 2)]
+    assert box.files.read(f"{log.path}/{0:020d}.index") == b"".join(entries)
+    assert box.files.read(f"{log.path}/{0:020d}.timeindex") == TIME_ENTRY.pack(1000, 0)
+    for _ in range(200):  # enough entries to be written without a tick, and some more
+        append(log)
+    box.manager.maintain_files()
+    assert len(box.files.read(f"{log.path}/{0:020d}.index")) == OFFSET_ENTRY.size * 202
+
+
+def test_the_logs_that_wait_longest_for_their_indexes_are_first() -> None:
+    box = Box()
+    logs = [box.log(topic=f"t{n}", index_interval_bytes="0") for n in range(LOGS_PER_FLUSH + 1)]
+    for log in logs:
+        as_leader(log)
+        as_leader(log)
+
+    def written() -> list[bool]:
+        return [len(box.files.read(f"{log.path}/{0:020d}.index")) > 0 for log in logs]
+
+    box.manager.maintain_files()
+    assert written() == [True] * LOGS_PER_FLUSH + [False]
+    as_leader(logs[0])
+    box.manager.maintain_files()
+    assert all(written())
+
+
+def test_an_index_that_cannot_be_written_at_a_tick_takes_the_folder_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box()
+    log = box.log(index_interval_bytes="0")
+    refuse_indexes(monkeypatch, errno.EIO)
+    as_leader(log)
+    as_leader(log)
+    box.manager.maintain_files()
+    assert box.manager.offline_directories == ["/d"]
+
+
+def test_a_deleted_log_leaves_no_index_behind() -> None:
+    box = Box()
+    log = box.log(index_interval_bytes="0")
+    as_leader(log)
+    as_leader(log)
+    box.manager.delete(log)
+    box.manager.maintain_files()
+    assert f"{log.topic}-{log.partition}" not in box.files.names("/d")
 
 
 @pytest.mark.parametrize("append", [as_leader, as_follower])

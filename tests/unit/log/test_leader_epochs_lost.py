@@ -9,7 +9,7 @@ import pytest
 
 from headwater.errors import KafkaError
 from headwater_broker.log.checkpoint_files import LEADER_EPOCHS, decode_epochs
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from headwater_broker.replica.loop_steps import begin_epoch, run_now
 from unit.log.harness import Box, batch
 
@@ -22,7 +22,7 @@ LOST: dict[str, Callable[[Box], None]] = {
 }
 
 
-def filled(box: Box) -> PartitionLog:
+def filled(box: Box) -> UnifiedLog:
     """Five segments and more, written in three leader epochs."""
     log = box.log(segment_bytes="600")
     for offset in range(40):
@@ -32,7 +32,7 @@ def filled(box: Box) -> PartitionLog:
     return log
 
 
-def reopened(box: Box) -> PartitionLog:
+def reopened(box: Box) -> UnifiedLog:
     box.open_manager()
     log = box.manager.get("t", 0)
     assert log is not None

@@ -14,14 +14,14 @@ from headwater.records.batch import iter_headers
 from headwater.system_files import SystemFiles
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.checkpoint_files import CLEAN_SHUTDOWN
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.producer_state import Producers
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import TOPIC_ID, Box, batch
 
 HUGE = 1 << 30
 
 
-def everything(log: PartitionLog) -> list[int]:
+def everything(log: UnifiedLog) -> list[int]:
     found, at = [], log.local_log_start_offset
     while at < log.log_end_offset:
         part = log.read(at, HUGE, HUGE)
@@ -84,7 +84,7 @@ def test_damage_in_the_middle_cuts_there_and_says_so() -> None:
     assert log.append_as_leader(batch(), 1, 2000).base_offset == log.log_end_offset - 1
 
 
-def nine_checkpointed() -> tuple[Box, PartitionLog]:
+def nine_checkpointed() -> tuple[Box, UnifiedLog]:
     """A log of nine records, durable, and its recovery point on disk says so."""
     box = Box()
     log = box.log()
@@ -164,9 +164,12 @@ def test_folders_know_their_broker_and_are_locked() -> None:
     with pytest.raises(UsageError, match="in use"):
         box.open_manager()
     box.files.crash()
-    box.files.write_atomic("/d/meta.properties", b"version=1\nbroker.id=2\ncluster.id=c\n")
-    with pytest.raises(UsageError, match=r"broker\.id 2"):
-        box.open_manager()
+    for key in ("node.id", "broker.id"):
+        content = f"version=1\n{key}=2\ncluster.id=c\n".encode()
+        box.files.write_atomic("/d/meta.properties", content)
+        with pytest.raises(UsageError, match=rf"{key} 2"):
+            box.open_manager()
+        box.files.crash()
 
 
 def test_flush_messages_and_flush_ms_move_the_recovery_point() -> None:
@@ -195,7 +198,7 @@ def test_an_error_met_off_the_loop_waits_for_the_next_tick() -> None:
     box.files.failing_prefix = logs[0].path
     box.manager.flush_due()
     assert ("t", 0) in box.manager.logs  # the offloaded job only noted it
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert list(box.manager.logs) == [("u", 0)]
 
 
@@ -220,7 +223,7 @@ def test_a_failed_fsync_of_a_rolled_segment_and_a_cut_need_no_flush_tick(
     monkeypatch.setattr(MemoryFile, "fsync", refuse)
     logs[0].roll(2000)
     assert box.manager.offline_directories == []
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.manager.offline_directories == [logs[0].path[:2]]
     points = box.files.read(f"{logs[1].path[:2]}/recovery-point-offset-checkpoint")
     assert points.endswith(b"u 0 1\n")
@@ -238,6 +241,20 @@ def test_silent_producers_are_forgotten_by_a_tick_of_their_own() -> None:
     box.clock.advance(1)
     box.manager.retain_all()
     assert 7 in log.producers.entries
+    box.manager.expire_producers()
+    assert not log.producers.entries
+
+
+def test_when_producers_expire_may_change_while_the_broker_runs() -> None:
+    box = Box()
+    log = box.log()
+    now_ms = box.clock.now_ms()
+    log.append_as_leader(batch(producer_id=7, epoch=0, sequence=0, timestamp=now_ms), 0, now_ms)
+    box.clock.advance(1000)
+    box.manager.set_broker_properties({"producer.id.expiration.ms": "1001"})
+    box.manager.expire_producers()
+    assert 7 in log.producers.entries
+    box.manager.set_broker_properties({"producer.id.expiration.ms": "1000"})
     box.manager.expire_producers()
     assert not log.producers.entries
 
@@ -326,10 +343,10 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_at_the_next_tick() -> No
     path = "/d/recovery-point-offset-checkpoint"
     assert box.files.read(path).endswith(b"t 0 9\n")
     log.truncate_to(4)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.files.read(path).endswith(b"t 0 4\n")
     log.truncate_fully_and_start_at(2)
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.files.read(path).endswith(b"t 0 2\n")
 
 

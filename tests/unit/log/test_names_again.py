@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -15,32 +13,26 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.testing.memory_files import MemoryFile, MemoryFiles
 from headwater_broker.log.cleaner import CleanerSettings, LogCleaner
 from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.compacting import compacted_log, latest, records_batch, visible
-from unit.log.harness import Box, batch
+from unit.log.harness import Box, Job, batch
 
-Job = Callable[[], None]
 ALL = 1 << 30
 NEXT_ID = UUID(int=8)
 
 
-def with_late_jobs(log: PartitionLog) -> list[Job]:
-    jobs: list[Job] = []
-    log.context = replace(log.context, offload=jobs.append)
-    return jobs
-
-
-def fill(log: PartitionLog, until: int) -> None:
+def fill(log: UnifiedLog, until: int) -> None:
     while log.log_end_offset < until:
         log.append_as_leader(batch(), 0, 2000)
 
 
-def purged(box: Box) -> tuple[PartitionLog, list[Job]]:
+def purged(box: Box) -> tuple[UnifiedLog, list[Job]]:
     """A log that retention has emptied, whose jobs are still to be done."""
     log = box.log(segment_bytes="200", retention_ms="1000")
-    jobs = with_late_jobs(log)
-    fill(log, 6)
-    assert log.retain(box.clock.now_ms()) == 3
+    with box.jobs_held() as jobs:
+        fill(log, 6)
+        assert log.retain(box.clock.now_ms()) == 3
+    assert jobs
     return log, jobs
 
 
@@ -83,13 +75,13 @@ def test_a_log_made_again_keeps_its_files_when_retention_of_the_old_one_is_late(
 def test_a_rename_that_fails_off_the_loop_is_the_disk_s() -> None:
     box = Box()
     log = box.log(segment_bytes="200", retention_ms="1000")
-    jobs = with_late_jobs(log)
-    fill(log, 6)
-    log.retain(box.clock.now_ms())
+    with box.jobs_held() as jobs:
+        fill(log, 6)
+        log.retain(box.clock.now_ms())
     box.files.failing_prefix = log.path
     for job in jobs:
         job()
-    box.manager.look_after_files()
+    box.manager.maintain_files()
     assert box.manager.offline_directories == ["/d"]
 
 
@@ -190,7 +182,7 @@ def test_the_compaction_of_a_deleted_log_does_not_touch_the_one_that_has_its_nam
     assert (log.topic_id, log.recovered) == (NEXT_ID, [])
 
 
-def keyed(log: PartitionLog, keys: list[bytes]) -> None:
+def keyed(log: UnifiedLog, keys: list[bytes]) -> None:
     """One closed segment of these keys, and an active one."""
     for key in keys:
         log.append_as_leader(records_batch([(key, bytes(60))]), 0, 2000)

@@ -15,8 +15,8 @@ from headwater.system_files import SystemFiles
 from headwater.testing.clocks import ManualClock, SeededEntropy
 from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.log_manager import LogManager
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.compacting import end_transaction
 from unit.log.harness import TOPIC_ID, batch
 
@@ -46,16 +46,16 @@ class RealBox:
         )  # fmt: skip
         self.manager.load_all(lambda topic: SETTINGS)
 
-    def restart(self) -> PartitionLog:
+    def restart(self) -> UnifiedLog:
         self.manager.close(5)
         self.open_manager()
         return self.manager.logs["t", 0]
 
     def minutes_pass(self) -> None:
         for _ in range(2):
-            self.manager.look_after_files()
+            self.manager.maintain_files()
             self.clock.advance(61_000)
-        self.manager.look_after_files()
+        self.manager.maintain_files()
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def descriptors_left(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def offsets(log: PartitionLog) -> list[int]:
+def offsets(log: UnifiedLog) -> list[int]:
     found, at = [], log.local_log_start_offset
     while at < log.log_end_offset:
         part = log.read(at, 1, HUGE)
@@ -93,7 +93,7 @@ def may_be_refused() -> Iterator[None]:
         assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def leftovers(log: PartitionLog) -> list[str]:
+def leftovers(log: UnifiedLog) -> list[str]:
     return [name for name in os.listdir(log.path) if name.endswith((".deleted", ".tmp"))]
 
 
@@ -115,10 +115,11 @@ def test_a_truncation_is_done_or_not_begun(tmp_path: Path, cut: int, left: int) 
     assert offsets(log) == list(range(cut + 1))
     box.minutes_pass()
     assert leftovers(log) == []
-    known, epochs = log.active_producers(), log.epochs.entries
+    known, epochs = log.producer_snapshot_bytes(log.log_end_offset), log.epochs.entries
     log = box.restart()
     assert (offsets(log), log.recovered) == (list(range(cut + 1)), [])
-    assert (log.active_producers(), log.epochs.entries) == (known, epochs)
+    assert log.producer_snapshot_bytes(log.log_end_offset) == known
+    assert log.epochs.entries == epochs
 
 
 @pytest.mark.parametrize("left", range(8))

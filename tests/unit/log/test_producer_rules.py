@@ -6,25 +6,25 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.control import ControlType, build_marker
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 
 HUGE = 1 << 30
 
 
-def send(log: PartitionLog, sequence: int, *, count: int = 1, epoch: int = 0, pid: int = 9):
+def send(log: UnifiedLog, sequence: int, *, count: int = 1, epoch: int = 0, pid: int = 9):
     view = batch(count, producer_id=pid, epoch=epoch, sequence=sequence)
     return log.append_as_leader(view, 0, 2000)
 
 
-def send_txn(log: PartitionLog, pid: int, sequence: int, epoch: int = 0) -> int:
+def send_txn(log: UnifiedLog, pid: int, sequence: int, epoch: int = 0) -> int:
     view = batch(producer_id=pid, epoch=epoch, sequence=sequence, transactional=True)
     origin = AppendOrigin.COORDINATOR
     return log.append_as_leader(view, 0, 2000, origin=origin).base_offset
 
 
-def mark(log: PartitionLog, pid: int, *, commit: bool, epoch: int = 0, coordinator: int = 0) -> int:
+def mark(log: UnifiedLog, pid: int, *, commit: bool, epoch: int = 0, coordinator: int = 0) -> int:
     kind = ControlType.COMMIT if commit else ControlType.ABORT
     view = build_marker(
         kind, producer_id=pid, producer_epoch=epoch, coordinator_epoch=coordinator, timestamp=1
@@ -33,7 +33,7 @@ def mark(log: PartitionLog, pid: int, *, commit: bool, epoch: int = 0, coordinat
     return log.append_as_leader(memoryview(view), 0, 2000, origin=origin).base_offset
 
 
-def refusal(log: PartitionLog, sequence: int, epoch: int = 0) -> ErrorCode:
+def refusal(log: UnifiedLog, sequence: int, epoch: int = 0) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         send(log, sequence, epoch=epoch)
     return caught.value.code
@@ -73,9 +73,9 @@ def test_sequences_wrap_around() -> None:
 def test_open_transactions_hold_the_last_stable_offset() -> None:
     log = Box().log()
     first, second = send_txn(log, 1, 0), send_txn(log, 2, 0)
-    assert (first, second, log.first_unstable_offset) == (0, 1, 0)
+    assert (first, second, log.producers.first_unstable_offset) == (0, 1, 0)
     end = mark(log, 1, commit=False)
-    assert log.first_unstable_offset == 0, "its marker is not replicated yet"
+    assert log.producers.first_unstable_offset == 0, "its marker is not replicated yet"
     assert log.last_stable_offset(end + 1) == second
     mark(log, 2, commit=True)
     assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset
@@ -94,7 +94,7 @@ def test_the_last_stable_offset_is_never_below_the_log_start() -> None:
     for sequence in range(4):
         send(log, sequence, pid=9)
     log.delete_records_before(3)
-    assert (log.first_unstable_offset, log.last_stable_offset(5)) == (0, 3)
+    assert (log.producers.first_unstable_offset, log.last_stable_offset(5)) == (0, 3)
     mark(log, 1, commit=False)
     assert log.last_stable_offset(6) == 6
 
@@ -108,7 +108,7 @@ def test_markers_fence() -> None:
     assert send_txn(log, 1, 0, epoch=1) == 2
 
 
-def refusal_of_marker(log: PartitionLog, epoch: int, coordinator: int) -> ErrorCode:
+def refusal_of_marker(log: UnifiedLog, epoch: int, coordinator: int) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         mark(log, 1, commit=True, epoch=epoch, coordinator=coordinator)
     return caught.value.code
@@ -136,8 +136,7 @@ def test_state_survives(way: str) -> None:
     again = send(log, 19)
     assert (again.duplicate, again.base_offset) == (True, 19)
     send(log, 20)
-    rows = {row.producer_id: row for row in log.active_producers()}
-    assert rows[2].current_txn_start_offset == open_at
+    assert log.producers.entries[2].transaction_first_offset == open_at
 
 
 def test_snapshot_travels_to_another_replica() -> None:

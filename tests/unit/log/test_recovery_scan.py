@@ -11,7 +11,7 @@ from headwater.records.builder import BatchBuilder
 from headwater.system_files import SystemFiles
 from headwater_broker.log import log_loader
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.log_loader import LoadedLog, Loader, LoadRequest
+from headwater_broker.log.log_loader import LoadedLog, LoadRequest, LogLoader
 
 NAME = "00000000000000000000.log"
 NOW_MS = 1_795_000_000_000
@@ -46,7 +46,7 @@ def loaded(folder: Path, data: bytes) -> LoadedLog:
     (folder / NAME).write_bytes(data)
     config = LogConfig.from_overrides({"index.interval.bytes": "100"})
     request = LoadRequest(str(folder), config, 0, 0, clean_stop=False, now_ms=NOW_MS)
-    return Loader(SystemFiles(), request).load()
+    return LogLoader(SystemFiles(), request).load()
 
 
 def shown(log: LoadedLog) -> object:
@@ -95,7 +95,7 @@ def test_a_scanned_log_holds_one_descriptor_a_segment(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(data[: ends[6]])
     config = LogConfig.from_overrides({"index.interval.bytes": "100"})
     request = LoadRequest(str(tmp_path), config, 0, 0, clean_stop=False, now_ms=NOW_MS)
-    log = Loader(SystemFiles(), request).load()
+    log = LogLoader(SystemFiles(), request).load()
     held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     names = [os.path.basename(path) for path in held if os.path.dirname(path) == str(tmp_path)]
     assert sorted(names) == [NAME, f"{14:020d}.log"]

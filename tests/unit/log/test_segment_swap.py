@@ -12,9 +12,9 @@ from headwater.records.record import Record
 from headwater.testing.memory_files import MemoryFile, MemoryFiles
 from headwater_broker.log.cleaner import LogCleaner
 from headwater_broker.log.compaction_job import CleanJob, CleanResult, clean
-from headwater_broker.log.partition_log import PartitionLog
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.log.segment_swap import SwapCase, SwapFacts, judge_swap
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.compacting import (
     SETTINGS,
     compact,
@@ -80,7 +80,7 @@ class StoppingFiles(MemoryFiles):
         super().remove(path)
 
 
-def filled(files: MemoryFiles) -> tuple[Box, PartitionLog]:
+def filled(files: MemoryFiles) -> tuple[Box, UnifiedLog]:
     """Small segments of an earlier pass, which the next one puts together, and dirty ones."""
     box = Box()
     box.files = files

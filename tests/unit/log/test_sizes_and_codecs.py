@@ -11,7 +11,7 @@ from headwater.records.batch import AT_CRC, compute_crc, read_header
 from headwater.records.record import decode_batch
 from unit.log.compacting import records_batch
 from unit.log.harness import Box, batch
-from unit.log.test_partition_log import append, refused
+from unit.log.test_unified_log import append, refused
 
 GZIP = 1
 

@@ -8,10 +8,9 @@ import pytest
 
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.partition_log import PartitionLog
-from headwater_broker.log.segment import SNAPSHOT_SUFFIX
-from unit.log.harness import Box, batch
-from unit.log.test_names_again import Job, with_late_jobs
+from headwater_broker.log.log_segment import SNAPSHOT_SUFFIX
+from headwater_broker.log.unified_log import UnifiedLog
+from unit.log.harness import Box, Job, batch
 
 
 def on_disk(box: Box) -> list[int]:
@@ -20,7 +19,7 @@ def on_disk(box: Box) -> list[int]:
     return sorted(int(n.partition(".")[0]) for n in names if n.endswith(SNAPSHOT_SUFFIX))
 
 
-def write(log: PartitionLog, count: int) -> None:
+def write(log: UnifiedLog, count: int) -> None:
     """So many batches of one producer."""
     for _ in range(count):
         sequence = log.log_end_offset
@@ -28,14 +27,14 @@ def write(log: PartitionLog, count: int) -> None:
         log.append_as_leader(view, 0, 2000)
 
 
-def restarted(box: Box) -> PartitionLog:
+def restarted(box: Box) -> UnifiedLog:
     """After a clean stop."""
     log = box.restart()
     log.update_config(LogConfig.from_overrides({"segment.bytes": "600"}))
     return log
 
 
-def stopped_often(box: Box) -> PartitionLog:
+def stopped_often(box: Box) -> UnifiedLog:
     """A log of several segments; the broker was stopped within some of them."""
     log = box.log(segment_bytes="600")
     for _ in range(5):
@@ -44,12 +43,13 @@ def stopped_often(box: Box) -> PartitionLog:
     return log
 
 
-def rolled_just_now(box: Box) -> tuple[PartitionLog, list[Job]]:
+def rolled_just_now(box: Box) -> tuple[UnifiedLog, list[Job]]:
     """A log of two segments, and what the roll has left to the disk's threads."""
     log = box.log(segment_bytes="600")
-    jobs = with_late_jobs(log)
-    while len(log.bases) < 2:
-        write(log, 1)
+    with box.jobs_held() as jobs:
+        while len(log.bases) < 2:
+            write(log, 1)
+    assert jobs
     return log, jobs
 
 

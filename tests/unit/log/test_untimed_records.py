@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater_broker.log.partition_log import PartitionLog
+from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.compacting import SETTINGS, compact, records_batch
 from unit.log.harness import Box, batch
 
@@ -15,14 +15,14 @@ def named(settings: dict[str, str]) -> dict[str, str]:
     return {name.replace(".", "_"): value for name, value in settings.items()}
 
 
-def fill(box: Box, log: PartitionLog, count: int) -> None:
+def fill(box: Box, log: UnifiedLog, count: int) -> None:
     for n in range(count):
         view = records_batch([(b"k%d" % (n % 2), b"v%d" % n)], -1)
         log.append_as_leader(view, 0, box.clock.now_ms())
     assert log.active.max_timestamp == -1
 
 
-def retained(box: Box, log: PartitionLog) -> int:
+def retained(box: Box, log: UnifiedLog) -> int:
     return log.retain(box.clock.now_ms())
 
 

@@ -15,7 +15,7 @@ from headwater_broker.log.transaction_index import (
 from unit.log.harness import Box, batch
 
 OF_A_FOLDER = {
-    "/d/meta.properties": b"version=2\nbroker.id=1\n",
+    "/d/meta.properties": b"version=2\nnode.id=1\n",
     f"/d/{checkpoint_files.CLEAN_SHUTDOWN}": b'{"version":1,"brokerEpoch":5}',
     f"/d/{checkpoint_files.RECOVERY_POINTS}": b"1\n0\n",
     f"/d/{checkpoint_files.HIGH_WATERMARKS}": b"1\n0\n",
@@ -65,6 +65,25 @@ def test_keys_that_a_newer_headwater_added_to_meta_properties_stay() -> None:
     box.files.write_atomic("/d/meta.properties", checkpoint_files.encode_properties(old))
     box.open_manager()
     assert decode_properties(box.files.read("/d/meta.properties")) == {**found, "zone": "z"}
+
+
+def test_meta_properties_has_the_keys_that_kafka_requires_of_version_1() -> None:
+    box = Box()
+    found = decode_properties(box.files.read("/d/meta.properties"))
+    assert set(found) == {"version", "node.id", "cluster.id", "directory.id"}
+    assert (found["version"], found["node.id"], found["cluster.id"]) == ("1", "1", "c")
+
+
+@pytest.mark.parametrize("version", ["0", "1"])
+def test_a_folder_whose_meta_properties_says_broker_id_opens_and_is_rewritten(version: str) -> None:
+    box, _ = stopped_box()
+    found = decode_properties(box.files.read("/d/meta.properties"))
+    old = {**found, "version": version, "broker.id": found["node.id"]}
+    del old["node.id"]
+    box.files.write_atomic("/d/meta.properties", checkpoint_files.encode_properties(old))
+    box.open_manager()
+    assert box.manager.get("t", 0) is not None
+    assert decode_properties(box.files.read("/d/meta.properties")) == found
 
 
 def test_an_aborted_transaction_of_a_newer_format_is_refused() -> None:

@@ -15,7 +15,7 @@ from headwater.wire.control import (
     TopicState,
     UpdateMetadataRequest,
 )
-from headwater_broker.metadata.cache import ClusterView, ViewChange
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
 
 OLD, NEW = UUID(int=1), UUID(int=2)
 
@@ -42,14 +42,14 @@ def brokers(*ids: int) -> tuple[LiveBroker, ...]:
 
 
 @pytest.fixture
-def view() -> ClusterView:
-    made = ClusterView("c", lambda: 7)
+def view() -> MetadataCache:
+    made = MetadataCache("c", lambda: 7)
     told = update(row(0, 1), row(1, 2), full=True, topics=(topic(),), brokers=brokers(1, 2))
     assert made.apply(told) is ErrorCode.NONE
     return made
 
 
-def leaders(view: ClusterView) -> dict[int, int]:
+def leaders(view: MetadataCache) -> dict[int, int]:
     known = view.topics.get("t")
     return {} if known is None else {p: s.leader_id for p, s in known.partitions.items()}
 
@@ -64,7 +64,7 @@ def leaders(view: ClusterView) -> dict[int, int]:
         ({"controller_epoch": 6, "broker_epoch": 8}, ErrorCode.NONE),
     ],
 )
-def test_whose_word_counts(view: ClusterView, told: dict[str, Any], answer: ErrorCode) -> None:
+def test_whose_word_counts(view: MetadataCache, told: dict[str, Any], answer: ErrorCode) -> None:
     assert view.apply(update(row(0, 2), brokers=brokers(1), **told)) is answer
     is_taken = answer is ErrorCode.NONE
     assert leaders(view) == ({0: 2, 1: 2} if is_taken else {0: 1, 1: 2})
@@ -72,9 +72,9 @@ def test_whose_word_counts(view: ClusterView, told: dict[str, Any], answer: Erro
     assert view.controller_epoch == (told.get("controller_epoch", 5) if is_taken else 5)
 
 
-def test_what_was_overtaken_counts_no_more(view: ClusterView) -> None:
+def test_what_was_overtaken_counts_no_more(view: MetadataCache) -> None:
     """A word of the same term that comes after a later one would stay until the next change."""
-    changes: list[ViewChange] = []
+    changes: list[MetadataDelta] = []
     newer = update(row(0, 2), topics=(topic(a="2"),), brokers=brokers(1, 2, 3), sequence=12)
     assert view.apply(newer) is ErrorCode.NONE
     view.on_change.append(changes.append)
@@ -86,7 +86,7 @@ def test_what_was_overtaken_counts_no_more(view: ClusterView) -> None:
     assert view.apply(update(row(0, 1), sequence=1, controller_epoch=6)) is ErrorCode.NONE
 
 
-def test_brokers_are_replaced_and_partitions_are_merged(view: ClusterView) -> None:
+def test_brokers_are_replaced_and_partitions_are_merged(view: MetadataCache) -> None:
     before = view.topics["t"].partitions
     view.apply(update(row(1, 1), row(2, 3), brokers=brokers(3)))
     assert leaders(view) == {0: 1, 1: 1, 2: 3}
@@ -94,15 +94,15 @@ def test_brokers_are_replaced_and_partitions_are_merged(view: ClusterView) -> No
     assert {p: s.leader_id for p, s in before.items()} == {0: 1, 1: 2}, "readers keep what they saw"
 
 
-def test_a_full_word_replaces_everything(view: ClusterView) -> None:
-    changes: list[ViewChange] = []
+def test_a_full_word_replaces_everything(view: MetadataCache) -> None:
+    changes: list[MetadataDelta] = []
     view.on_change.append(changes.append)
     view.apply(update(full=True, brokers=brokers(1)))
     assert (view.topics, view.topic_by_id) == ({}, {})
     assert changes[-1].deleted == {"t"}
 
 
-def test_only_the_topic_that_was_deleted_goes(view: ClusterView) -> None:
+def test_only_the_topic_that_was_deleted_goes(view: MetadataCache) -> None:
     view.apply(update(row(0, 2, NEW), topics=(topic(NEW),), brokers=brokers(1, 2)))
     assert leaders(view) == {0: 2}, "another topic of that name takes over nothing"
     view.apply(update(topics=(topic(OLD, deleted=True),), brokers=brokers(1, 2)))
@@ -114,10 +114,10 @@ def test_only_the_topic_that_was_deleted_goes(view: ClusterView) -> None:
 
 
 def test_a_topic_whose_name_another_one_has_at_once_is_deleted_all_the_same(
-    view: ClusterView,
+    view: MetadataCache,
 ) -> None:
     """Groups would have gone on in the new topic at the offsets that they had in the old one."""
-    changes: list[ViewChange] = []
+    changes: list[MetadataDelta] = []
     view.on_change.append(changes.append)
     both = (topic(OLD, deleted=True), topic(NEW))
     view.apply(update(row(0, 1, NEW), topics=both, brokers=brokers(1, 2)))
@@ -130,8 +130,8 @@ def test_a_topic_whose_name_another_one_has_at_once_is_deleted_all_the_same(
     assert leaders(view) == {0: 1}
 
 
-def test_only_changed_configs_are_told(view: ClusterView) -> None:
-    changes: list[ViewChange] = []
+def test_only_changed_configs_are_told(view: MetadataCache) -> None:
+    changes: list[MetadataDelta] = []
     view.on_change.append(changes.append)
     for told in (topic(a="1"), topic(a="1"), topic()):
         view.apply(update(topics=(told,), brokers=brokers(1, 2)))
@@ -140,7 +140,7 @@ def test_only_changed_configs_are_told(view: ClusterView) -> None:
 
 
 def test_a_broker_known_to_be_dead_is_named_no_more_until_the_controller_says_so(
-    view: ClusterView,
+    view: MetadataCache,
 ) -> None:
     told: list[list[int]] = []
     view.on_brokers.append(lambda: told.append(sorted(view.brokers)))

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import PartitionState, TopicState, UpdateMetadataRequest
-from headwater_broker.metadata.cache import ClusterView
+from headwater_broker.metadata.cache import MetadataCache
 
 
-def tell(view: ClusterView, *topics: TopicState, full: bool = False, led: str = "") -> None:
+def tell(view: MetadataCache, *topics: TopicState, full: bool = False, led: str = "") -> None:
     ids = {t.topic: t.topic_id for t in topics} | {n: t.topic_id for n, t in view.topics.items()}
     states = [PartitionState(topic=led, topic_id=ids[led], partition=0, leader_id=1)] if led else []
     request = UpdateMetadataRequest(
@@ -25,7 +25,7 @@ def topic(name: str, number: int, *, deleted: bool = False) -> TopicState:
 
 
 def test_the_ids_follow_the_names() -> None:
-    view = ClusterView("c", lambda: 1)
+    view = MetadataCache("c", lambda: 1)
     tell(view, topic("a", 1), topic("b", 2), full=True)
     tell(view, topic("c", 3), led="c")
     tell(view, led="a")

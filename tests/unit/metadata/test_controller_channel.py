@@ -49,7 +49,7 @@ def test_no_controller_is_told_before_clients_give_up(
 ) -> None:
     monkeypatch.setattr(controller_channel, "STORE_LOOK_S", 0.01)
     clock = ManualClock()
-    calls = controller_channel.ControllerCalls(
+    calls = controller_channel.ControllerChannel(
         1,
         lambda: 7,
         cast(MetadataStore, store(clock)),

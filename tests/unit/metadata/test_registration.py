@@ -10,9 +10,9 @@ from headwater.errors import UsageError
 from headwater.ports.metadata_store import Create, Delete, SessionExpiredError, Set
 from headwater.testing.memory_store import MemoryTree
 from headwater.wire.control import BrokerEndpoint
-from headwater_broker.metadata import registration as membership_module
+from headwater_broker.metadata import registration as registration_module
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.registration import Membership, ensure_cluster
+from headwater_broker.metadata.registration import RegistrationManager, ensure_cluster_id
 from unit.controller.brokers_in_memory import CountingEntropy, FakeClock, until
 
 
@@ -22,7 +22,7 @@ def test_a_broker_without_a_session_for_a_moment_registers_again() -> None:
 
     async def story() -> None:
         store = MemoryTree().connect()
-        cluster_id = await ensure_cluster(store, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
         refusals = 0
 
         def describe() -> znodes.BrokerRegistration:
@@ -39,15 +39,15 @@ def test_a_broker_without_a_session_for_a_moment_registers_again() -> None:
                 session_password=store.session().password.hex(),
             )
 
-        membership = Membership(store, FakeClock(), describe, session_timeout_ms=1000)
-        first = await membership.start()
+        registration = RegistrationManager(store, FakeClock(), describe, session_timeout_ms=1000)
+        first = await registration.start()
         refusals = 2
         store.expire()
-        await until(lambda: membership.broker_epoch not in (-1, first))
+        await until(lambda: registration.broker_epoch not in (-1, first))
         node = await store.get(znodes.broker_path(7))
-        assert node.czxid == membership.broker_epoch
+        assert node.czxid == registration.broker_epoch
         assert node.ephemeral_owner == store.session().session_id
-        await membership.stop()
+        await registration.stop()
 
     asyncio.run(story())
 
@@ -65,22 +65,22 @@ def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Restored from nothing, say: the broker would live on, unregistered, until it is restarted."""
-    monkeypatch.setattr(membership_module, "REFUSED_DELAY_S", 0.01)
+    monkeypatch.setattr(registration_module, "REFUSED_DELAY_S", 0.01)
 
     async def story() -> None:
         store = MemoryTree().connect()
-        cluster_id = await ensure_cluster(store, CountingEntropy(), None)
-        membership = Membership(
+        cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
+        registration = RegistrationManager(
             store, FakeClock(), lambda: described("h", cluster_id), session_timeout_ms=1000
         )
-        first = await membership.start()
+        first = await registration.start()
         await store.multi([Delete(znodes.CLUSTER_ID)])
         store.expire()
         await until(lambda: caplog.text.count("until it is mended") > 1)
-        assert membership.broker_epoch == -1
+        assert registration.broker_epoch == -1
         await store.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))])
-        await until(lambda: membership.broker_epoch > first)
-        await membership.stop()
+        await until(lambda: registration.broker_epoch > first)
+        await registration.stop()
 
     asyncio.run(story())
 
@@ -89,24 +89,24 @@ def test_a_store_of_another_cluster_is_not_joined(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its controller would have the broker stop all that it hosts."""
-    monkeypatch.setattr(membership_module, "REFUSED_DELAY_S", 0.01)
+    monkeypatch.setattr(registration_module, "REFUSED_DELAY_S", 0.01)
 
     async def story() -> None:
         store = MemoryTree().connect()
-        own = await ensure_cluster(store, CountingEntropy(), None)
-        membership = Membership(
+        own = await ensure_cluster_id(store, CountingEntropy(), None)
+        registration = RegistrationManager(
             store, FakeClock(), lambda: described("h", own), session_timeout_ms=1000
         )
-        first = await membership.start()
+        first = await registration.start()
         await store.multi([Set(znodes.CLUSTER_ID, znodes.encode_cluster_id("theirs"))])
         store.expire()
-        text = f"is of cluster theirs by now, this broker of {own}"
+        text = f"now belongs to cluster theirs, this broker to {own}"
         await until(lambda: caplog.text.count(text) > 1)
-        assert membership.broker_epoch == -1
+        assert registration.broker_epoch == -1
         assert await store.children(znodes.BROKERS) == []
         await store.multi([Set(znodes.CLUSTER_ID, znodes.encode_cluster_id(own))])
-        await until(lambda: membership.broker_epoch > first)
-        await membership.stop()
+        await until(lambda: registration.broker_epoch > first)
+        await registration.stop()
 
     asyncio.run(story())
 
@@ -115,12 +115,12 @@ def test_an_id_that_a_live_broker_holds_is_refused() -> None:
     async def story() -> None:
         tree = MemoryTree()
         one, other = tree.connect(), tree.connect()
-        cluster_id = await ensure_cluster(one, CountingEntropy(), None)
-        first = Membership(
+        cluster_id = await ensure_cluster_id(one, CountingEntropy(), None)
+        first = RegistrationManager(
             one, FakeClock(), lambda: described("first", cluster_id), session_timeout_ms=1000
         )
         await first.start()
-        second = Membership(
+        second = RegistrationManager(
             other, HastyClock(), lambda: described("second", cluster_id), session_timeout_ms=1000
         )
         with pytest.raises(UsageError, match=r"broker id 7 .*first:9100"):
@@ -134,14 +134,14 @@ def test_what_an_own_former_session_left_is_waited_for() -> None:
     async def story() -> None:
         tree = MemoryTree()
         former, now = tree.connect(), tree.connect()
-        cluster_id = await ensure_cluster(now, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(now, CountingEntropy(), None)
         await former.multi(
             [Create(znodes.broker_path(7), described("h", cluster_id).encode(), ephemeral=True)]
         )
-        membership = Membership(
+        registration = RegistrationManager(
             now, FakeClock(), lambda: described("h", cluster_id), session_timeout_ms=1000
         )
-        starting = asyncio.create_task(membership.start())
+        starting = asyncio.create_task(registration.start())
         for _ in range(20):
             await asyncio.sleep(0)
         assert not starting.done()
@@ -149,7 +149,7 @@ def test_what_an_own_former_session_left_is_waited_for() -> None:
         epoch = await asyncio.wait_for(starting, 20)
         node = await now.get(znodes.broker_path(7))
         assert (node.czxid, node.ephemeral_owner) == (epoch, now.session().session_id)
-        await membership.stop()
+        await registration.stop()
 
     asyncio.run(story())
 
@@ -171,7 +171,7 @@ def test_a_store_that_is_away_is_no_other_broker(caplog: pytest.LogCaptureFixtur
 
     async def story() -> None:
         store, clock = MemoryTree().connect(), HastyClock()
-        cluster_id = await ensure_cluster(store, CountingEntropy(), None)
+        cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
 
         def describe() -> znodes.BrokerRegistration:
             return znodes.BrokerRegistration(
@@ -181,15 +181,15 @@ def test_a_store_that_is_away_is_no_other_broker(caplog: pytest.LogCaptureFixtur
                 control_address="host:9100",
             )
 
-        membership = Membership(store, clock, describe, session_timeout_ms=1000)
-        first = await membership.start()
+        registration = RegistrationManager(store, clock, describe, session_timeout_ms=1000)
+        first = await registration.start()
         store.expire()
         store.suspend()
         looks = clock.looks
         await until(lambda: clock.looks > looks + 2)
         store.resume()
-        await until(lambda: membership.broker_epoch not in (-1, first))
-        await membership.stop()
+        await until(lambda: registration.broker_epoch not in (-1, first))
+        await registration.stop()
 
     asyncio.run(story())
     assert "another broker" not in caplog.text

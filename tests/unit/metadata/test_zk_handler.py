@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from headwater_broker.metadata.zk_handler import LeanHandler
+from headwater_broker.metadata.zk_handler import DirectCallbackHandler
 
 
 def test_who_waits_is_called_on_the_thread_that_has_the_answer() -> None:
-    handler = LeanHandler()
+    handler = DirectCallbackHandler()
     handler.start()
     try:
         called: list[tuple[int, object]] = []
@@ -25,7 +25,7 @@ def test_who_waits_is_called_on_the_thread_that_has_the_answer() -> None:
 
 
 def test_a_callback_that_fails_leaves_the_connection_and_the_others_alone() -> None:
-    handler = LeanHandler()
+    handler = DirectCallbackHandler()
     handler.start()
     try:
         called: list[bool] = []
@@ -43,7 +43,7 @@ def test_waits_for_sockets_without_an_epoll_for_each(monkeypatch: pytest.MonkeyP
         raise AssertionError("a selector that needs system calls of its own")
 
     monkeypatch.setattr(selectors, "DefaultSelector", epoll)
-    handler = LeanHandler()
+    handler = DirectCallbackHandler()
     here, there = socket.socketpair()
     with here, there:
         assert handler.select([here], [], [], 0) == ([], [], [])

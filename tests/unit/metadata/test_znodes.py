@@ -54,7 +54,7 @@ def test_partition_record() -> None:
         leader=1, leader_epoch=4, isr=(2, 1), controller_epoch=9, directories={1: UUID(int=3)}
     )
     assert znodes.PartitionRecord.decode("/p", value.encode()) == value
-    shorter = dataclasses.replace(value, elr=(3,), unmade=(2, 4))
+    shorter = dataclasses.replace(value, elr=(3,), uncreated=(2, 4))
     assert znodes.PartitionRecord.decode("/p", shorter.encode()) == shorter
     kafka = b'{"isr":[1],"leader":1,"version":1,"controller_epoch":2,"leader_epoch":0}'
     assert znodes.PartitionRecord.decode("/p", kafka).directories == {}
@@ -85,9 +85,9 @@ def test_the_rest_round_trips() -> None:
     block = znodes.ProducerIdBlock(1, 1000, 1999)
     assert json.loads(block.encode())["block_start"] == "1000"
     assert znodes.ProducerIdBlock.decode(block.encode()) == block
-    life = znodes.BrokerLife(8, "boot", 3)
-    assert znodes.BrokerLife.decode("/l", life.encode()) == life
-    deletion = znodes.Deletion("t", UUID(int=4), {0: (1, 2)}, whole=True)
+    life = znodes.LastRegistration(8, "boot", 3)
+    assert znodes.LastRegistration.decode("/l", life.encode()) == life
+    deletion = znodes.Deletion("t", UUID(int=4), {0: (1, 2)}, is_topic_deletion=True)
     assert znodes.Deletion.decode("/d", deletion.encode()) == deletion
     assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
     assert znodes.decode_overrides("/c", znodes.encode_overrides({"a": "1"})) == {"a": "1"}
@@ -135,7 +135,7 @@ OLDEST = {
         {"broker": 1, "block_start": "0", "block_end": "9"},
     ),
     "/headwater/lives/1": (
-        lambda data: znodes.BrokerLife.decode("/headwater/lives/1", data),
+        lambda data: znodes.LastRegistration.decode("/headwater/lives/1", data),
         {"broker_epoch": 1, "boot_id": ""},
     ),
     "/headwater/deletions/x": (

@@ -1,4 +1,4 @@
-"""A disk that fails under a request: an error of that partition, not the end of the connection."""
+"""Disk errors while a request is handled: an error of that partition, not of the connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.wire.apis.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from headwater_broker.log.segment import SCAN_BYTES
+from headwater_broker.log.log_segment import SCAN_BYTES
 from headwater_broker.replica.partition import Partition
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve

@@ -1,4 +1,4 @@
-"""The head of an HTTP request: what is taken, and with which status the rest is refused."""
+"""The parser of HTTP request heads, and the status of each refusal."""
 
 from __future__ import annotations
 

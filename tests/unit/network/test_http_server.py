@@ -1,30 +1,30 @@
-"""The status port's server over real loopback sockets: answers, refusals, limits."""
+"""The HTTP server of the status page over real loopback sockets: replies, refusals, limits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from headwater.errors import UsageError
-from headwater_broker.network import http_server
-from headwater_broker.network.http_server import HttpReply, HttpStatusServer
+from headwater_broker.network.http_server import TEXT, HttpReply, HttpStatusServer
 
 HEAD = b"Host: x\r\n\r\n"
 
 
 async def hello() -> HttpReply:
-    return HttpReply(b"hello", http_server.TEXT)
+    return HttpReply(b"hello", TEXT)
 
 
 async def broken() -> HttpReply:
     raise RuntimeError("no")
 
 
-def served(body: Callable[[HttpStatusServer], Awaitable[None]]) -> None:
+def served(body: Callable[[HttpStatusServer], Awaitable[None]], **limits: Any) -> None:
     async def run() -> None:
-        server = HttpStatusServer({"/": hello, "/broken": broken})
+        server = HttpStatusServer({"/": hello, "/broken": broken}, **limits)
         await server.bind("127.0.0.1", 0)
         await server.serve()
         try:
@@ -68,25 +68,21 @@ def test_refusals_close_that_connection_only() -> None:
     served(body)
 
 
-def test_a_silent_client_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "HEAD_TIMEOUT_S", 0.05)
-
+def test_a_silent_client_is_cut_off() -> None:
     async def body(server: HttpStatusServer) -> None:
         assert await ask(server.port, b"GET / HT") == b""
         assert server.connections == 0
 
-    served(body)
+    served(body, head_timeout_s=0.05)
 
 
-def test_too_many_connections_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 1)
-
+def test_too_many_connections_are_refused() -> None:
     async def body(server: HttpStatusServer) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert (await ask(server.port)).startswith(b"HTTP/1.1 503 ")
         writer.close()
 
-    served(body)
+    served(body, connections_max=1)
 
 
 def test_a_busy_port_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What a listener grants a connection: buffers, a place among others, time, requests in flight."""
+"""A listener's limits: socket buffers, number of connections, idle time, requests in flight."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
 from headwater.wire.framing import encode_request
 from headwater.wire.schema import Message
+from headwater_broker.api.registry import load_handlers
 from headwater_broker.app.data_plane import build_listener
-from headwater_broker.network import accept_queue
 from headwater_broker.network.connection import Connection as ServedConnection
 from headwater_broker.network.listener import Listener
 from solo_broker import SoloBroker
@@ -28,17 +28,26 @@ from unit.network.test_parked import parked_fetch
 
 def buffers(folder: Path, **properties: str) -> list[int]:
     """Send and receive buffer of an accepted connection."""
+    accepted: list[socket.socket] = []
+
+    class Noted(ServedConnection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.append(transport.get_extra_info("socket"))
+            super().connection_made(transport)
 
     async def run() -> list[int]:
         async with SoloBroker(folder, **properties) as broker:
-            connection = await open_connection("127.0.0.1", broker.port)
-            (accepted,) = broker.listener._connections
-            sock = accepted._transport.get_extra_info("socket")
+            listener = build_listener(
+                broker.dynamic, broker.services, "OTHER", make_connection=Noted
+            )
+            port = await listener.start("127.0.0.1", 0)
+            connection = await open_connection("127.0.0.1", port)
             found = [
-                sock.getsockopt(socket.SOL_SOCKET, option)
+                accepted[0].getsockopt(socket.SOL_SOCKET, option)
                 for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
             ]
             connection.close()
+            await listener.close()
             return found
 
     return asyncio.run(run())
@@ -90,7 +99,7 @@ def test_connections_per_address_are_bounded_with_exceptions(tmp_path: Path) -> 
             assert of_three == [True, True, False]
             assert not await connect_from(broker.port, "127.0.0.4")
             KEPT[0].close()
-            while broker.listener._hosts["127.0.0.1"]:
+            while broker.listener.connections_from("127.0.0.1"):
                 await asyncio.sleep(0)
             assert await connect_from(broker.port, "127.0.0.1"), "the place is free again"
         for writer in KEPT:
@@ -105,7 +114,8 @@ def test_exceptions_of_addresses_change_while_the_broker_runs(tmp_path: Path) ->
     key = "max.connections.per.ip.overrides"
 
     async def run() -> None:
-        async with SoloBroker(tmp_path, **{key.replace(".", "_"): "127.0.0.3:1"}) as broker:
+        limits = "127.0.0.3:1,127.0.0.5:1"
+        async with SoloBroker(tmp_path, **{key.replace(".", "_"): limits}) as broker:
             assert [await connect_from(broker.port, "127.0.0.3") for _ in range(2)] == [True, False]
             broker.configure(all_brokers={key: "127.0.0.3:2"})
             assert [await connect_from(broker.port, "127.0.0.3") for _ in range(2)] == [True, False]
@@ -113,9 +123,10 @@ def test_exceptions_of_addresses_change_while_the_broker_runs(tmp_path: Path) ->
             assert [await connect_from(broker.port, "127.0.0.3") for _ in range(2)] == [True, False]
             broker.configure(all_brokers={key: "127.0.0.3:0"})
             assert not await connect_from(broker.port, "127.0.0.3")
-            assert broker.listener._hosts["127.0.0.3"] == 3, "nobody was sent away"
+            assert broker.listener.connections_from("127.0.0.3") == 3, "open ones stay"
+            assert [await connect_from(broker.port, "127.0.0.5") for _ in range(2)] == [True, True]
             broker.configure(all_brokers={key: "not-an-address:4"})
-            assert broker.listener._of_host == {"127.0.0.3": 1}, "the file's, as before"
+            assert not await connect_from(broker.port, "127.0.0.5"), "the file's, as before"
         for writer in KEPT:
             writer.close()
         KEPT.clear()
@@ -148,7 +159,7 @@ def test_connections_of_the_broker_are_bounded_over_all_listeners(tmp_path: Path
             while broker.services.meters.connections > 1:
                 await asyncio.sleep(0)
             assert not third.done(), "the other listener looks when it sweeps"
-            second._sweep()
+            second.sweep()
             assert await third
             await second.close()
         KEPT.clear()
@@ -157,7 +168,7 @@ def test_connections_of_the_broker_are_bounded_over_all_listeners(tmp_path: Path
 
 
 async def waiting(listener: Listener, count: int) -> None:
-    while len(listener._arrivals.waiting) != count:
+    while listener.waiting != count:
         await asyncio.sleep(0)
 
 
@@ -184,23 +195,30 @@ def test_connections_beyond_the_brokers_limit_wait_in_turn_for_a_place(tmp_path:
             await listener.close()
             with pytest.raises(OSError):
                 await last
-            assert not listener._arrivals.waiting
+            assert not listener.waiting
 
     asyncio.run(run())
 
 
-def test_only_so_many_connections_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accept_queue, "WAITING_MAX", 1)
-
+def test_only_so_many_connections_wait(tmp_path: Path) -> None:
     async def run() -> None:
-        async with SoloBroker(tmp_path, max_connections="0") as broker:
-            one = asyncio.create_task(open_connection("127.0.0.1", broker.port))
-            await waiting(broker.listener, 1)
+        async with SoloBroker(tmp_path) as broker:
+            listener = Listener(
+                broker.services,
+                load_handlers(),
+                asyncio.get_running_loop(),
+                connections_max=0,
+                waiting_max=1,
+            )
+            port = await listener.start("127.0.0.1", 0)
+            one = asyncio.create_task(open_connection("127.0.0.1", port))
+            await waiting(listener, 1)
             with pytest.raises(OSError):
-                await open_connection("127.0.0.1", broker.port)
+                await open_connection("127.0.0.1", port)
             assert not one.done()
-            broker.configure(all_brokers={"max.connections": "1"})
+            listener.limit_connections(broker.config.values)
             (await one).close()
+            await listener.close()
 
     asyncio.run(run())
 
@@ -212,10 +230,10 @@ def test_a_smaller_limit_closes_the_idlest_connections(tmp_path: Path) -> None:
         async with SoloBroker(tmp_path) as broker:
             there = [await open_connection("127.0.0.1", broker.port) for _ in range(4)]
             for at in (2, 0, 3):  # the second is the idlest, then the third
-                broker.listener._sweep()
+                broker.listener.sweep()
                 assert not await closed(there[at])
             broker.configure(all_brokers={"max.connections.per.ip": "1"})
-            assert len(broker.listener._connections) == 4
+            assert len(broker.listener.connections) == 4
             broker.configure(all_brokers={"max.connections": "3"})
             broker.configure(all_brokers={"max.connections": "2"})
             assert [await closed(c) for c in there] == [False, True, True, False]
@@ -233,9 +251,9 @@ def test_idle_connections_are_closed_but_not_those_that_wait(tmp_path: Path) -> 
                 await open_connection("127.0.0.1", broker.port) for _ in range(3)
             ]
             parked = await parked_fetch(broker, waiting)
-            for _ in range(broker.listener._idle_ticks + 1):
+            for _ in range(broker.listener.idle_sweeps + 1):
                 assert not await closed(active)
-                broker.listener._sweep()
+                broker.listener.sweep()
             assert await closed(idle)
             assert not await closed(active)
             await produce(active, "t", batch())
@@ -251,11 +269,11 @@ def test_no_connection_is_too_idle_where_the_limit_is_off(tmp_path: Path) -> Non
         async with SoloBroker(tmp_path, connections_max_idle_ms="-1") as broker:
             idle = await open_connection("127.0.0.1", broker.port)
             for _ in range(10_000):
-                broker.listener._sweep()
+                broker.listener.sweep()
             assert not await closed(idle)
             idle.close()
         async with SoloBroker(tmp_path, connections_max_idle_ms="0") as broker:
-            assert broker.listener._sweep_s > 0, "no sweep without a pause"
+            assert broker.listener.sweep_interval_s > 0, "no sweep without a pause"
 
     asyncio.run(run())
 
@@ -265,14 +283,14 @@ def test_a_parked_reply_that_came_late_leaves_time_to_ask_again(tmp_path: Path) 
         broker.create_topic("t")
         waiting = await open_connection("127.0.0.1", broker.port)
         parked = await parked_fetch(broker, waiting)
-        for _ in range(broker.listener._idle_ticks + 1):
+        for _ in range(broker.listener.idle_sweeps + 1):
             assert not await closed(c)
-            broker.listener._sweep()
+            broker.listener.sweep()
         await produce(c, "t", batch())
         await parked
-        for _ in range(broker.listener._idle_ticks):
+        for _ in range(broker.listener.idle_sweeps):
             assert not await closed(c)
-            broker.listener._sweep()
+            broker.listener.sweep()
         assert waiting.is_open
         assert not await closed(waiting)
         waiting.close()
@@ -288,14 +306,14 @@ async def ask_and_not_read(
     broker: SoloBroker, request: Message, version: int, times: int = 1
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, ServedConnection]:
     """A client whose replies are too much for the kernel; its connection as the broker sees it."""
-    known = set(broker.listener._connections)
+    known = set(broker.listener.connections)
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1 << 14)
     body = encode_request(request, version, 1, None)
     writer.write((len(body).to_bytes(4, "big") + body) * times)
-    while not (new := set(broker.listener._connections) - known):
+    while not (new := set(broker.listener.connections) - known):
         await asyncio.sleep(0)
     (served,) = new
-    while not served._outbox.unsent_bytes:
+    while not served.unsent_bytes:
         await asyncio.sleep(0)
     return reader, writer, served
 
@@ -309,12 +327,12 @@ def test_a_slow_reader_is_not_idle(tmp_path: Path) -> None:
         reader, writer, served = await ask_and_not_read(broker, request, 11)
         left = int.from_bytes(await reader.readexactly(4), "big")
         sweeps = 0
-        while before := served._outbox.unsent_bytes:
-            while served._outbox.unsent_bytes == before:
+        while before := served.unsent_bytes:
+            while served.unsent_bytes == before:
                 left -= len(await reader.readexactly(min(left, 1 << 14)))
-            broker.listener._sweep()
+            broker.listener.sweep()
             sweeps += 1
-        assert sweeps > 2 * broker.listener._idle_ticks
+        assert sweeps > 2 * broker.listener.idle_sweeps
         assert len(await reader.readexactly(left)) == left
         writer.close()
 
@@ -325,11 +343,11 @@ def test_a_reader_that_stands_still_is_idle(tmp_path: Path) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         _, writer, served = await ask_and_not_read(broker, ApiVersionsRequest(), 0, 10_000)
         sweeps = 0
-        while served in broker.listener._connections:
+        while served in broker.listener.connections:
             assert not await closed(c)
-            broker.listener._sweep()
+            broker.listener.sweep()
             sweeps += 1
-        assert sweeps > broker.listener._idle_ticks
+        assert sweeps > broker.listener.idle_sweeps
         writer.close()
 
     serve(tmp_path, scenario, **SLOW)
@@ -348,16 +366,15 @@ def test_no_more_is_read_while_too_many_requests_are_in_flight(tmp_path: Path) -
         asks = [ask(1), ask(2)]
         while purgatory.parked < 2:
             await asyncio.sleep(0)
-        (served,) = [x for x in broker.listener._connections if x.in_flight]
-        assert not served._transport.is_reading()
+        (served,) = [x for x in broker.listener.connections if x.in_flight]
         asks += [ask(3), ask(4)]
         for _ in range(3):
             assert not await closed(other), "others are served meanwhile"
         assert purgatory.parked == served.in_flight == 2
+        assert served.received_bytes == 0, "they are not even read"
         for done in range(4):
             await produce(other, "t", batch())
             assert (await asks[done]).high_watermark == done + 1
-        assert served._transport.is_reading()
         other.close()
 
     serve(tmp_path, scenario, queued_max_requests="2")

@@ -1,4 +1,4 @@
-"""A gap in a producer's sequence is only told as such by a broker that surely leads."""
+"""OUT_OF_ORDER_SEQUENCE_NUMBER is answered only by a broker that has confirmed its leadership."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sequenced(sequence: int) -> bytes:
 
 
 def lead_for(broker: SoloBroker, seconds: float) -> None:
-    role = broker.replicas.partitions["t", 0].role
+    role = broker.replicas.partitions["t", 0].leader_state
     assert role is not None and role.began is not None
     role.began -= seconds
 

@@ -1,4 +1,4 @@
-"""An offset beyond the end is only told as such by a broker that surely leads."""
+"""OFFSET_OUT_OF_RANGE is answered only by a broker that has confirmed its leadership."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each partition of one request is answered: its own outcome, and when."""
+"""Outcomes per partition of one request, and when they are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of parked requests when nobody waits for them any more."""
+"""Parked requests of a connection that is lost."""
 
 from __future__ import annotations
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.client.connection import Connection, open_connection
-from headwater.testing.clocks import ManualClock
 from headwater.wire.apis.k00_produce import ProduceResponse
 from headwater.wire.apis.k01_fetch import FetchResponse, ReplicaState
 from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
-from headwater.wire.apis.k18_api_versions import ApiVersionsRequest
 from headwater.wire.apis.k19_create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -26,7 +23,6 @@ from headwater.wire.apis.k23_offset_for_leader_epoch import (
 )
 from headwater.wire.framing import encode_request
 from headwater_broker.log.results import AppendResult
-from headwater_broker.network.connection import Connection as ServedConnection
 from headwater_broker.quota.rate import Windows
 from headwater_broker.replica.partition import Partition
 from solo_broker import BROKER_EPOCH, SoloBroker
@@ -235,92 +231,3 @@ def test_time_on_the_loop_is_charged_to_requests_of_every_kind(tmp_path: Path) -
         assert found.throttle_time_ms == 100 and found.responses[0].partitions[0].records
 
     serve(tmp_path, scenario)
-
-
-def test_a_new_connection_is_muted_after_it_was_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python 3.11.2 begins to read after `connection_made`, whatever was paused in it."""
-    made: list[ServedConnection] = []
-    muted: list[ServedConnection] = []
-    make, mute = ServedConnection.connection_made, ServedConnection.mute
-
-    def note_made(connection: ServedConnection, transport: asyncio.BaseTransport) -> None:
-        make(connection, transport)
-        made.append(connection)
-
-    def note_mute(connection: ServedConnection, delay_ms: int) -> None:
-        assert connection in made and not connection._filled
-        muted.append(connection)
-        mute(connection, delay_ms)
-
-    monkeypatch.setattr(ServedConnection, "connection_made", note_made)
-    monkeypatch.setattr(ServedConnection, "mute", note_mute)
-
-    async def scenario(broker: SoloBroker, c: Connection) -> None:
-        stop_clock(broker)
-        for _ in range(4):
-            assert (await connect(broker.port))[0]
-        assert len(muted) == 1
-
-    serve(tmp_path, scenario, max_connection_creation_rate="4", **TWO)
-
-
-async def connect(port: int, host: str = "127.0.0.1") -> tuple[bytes, float]:
-    """What a new connection is answered, and after how long."""
-    with Timed() as took:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
-        body = encode_request(ApiVersionsRequest(), 0, 1, None)
-        try:
-            writer.write(len(body).to_bytes(4, "big") + body)
-            answer = await reader.read(4)
-        except ConnectionError:
-            answer = b""
-        writer.close()
-    return answer, took.s
-
-
-def stop_clock(broker: SoloBroker) -> None:
-    """All connections come at once, however slow the machine is."""
-    clock = ManualClock()
-    clock.advance(int(time.monotonic() * 1000) + 1)
-    broker.listener._rates._clock = clock
-
-
-def test_connections_of_an_address_that_come_too_fast_are_closed_later(tmp_path: Path) -> None:
-    async def scenario(broker: SoloBroker, c: Connection) -> None:
-        stop_clock(broker)
-        broker.limit_clients(**{"ips_127.0.0.9": {"connection_creation_rate": "2"}})
-        for _ in range(2):
-            answer, took = await connect(broker.port, "127.0.0.9")
-            assert answer and took < 0.3
-        answer, took = await connect(broker.port, "127.0.0.9")
-        assert not answer and 0.4 <= took < 1.5
-        assert (await connect(broker.port, "127.0.0.8"))[0]
-
-    serve(tmp_path, scenario, **TWO)
-
-
-def test_connections_of_the_broker_that_come_too_fast_are_served_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(broker: SoloBroker, c: Connection) -> None:
-        stop_clock(broker)
-        muted: list[int] = []
-        mute = ServedConnection.mute
-
-        def note(connection: ServedConnection, delay_ms: int) -> None:
-            muted.append(delay_ms)
-            mute(connection, delay_ms)
-
-        monkeypatch.setattr(ServedConnection, "mute", note)
-        found = [await connect(broker.port) for _ in range(4)]
-        assert all(answer for answer, _ in found)
-        took = [s for _, s in found]
-        assert max(took[:3]) < 0.2 <= took[3] < 1
-        assert muted[0] >= 200 and not muted[1:]
-        broker.configure(all_brokers={"max.connection.creation.rate": "1000"})
-        answer, s = await connect(broker.port)
-        assert answer and s < 0.2 and not muted[1:]
-
-    serve(tmp_path, scenario, max_connection_creation_rate="4", **TWO)

@@ -1,4 +1,4 @@
-"""All connections together work for a bounded time per turn of the loop, and none is left out."""
+"""The time budget that all connections of a listener share per turn of the event loop."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 from headwater.client.connection import open_connection
 from headwater.wire.framing import encode_request
+from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.replies import Part
-from headwater_broker.network import turn_budget
 from headwater_broker.network.connection import Connection
-from headwater_broker.network.send_queue import Outbox
+from headwater_broker.network.listener import Listener
+from headwater_broker.network.send_queue import SendQueue
+from headwater_broker.network.turn_budget import QUIET_S, TURN_S, TurnBudget
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, produce, produce_request
 from unit.network.test_parked import parked_fetch
@@ -41,11 +43,11 @@ class Loop:
 
 def test_a_turn_is_over_after_its_time_and_the_next_one_has_its_own() -> None:
     loop = Loop()
-    turn = turn_budget.Turn(cast(asyncio.AbstractEventLoop, loop))
+    turn = TurnBudget(cast(asyncio.AbstractEventLoop, loop))
     assert turn.has_time()
-    loop.now += turn_budget.TURN_S / 2
+    loop.now += TURN_S / 2
     assert turn.has_time()
-    loop.now += turn_budget.TURN_S
+    loop.now += TURN_S
     assert not turn.has_time()
     assert len(loop.soon) == 1
     loop.next_turn()
@@ -55,9 +57,9 @@ def test_a_turn_is_over_after_its_time_and_the_next_one_has_its_own() -> None:
 
 def test_a_turn_is_quiet_for_its_first_connection_when_the_last_one_is_long_ago() -> None:
     loop = Loop()
-    turn = turn_budget.Turn(cast(asyncio.AbstractEventLoop, loop))
+    turn = TurnBudget(cast(asyncio.AbstractEventLoop, loop))
     quiet = []
-    for pause_s in (0.0, turn_budget.QUIET_S * 0.9, turn_budget.QUIET_S * 1.1):
+    for pause_s in (0.0, QUIET_S * 0.9, QUIET_S * 1.1):
         loop.now += pause_s
         for _ in range(2):
             turn.has_time()
@@ -84,7 +86,7 @@ class Writer:
 
 def test_replies_that_cannot_be_written_hold_back_no_others() -> None:
     loop = Loop()
-    turn = turn_budget.Turn(cast(asyncio.AbstractEventLoop, loop))
+    turn = TurnBudget(cast(asyncio.AbstractEventLoop, loop))
     turn.has_time()
     writers = [Writer(), Writer(OSError(24, "no descriptor")), Writer()]
     for writer in writers:
@@ -115,11 +117,17 @@ class Transport:
     def close(self) -> None: ...
 
 
-def accepted(broker: SoloBroker, names: str, seen: list[str]) -> list[Connection]:
-    """Connections of the broker's listener, and what happens to them."""
+def listener_of(broker: SoloBroker, **limits: float) -> Listener:
+    """Another listener of the broker, with a budget of its own."""
+    loop = asyncio.get_running_loop()
+    return Listener(broker.services, load_handlers(), loop, turn=TurnBudget(loop, **limits))
+
+
+def accepted(listener: Listener, names: str, seen: list[str]) -> list[Connection]:
+    """Connections of a listener, and what happens to them."""
     connections = []
     for name in names:
-        connection = Connection(broker.listener)
+        connection = Connection(listener)
         connection.connection_made(cast(asyncio.Transport, Transport(name, seen)))
         connections.append(connection)
     return connections
@@ -141,7 +149,7 @@ def arrive(connection: Connection) -> None:
     ],
 )
 def test_replies_of_a_busy_turn_are_written_together_once_all_are_handled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, order: list[str]
+    tmp_path: Path, quiet_s: float, order: list[str]
 ) -> None:
     """In a quiet turn the first connection does not wait for the others."""
     seen: list[str] = []
@@ -149,8 +157,7 @@ def test_replies_of_a_busy_turn_are_written_together_once_all_are_handled(
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.create_topic("t")
-            monkeypatch.setattr(turn_budget, "QUIET_S", quiet_s)
-            connections = accepted(broker, "123", seen)
+            connections = accepted(listener_of(broker, quiet_s=quiet_s), "123", seen)
             for name, connection in zip("123", connections, strict=True):
                 arrive(connection)
                 seen.append(f"{name} came")
@@ -162,17 +169,14 @@ def test_replies_of_a_busy_turn_are_written_together_once_all_are_handled(
     assert seen == order
 
 
-def test_a_peer_that_closes_its_side_gets_what_its_turn_has_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_closes_its_side_gets_what_its_turn_has_answered(tmp_path: Path) -> None:
     """The transport takes nothing after it."""
     seen: list[str] = []
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.create_topic("t")
-            monkeypatch.setattr(turn_budget, "QUIET_S", 1e9)
-            (connection,) = accepted(broker, "1", seen)
+            (connection,) = accepted(listener_of(broker, quiet_s=1e9), "1", seen)
             arrive(connection)
             assert not connection.eof_received()
             seen.append("closed")
@@ -183,14 +187,15 @@ def test_a_peer_that_closes_its_side_gets_what_its_turn_has_answered(
     assert seen == ["1 writes", "closed"]
 
 
-def test_every_connection_gets_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_connection_gets_its_turn(tmp_path: Path) -> None:
     """One connection in a turn: the others go on in the next, and all get all their answers."""
-    monkeypatch.setattr(turn_budget, "TURN_S", 0.0)
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.create_topic("t")
-            connections = [await open_connection("127.0.0.1", broker.port) for _ in range(10)]
+            listener = listener_of(broker, turn_s=0.0)
+            port = await listener.start("127.0.0.1", 0)
+            connections = [await open_connection("127.0.0.1", port) for _ in range(10)]
             replies = await asyncio.wait_for(
                 asyncio.gather(
                     *(produce(c, "t", batch(), version=9) for c in connections for _ in range(20))
@@ -201,6 +206,7 @@ def test_every_connection_gets_its_turn(tmp_path: Path, monkeypatch: pytest.Monk
             assert sorted(reply.base_offset for reply in replies) == list(range(200))
             for connection in connections:
                 connection.close()
+            await listener.close()
 
     asyncio.run(run())
 
@@ -209,35 +215,45 @@ def test_every_connection_gets_its_turn(tmp_path: Path, monkeypatch: pytest.Monk
     ("quiet_s", "order"), [(0.0, ["consumer", "producer"]), (1e9, ["producer", "consumer"])]
 )
 def test_who_waits_for_a_batch_has_it_before_its_producer_is_answered_in_a_quiet_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: float, order: list[str]
+    tmp_path: Path, quiet_s: float, order: list[str]
 ) -> None:
     """To write a reply wakes a client: the consumer would wait for the producer's."""
     written: list[str] = []
-    push_bytes = Outbox.push_bytes
 
-    def note_bytes(outbox: Outbox, data: bytes) -> None:
-        written.append("producer")
-        push_bytes(outbox, data)
+    class Noted(SendQueue):
+        __slots__ = ()
+
+        def push_bytes(self, data: bytes) -> None:
+            written.append("producer")
+            super().push_bytes(data)
+
+        def push(self, parts: Sequence[Part]) -> None:
+            written.append("consumer")
+            super().push(parts)
+
+    class NotedConnection(Connection):
+        send_queue_class = Noted
 
     async def run() -> None:
         async with SoloBroker(tmp_path) as broker:
             broker.create_topic("t")
-            producer, consumer = [await open_connection("127.0.0.1", broker.port) for _ in range(2)]
+            loop = asyncio.get_running_loop()
+            listener = Listener(
+                broker.services,
+                load_handlers(),
+                loop,
+                turn=TurnBudget(loop, quiet_s=quiet_s),
+                make_connection=NotedConnection,
+            )
+            port = await listener.start("127.0.0.1", 0)
+            producer, consumer = [await open_connection("127.0.0.1", port) for _ in range(2)]
             parked = await parked_fetch(broker, consumer)
-            waiting = next(c._order[0] for c in broker.listener._connections if c._order)
-            push = Outbox.push
-
-            def note(outbox: Outbox, parts: Sequence[Part]) -> None:
-                written.append("consumer" if parts == waiting.parts else "?")
-                push(outbox, parts)
-
-            monkeypatch.setattr(Outbox, "push_bytes", note_bytes)
-            monkeypatch.setattr(Outbox, "push", note)
-            monkeypatch.setattr(turn_budget, "QUIET_S", quiet_s)
+            written.clear()
             assert (await produce(producer, "t", batch())).base_offset == 0
             assert (await parked).records
-            assert written == order
+            assert written == order, "a parked reply goes out in parts, the producer's at once"
             producer.close()
             consumer.close()
+            await listener.close()
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""An error nobody foresaw: told where the reply can tell it, else the connection closes."""
+"""Internal errors: UNKNOWN_SERVER_ERROR where a response can carry it, else a closed connection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headwater.errors import ErrorCode
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.apis.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from headwater.wire.schema import Message
-from headwater_broker.api.k00_produce import ParkedProduce
-from headwater_broker.api.k01_fetch import FetchJob
+from headwater_broker.api.fetch.job import FetchJob
+from headwater_broker.api.k00_produce import ProduceReply
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve
 
@@ -59,7 +59,7 @@ def test_a_bug_in_work_beside_a_kept_place_closes_the_connection(
     """Else all replies behind that place waited for ever."""
 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
-        (served,) = broker.listener._connections
+        (served,) = broker.listener.connections
         served.park()
         behind = asyncio.create_task(c.call(ApiVersionsRequest(), ApiVersionsResponse))
         while served.in_flight < 2:
@@ -98,7 +98,7 @@ def test_a_parked_produce_that_cannot_be_answered_closes_its_connection(
 ) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t", replicas=(1, 2))
-        monkeypatch.setattr(ParkedProduce, "_resolve", breaks)
+        monkeypatch.setattr(ProduceReply, "completed", breaks)
         with pytest.raises(ConnectionError):
             await produce(c, "t", batch(), acks=-1, timeout_ms=1)
 

@@ -1,22 +1,18 @@
-"""Which control requests a broker obeys: by controller epoch, number and its own broker epoch."""
+"""Control requests are fenced by controller epoch, request number and broker epoch."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import NOT_NUMBERED, LeaderAndIsrRequest, StopReplicaRequest
-from headwater.wire.control_order import ControllerOrder
-from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.control_fence import ControlFence
 
 UNREGISTERED = -1
 
 
 @pytest.mark.parametrize(
-    ("controller_epoch", "told_epoch", "own_epoch", "answer"),
+    ("controller_epoch", "sent_epoch", "own_epoch", "answer"),
     [
         (5, 7, 7, ErrorCode.NONE),
         (6, 8, 7, ErrorCode.NONE),
@@ -28,11 +24,11 @@ UNREGISTERED = -1
     ],
 )
 def test_what_is_obeyed(
-    controller_epoch: int, told_epoch: int, own_epoch: int, answer: ErrorCode
+    controller_epoch: int, sent_epoch: int, own_epoch: int, answer: ErrorCode
 ) -> None:
-    manager = after(own_epoch, 5, NOT_NUMBERED)
-    request = LeaderAndIsrRequest(controller_epoch=controller_epoch, broker_epoch=told_epoch)
-    assert ReplicaManager._fence(manager, request) is answer
+    fence = after(own_epoch, 5, NOT_NUMBERED)
+    request = LeaderAndIsrRequest(controller_epoch=controller_epoch, broker_epoch=sent_epoch)
+    assert fence.check(request) is answer
 
 
 @pytest.mark.parametrize(
@@ -53,13 +49,18 @@ def test_what_was_overtaken_counts_no_more(
     sequence: int,
     answer: ErrorCode,
 ) -> None:
-    manager = after(7, 5, 9)
+    fence = after(7, 5, 9)
     request = kind(controller_epoch=controller_epoch, broker_epoch=7, sequence=sequence)
-    assert ReplicaManager._fence(manager, request) is answer
+    assert fence.check(request) is answer
 
 
-def after(own_epoch: int, controller_epoch: int, sequence: int) -> Any:
-    order = ControllerOrder()
-    order.take(controller_epoch, sequence)
-    ports = SimpleNamespace(broker_epoch=lambda: own_epoch)
-    return SimpleNamespace(_order=order, _ports=ports)
+def after(own_epoch: int, controller_epoch: int, sequence: int) -> ControlFence:
+    """The fence of a broker that has applied one request, of this number."""
+    epochs = [0]
+    fence = ControlFence(lambda: epochs[0])
+    first = LeaderAndIsrRequest(
+        controller_epoch=controller_epoch, broker_epoch=0, sequence=sequence
+    )
+    assert fence.check(first) is ErrorCode.NONE
+    epochs[0] = own_epoch
+    return fence

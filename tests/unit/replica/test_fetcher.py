@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -33,9 +33,9 @@ from unit.replica.fake_log import TOPIC_ID, FakeLog, make_batch
 LIMITS = ReplicationLimits(fetch_wait_max_ms=200, fetch_backoff_ms=100)
 
 
-def open_partition(broker_id: int, partition: int = 0) -> Partition:
+def open_partition(broker_id: int, partition: int = 0, log: FakeLog | None = None) -> Partition:
     return Partition(
-        FakeLog(partition=partition),  # type: ignore[arg-type]
+        log or FakeLog(partition=partition),  # type: ignore[arg-type]
         broker_id,
         SystemClock(),
         LIMITS,
@@ -206,8 +206,8 @@ class Rig:
             quota=ReplicationQuotas(2, SystemClock(), Windows(), Windows()).follower,
         )
 
-    def follow(self, partition: int = 0, **kw: Any) -> Partition:
-        mine = open_partition(2, partition)
+    def follow(self, partition: int = 0, *, log: FakeLog | None = None, **kw: Any) -> Partition:
+        mine = open_partition(2, partition, log)
         mine.become_follower(state(partition, **kw))
         self.fetcher.follow([mine])
         return mine
@@ -394,34 +394,32 @@ def test_a_reset_connection_alone_is_no_death() -> None:
     run(story)
 
 
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The partitions for which it was looked up what to ask."""
-    seen: list[Any] = []
-    real = Fetcher._ask
+class LookedAt(FakeLog):
+    """A log that notes each look at its latest epoch: one per fetch that is made for it."""
 
-    def counted(self: Fetcher, row: Any) -> Any:
-        seen.append(row.partition.partition)
-        return real(self, row)
+    seen: ClassVar[list[int]] = []
 
-    monkeypatch.setattr(Fetcher, "_ask", counted)
-    return seen
+    @property
+    def latest_epoch(self) -> int:
+        self.seen.append(self.partition)
+        return self.epochs.latest
 
 
-def test_a_fetch_is_made_from_what_is_due_alone(looks: list[int]) -> None:
+def test_a_fetch_is_made_from_what_is_due_alone() -> None:
     async def story(rig: Rig) -> None:
         leaders = [rig.leader.lead(index) for index in range(30)]
         for index in range(30):
-            rig.follow(index)
+            rig.follow(index, log=LookedAt(partition=index))
         leaders[0].append(make_batch(), -1, 0)
         await until(lambda: leaders[0].high_watermark == 1)
         leaders[1].append(make_batch(), -1, 0)
         await until(lambda: leaders[1].high_watermark == 1)
-        looks.clear()
+        assert len(set(LookedAt.seen)) == 30
+        LookedAt.seen.clear()
         for end in range(2, 6):
             leaders[9].append(make_batch(), -1, 0)
             await until(lambda end=end: leaders[9].high_watermark == end - 1)  # type: ignore[misc]
-        assert set(looks) <= {0, 1, 9}
+        assert 9 in LookedAt.seen and set(LookedAt.seen) <= {0, 1, 9}
 
     run(story)
 
@@ -448,8 +446,8 @@ def test_a_log_start_that_moved_here_is_told_to_the_leader() -> None:
         leader.append(make_batch(), -1, 0)
         await until(lambda: leader.high_watermark == 1)
         mine.log.log_start_offset = 1
-        assert mine.log.on_start is not None
-        mine.log.on_start()
+        assert mine.log.on_log_start_moved is not None
+        mine.log.on_log_start_moved()
 
         def told() -> list[int]:
             rows = [p for r in rig.leader.requests for t in r.topics for p in t.partitions]
@@ -465,24 +463,24 @@ def test_sessions_name_only_changes() -> None:
     a: Any = ("ask", 1)
     b: Any = ("ask", 2)
     plan = session.plan({(b"t", 0): a, (b"t", 1): b})
-    assert (plan.session_id, plan.session_epoch, plan.asks) == (0, 0, [a, b])
-    assert session.answered(ErrorCode.NONE, 55)
+    assert (plan.session_id, plan.session_epoch, plan.partitions) == (0, 0, [a, b])
+    assert session.on_reply(ErrorCode.NONE, 55)
     plan = session.plan({(b"t", 0): a, (b"t", 1): ("ask", 3)})  # type: ignore[dict-item]
-    assert (plan.session_id, plan.session_epoch, plan.asks) == (55, 1, [("ask", 3)])
-    assert session.answered(ErrorCode.NONE, 55)
+    assert (plan.session_id, plan.session_epoch, plan.partitions) == (55, 1, [("ask", 3)])
+    assert session.on_reply(ErrorCode.NONE, 55)
     plan = session.plan({(b"t", 0): None, (b"t", 1): ("ask", 3)})  # type: ignore[dict-item]
-    assert (plan.session_epoch, plan.asks, plan.forgotten) == (2, [], [(b"t", 0)])
-    assert not session.answered(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
+    assert (plan.session_epoch, plan.partitions, plan.forgotten) == (2, [], [(b"t", 0)])
+    assert not session.on_reply(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
     plan = session.plan({(b"t", 1): b})
-    assert (plan.session_id, plan.session_epoch, plan.asks) == (55, 0, [b])
+    assert (plan.session_id, plan.session_epoch, plan.partitions) == (55, 0, [b])
 
 
 def test_a_leader_without_room_for_sessions_gets_full_fetches() -> None:
     session = FetchSession()
     a: Any = ("ask", 1)
     for _ in range(3):
-        assert session.plan({(b"t", 0): a}).asks == [a]
-        assert session.answered(ErrorCode.NONE, 0)
+        assert session.plan({(b"t", 0): a}).partitions == [a]
+        assert session.on_reply(ErrorCode.NONE, 0)
 
 
 def test_every_error_has_a_reaction() -> None:

@@ -1,4 +1,4 @@
-"""What LeaderAndIsr is answered while a replica moves between folders."""
+"""LeaderAndIsr responses while a replica moves between log dirs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_leader_and_isr_is_answered_with_the_folder_that_a_move_was_told_to_end_
             future = futures.add(creation)
             assert future is not None
             assert tell(broker, state()).partitions[0].directory_id == own
-            futures.told[key] = future.directory_id
+            futures.announced[key] = future.directory_id
             assert tell(broker, state()).partitions[0].directory_id == future.directory_id != own
             futures.drop(key)
             assert tell(broker, state()).partitions[0].directory_id == own

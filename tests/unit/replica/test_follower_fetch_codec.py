@@ -20,8 +20,8 @@ from headwater.wire.headers import RequestHeader, ResponseHeader
 from headwater.wire.schema import SchemaError, decoder, encode
 from headwater_broker.replica.follower_fetch_codec import (
     FETCH_VERSION,
-    FetchAsk,
     FetchHead,
+    PartitionFetch,
     pack_fetch,
     parse_fetch,
 )
@@ -34,9 +34,9 @@ A, B = UUID(int=1 << 100), UUID(int=5)
 def test_requests_decode_with_the_schema(cluster_id: str | None) -> None:
     head = FetchHead(9, b"me", cluster_id, 3, 1 << 40, 500, 1, 10_000, 77, 4)
     asks = [
-        FetchAsk(A.bytes, 0, 5, 100, 4, 10, 1000),
-        FetchAsk(B.bytes, 1, 6, 200, -1, 0, 2000),
-        FetchAsk(A.bytes, 300, 7, 300, 7, 0, 3000),
+        PartitionFetch(A.bytes, 0, 5, 100, 4, 10, 1000),
+        PartitionFetch(B.bytes, 1, 6, 200, -1, 0, 2000),
+        PartitionFetch(A.bytes, 300, 7, 300, 7, 0, 3000),
     ]
     raw = pack_fetch(head, asks, [(B.bytes, 9), (B.bytes, 10)])
     header, at = decoder(RequestHeader, 2)(raw)

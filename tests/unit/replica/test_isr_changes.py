@@ -1,4 +1,4 @@
-"""ISR changes on their way: collected, repeated while the outcome is unknown, counted once."""
+"""Pending AlterPartition proposals: batched, retried while the outcome is unknown, counted once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.wire.control import (
     AlterPartitionRequest,
     AlterPartitionResult,
 )
-from headwater_broker.replica.alter_partition import IsrChanges
+from headwater_broker.replica.alter_partition import AlterPartitionManager
 from headwater_broker.replica.replication_limits import ReplicationLimits
 from unit.replica.test_partition import LAG_S, Hosted
 
@@ -39,7 +39,7 @@ def test_an_isr_that_grows_and_shrinks_is_counted_once_whatever_the_tries() -> N
             return AlterPartitionReply(error_code=0, partitions=(result,))
 
         limits = ReplicationLimits(alter_partition_backoff_ms=0)
-        changes = IsrChanges(1, lambda: 99, h.clock, limits, call)
+        changes = AlterPartitionManager(1, lambda: 99, h.clock, limits, call)
 
         async def settled() -> None:
             changes.propose(partition)

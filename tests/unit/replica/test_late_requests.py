@@ -1,4 +1,4 @@
-"""A request that its controller gave up, and that comes after what was decided later."""
+"""A control request that timed out at the controller and arrives after later decisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def host(broker: SoloBroker, sequence: int, topic_id: UUID = FORMER) -> Le
         partitions=(state,),
         sequence=sequence,
     )
-    return await broker.replicas.take_leader_and_isr(request)
+    return await broker.replicas.handle_leader_and_isr(request)
 
 
 async def delete(broker: SoloBroker, sequence: int) -> StopReplicaReply:
@@ -47,7 +47,7 @@ async def delete(broker: SoloBroker, sequence: int) -> StopReplicaReply:
         partitions=(row,),
         sequence=sequence,
     )
-    return await broker.replicas.take_stop_replica(request)
+    return await broker.replicas.handle_stop_replica(request)
 
 
 def fill(broker: SoloBroker) -> None:

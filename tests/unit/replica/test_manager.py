@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -24,7 +23,7 @@ from headwater.wire.control import (
     StopReplicaRequest,
     TopicState,
 )
-from headwater_broker.replica.loop_steps import Steps, run_now
+from headwater_broker.replica.loop_steps import LoopSteps, run_now
 from solo_broker import BROKER_EPOCH, SoloBroker
 
 A, B = UUID(int=1), UUID(int=2)
@@ -152,13 +151,13 @@ def test_a_move_that_shares_its_epoch_with_an_answer_is_taken(tmp_path: Path) ->
         tell(broker, state(replicas=(1, 2, 3)))
         partition = broker.replicas.lookup("a", 0)
         partition.update_follower(3, 1, 0, 0.0)
-        item = partition.isr_item(BROKER_EPOCH)
+        item = partition.alter_partition_item(BROKER_EPOCH)
         assert item is not None
         answer = AlterPartitionResult(
             topic_id=A, partition=0, error_code=ErrorCode.NONE, leader_id=1, leader_epoch=1,
             partition_epoch=2, isr=(1, 2, 3),
         )  # fmt: skip
-        partition.isr_answered(item, answer, 0.0)
+        partition.on_isr_result(item, answer, 0.0)
         more = {"partition_epoch": 2, "isr": (1, 2, 3), "is_new": False}
         tell(broker, state(replicas=(1, 2, 3, 4), adding_replicas=(4,), **more))
         assert (partition.replicas, partition.adding_replicas) == ((1, 2, 3, 4), (4,))
@@ -205,7 +204,7 @@ def test_a_broker_that_drains_does_not_fetch_what_it_has_handed_over(
 ) -> None:
     async def story(broker: SoloBroker) -> None:
         tell(broker, state(leader_epoch=1))
-        broker.replicas.leave()
+        broker.replicas.begin_controlled_shutdown()
         tell(broker, state(leader_epoch=2, leader_id=2, isr=isr, is_new=False))
         rows = broker.replicas.describe_fetching()["fetchers"]
         assert [row["leader"] for row in rows] == followed
@@ -326,7 +325,7 @@ def test_a_deletion_is_confirmed_when_a_power_loss_cannot_undo_it(
             await synced.wait()
 
         replicas = broker.replicas
-        replicas._ports = replace(replicas._ports, durable=durable)
+        broker.durable = durable
         tell(broker, state())
         row = StopReplicaPartition(
             topic="a", topic_id=A, partition=0, leader_epoch=-1, delete=delete
@@ -334,7 +333,7 @@ def test_a_deletion_is_confirmed_when_a_power_loss_cannot_undo_it(
         request = StopReplicaRequest(
             controller_id=1, controller_epoch=5, broker_epoch=BROKER_EPOCH, partitions=(row,)
         )
-        stopping = asyncio.ensure_future(replicas.take_stop_replica(request))
+        stopping = asyncio.ensure_future(replicas.handle_stop_replica(request))
         if delete:
             await waiting.wait()
             assert broker.logs.get("a", 0) is None
@@ -412,8 +411,8 @@ def tell_while_the_disk_fails(broker: SoloBroker, new: PartitionState) -> Leader
     there = broker.logs.get("a", 0)
     assert there is not None
 
-    def steps() -> Steps[LeaderAndIsrReply]:
-        inner = broker.replicas._steps(request)
+    def steps() -> LoopSteps[LeaderAndIsrReply]:
+        inner = broker.replicas.leader_and_isr_steps(request)
         while True:
             try:
                 job = next(inner)

@@ -1,4 +1,4 @@
-"""A follower asks its leader where to go on, and is told something else before the answer comes."""
+"""A follower's out-of-range recovery that a later control request overtakes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headwater.wire.control import (
 )
 from headwater.wire.schema import encode
 from headwater_broker.replica.follower import Reaction
-from headwater_broker.replica.out_of_range_recovery import LIST_OFFSETS_VERSION, Recovery
+from headwater_broker.replica.out_of_range_recovery import LIST_OFFSETS_VERSION, OutOfRangeRecovery
 from solo_broker import BROKER_EPOCH, SoloBroker
 
 FORMER, LATTER = UUID(int=1), UUID(int=2)
@@ -100,7 +100,7 @@ def test_a_topic_deleted_meanwhile_harms_neither_the_disk_nor_its_successor(
             host(broker, FORMER, leader_id=2)
             follower = broker.replicas.lookup("t", 0)
             leader = cast(Any, Leader(b"", lambda: happens(broker)))
-            recovery = Recovery(1, leader, lambda _broker_id: "leader:1")
+            recovery = OutOfRangeRecovery(1, leader, lambda _broker_id: "leader:1")
             await recovery.run(follower, leader, what, 2)
             assert (tmp_path / "t-0").exists() is (happens is made_anew)
             if happens is made_anew:
@@ -120,7 +120,9 @@ def test_without_it_the_log_begins_where_the_leaders_does(tmp_path: Path, what: 
             follower = broker.replicas.lookup("t", 0)
             state = follower.log.producer_snapshot_bytes(0)
             leader = cast(Any, Leader(bytes(state), lambda: None))
-            await Recovery(1, leader, lambda _broker_id: "leader:1").run(follower, leader, what, 2)
+            await OutOfRangeRecovery(1, leader, lambda _broker_id: "leader:1").run(
+                follower, leader, what, 2
+            )
             assert follower.log.log_end_offset == BEGINS_AT
 
     asyncio.run(run())

@@ -109,17 +109,17 @@ def test_a_proposal_names_the_lives_that_were_in_sync_whenever_it_is_sent() -> N
     h.fetched(2, 3, broker_epoch=5)
     assert h.proposals == [(1, 2)]
     h.fetched(2, 0, broker_epoch=6)
-    item = partition.isr_item(100)
+    item = partition.alter_partition_item(100)
     assert item is not None
     assert [(m.broker_id, m.broker_epoch) for m in item.new_isr] == [(1, 100), (2, 5)]
     refusal = AlterPartitionResult(
         topic_id=TOPIC_ID, partition=0, error_code=ErrorCode.INELIGIBLE_REPLICA
     )
-    assert not partition.isr_answered(item, refusal, 0.0)
+    assert not partition.on_isr_result(item, refusal, 0.0)
     h.fetched(2, 1, broker_epoch=6)
     assert len(h.proposals) == 1, "it lacks what is committed"
     h.fetched(2, 3, broker_epoch=6)
-    item = partition.isr_item(100)
+    item = partition.alter_partition_item(100)
     assert item is not None
     assert [m.broker_epoch for m in item.new_isr] == [100, 6]
 
@@ -257,10 +257,10 @@ def test_a_silent_follower_is_proposed_for_removal_and_the_mark_waits_for_the_an
     partition.isr_tick(h.clock.monotonic())
     assert h.proposals == [(1, 2)], "one at a time"
     assert partition.high_watermark == 0
-    item = partition.isr_item(99)
+    item = partition.alter_partition_item(99)
     assert item is not None
     assert [(m.broker_id, m.broker_epoch) for m in item.new_isr] == [(1, 99), (2, 1)]
-    assert not partition.isr_answered(item, answer((1, 2), 11), 0.0)
+    assert not partition.on_isr_result(item, answer((1, 2), 11), 0.0)
     assert (partition.isr, partition.partition_epoch) == ((1, 2), 11)
     assert partition.high_watermark == 1
 
@@ -276,7 +276,7 @@ def proposed() -> tuple[Hosted, Any]:
     h = Hosted()
     partition = h.lead((1,))
     h.fetched(2, 0)
-    item = partition.isr_item(1)
+    item = partition.alter_partition_item(1)
     assert partition.pending_isr == (1, 2)
     return h, item
 
@@ -284,7 +284,7 @@ def proposed() -> tuple[Hosted, Any]:
 def test_a_refused_member_is_proposed_again_only_after_the_pause() -> None:
     h, item = proposed()
     refused = answer((), -1, ErrorCode.INELIGIBLE_REPLICA)
-    assert not h.partition.isr_answered(item, refused, retry_at=5.0)
+    assert not h.partition.on_isr_result(item, refused, retry_at=5.0)
     assert h.partition.pending_isr is None
     h.fetched(2, 0)
     assert len(h.proposals) == 1
@@ -295,16 +295,16 @@ def test_a_refused_member_is_proposed_again_only_after_the_pause() -> None:
 
 def test_an_unknown_outcome_stays_pending_and_is_repeated() -> None:
     h, item = proposed()
-    assert h.partition.isr_answered(item, answer((), -1, ErrorCode.UNKNOWN_SERVER_ERROR), 1.0)
+    assert h.partition.on_isr_result(item, answer((), -1, ErrorCode.UNKNOWN_SERVER_ERROR), 1.0)
     assert h.partition.pending_isr == (1, 2)
-    assert h.partition.isr_item(1) == item
+    assert h.partition.alter_partition_item(1) == item
 
 
 def test_a_fenced_proposal_waits_for_the_controller() -> None:
     h, item = proposed()
-    assert not h.partition.isr_answered(item, answer((), -1, ErrorCode.FENCED_LEADER_EPOCH), 1.0)
+    assert not h.partition.on_isr_result(item, answer((), -1, ErrorCode.FENCED_LEADER_EPOCH), 1.0)
     assert h.partition.pending_isr == (1, 2)
-    assert h.partition.isr_item(1) is None
+    assert h.partition.alter_partition_item(1) is None
     h.append()
     assert h.partition.high_watermark == 0, "it may be in force: it counts"
 
@@ -312,20 +312,20 @@ def test_a_fenced_proposal_waits_for_the_controller() -> None:
 def test_a_fenced_proposal_of_which_nobody_tells_is_made_again() -> None:
     """Whoever knew nothing of a new topic was a controller that was deposed."""
     h, item = proposed()
-    assert not h.partition.isr_answered(item, answer((), -1, ErrorCode.UNKNOWN_TOPIC_ID), 1.0)
+    assert not h.partition.on_isr_result(item, answer((), -1, ErrorCode.UNKNOWN_TOPIC_ID), 1.0)
     sent = len(h.proposals)
     h.partition.isr_tick(h.clock.monotonic())
-    assert len(h.proposals) == sent + 1 and h.partition.isr_item(1) == item
+    assert len(h.proposals) == sent + 1 and h.partition.alter_partition_item(1) == item
     h.partition.isr_tick(h.clock.monotonic())
     assert len(h.proposals) == sent + 1, "it is on its way"
-    h.partition.isr_answered(item, answer((1, 2), 11), 1.0)
+    h.partition.on_isr_result(item, answer((1, 2), 11), 1.0)
     assert (h.partition.isr, h.partition.pending_isr) == ((1, 2), None)
 
 
 def test_a_version_conflict_that_tells_the_state_settles_it() -> None:
     h, item = proposed()
     conflict = answer((1, 3), 12, ErrorCode.INVALID_UPDATE_VERSION)
-    assert not h.partition.isr_answered(item, conflict, 1.0)
+    assert not h.partition.on_isr_result(item, conflict, 1.0)
     assert (h.partition.isr, h.partition.partition_epoch) == ((1, 3), 12)
     assert h.partition.pending_isr is None
 
@@ -333,29 +333,29 @@ def test_a_version_conflict_that_tells_the_state_settles_it() -> None:
 def test_the_replicas_of_an_epoch_that_an_answer_told_come_with_leader_and_isr() -> None:
     """It is the same epoch: what was proposed in it meanwhile is in flight, and still counts."""
     h, item = proposed()
-    h.partition.isr_answered(item, answer((1, 3), 12, ErrorCode.INVALID_UPDATE_VERSION), 0.0)
+    h.partition.on_isr_result(item, answer((1, 3), 12, ErrorCode.INVALID_UPDATE_VERSION), 0.0)
     h.fetched(2, 0)
-    item = h.partition.isr_item(1)
+    item = h.partition.alter_partition_item(1)
     assert item is not None and h.partition.pending_isr == (1, 3, 2)
     sent = len(h.proposals)
     moved = {"isr": (1, 3), "replicas": (1, 2, 3, 4), "adding_replicas": (4,)}
     h.partition.update_state(state(leader_epoch=4, partition_epoch=12, **moved))
     assert (h.partition.replicas, h.partition.adding_replicas) == ((1, 2, 3, 4), (4,))
     h.fetched(4, 0)
-    assert h.partition.pending_isr == (1, 3, 2) and h.partition.isr_item(1) == item
+    assert h.partition.pending_isr == (1, 3, 2) and h.partition.alter_partition_item(1) == item
     assert len(h.proposals) == sent + 1, "sent again, should it wait to be told"
     h.append()
     h.fetched(3, 1)
     h.fetched(4, 1)
     assert h.partition.high_watermark == 0, "2 may be a member by now"
-    h.partition.isr_answered(item, answer((1, 3, 2), 13), 0.0)
+    h.partition.on_isr_result(item, answer((1, 3, 2), 13), 0.0)
     h.fetched(2, 1)
     assert h.partition.high_watermark == 1
 
 
 def test_an_invalid_proposal_is_dropped_when_it_was_judged_in_the_state_it_was_made_in() -> None:
     h, item = proposed()
-    assert not h.partition.isr_answered(item, answer((1,), 10, ErrorCode.INVALID_REQUEST), 5.0)
+    assert not h.partition.on_isr_result(item, answer((1,), 10, ErrorCode.INVALID_REQUEST), 5.0)
     assert h.partition.pending_isr is None
     h.append()
     assert h.partition.high_watermark == 1, "nothing waits for who cannot be a member"
@@ -367,20 +367,20 @@ def test_an_invalid_proposal_that_another_state_met_may_be_in_force() -> None:
         topic_id=TOPIC_ID, partition=0, error_code=ErrorCode.INVALID_REQUEST, leader_id=-1,
         leader_epoch=4, partition_epoch=12, isr=(2,),
     )  # fmt: skip
-    assert not h.partition.isr_answered(item, refused, 5.0)
-    assert h.partition.pending_isr == (1, 2) and h.partition.isr_item(1) is None
+    assert not h.partition.on_isr_result(item, refused, 5.0)
+    assert h.partition.pending_isr == (1, 2) and h.partition.alter_partition_item(1) is None
 
 
 def test_answers_that_leader_and_isr_has_overtaken_change_nothing() -> None:
     h, item = proposed()
     newer = state(leader_epoch=4, partition_epoch=12, isr=(1, 3), replicas=(1, 2, 3))
     h.partition.update_state(newer)
-    assert not h.partition.isr_answered(item, answer((1, 2), 11), 1.0)
+    assert not h.partition.on_isr_result(item, answer((1, 2), 11), 1.0)
     refused = answer((), -1, ErrorCode.INELIGIBLE_REPLICA)
-    assert not h.partition.isr_answered(item, refused, 1.0)
+    assert not h.partition.on_isr_result(item, refused, 1.0)
     assert h.partition.isr == (1, 3)
     h.lead((1,), leader_epoch=5, partition_epoch=13)
-    assert not h.partition.isr_answered(item, answer((1, 2), 20), 1.0)
+    assert not h.partition.on_isr_result(item, answer((1, 2), 20), 1.0)
     assert h.partition.isr == (1,)
 
 
@@ -470,8 +470,8 @@ def test_one_pause_of_a_follower_is_no_habit_to_wait_for() -> None:
     for pause_ms in (0, 500, 500, 10_000):
         h.clock.advance(pause_ms)
         h.fetched(2, 0)
-        if item := partition.isr_item(1):
-            partition.isr_answered(item, refused, retry_at=100.0)
+        if item := partition.alter_partition_item(1):
+            partition.on_isr_result(item, refused, retry_at=100.0)
             h.fetched(2, 0)
     h.append()
     assert partition.high_watermark == 0
@@ -483,7 +483,7 @@ def test_one_pause_of_a_follower_is_no_habit_to_wait_for() -> None:
 def test_nothing_waits_long_for_a_follower_that_fell_silent_before_it_joined() -> None:
     h, item = proposed()
     refused = answer((), -1, ErrorCode.INELIGIBLE_REPLICA)
-    h.partition.isr_answered(item, refused, retry_at=100.0)
+    h.partition.on_isr_result(item, refused, retry_at=100.0)
     h.append()
     assert h.partition.high_watermark == 1
     h.fetched(2, 1)

@@ -1,4 +1,4 @@
-"""Replication quotas: rates over windows, lists of replicas, who is held back (KIP-73)."""
+"""Replication quotas: rates over windows, throttled replica lists, which replicas wait (KIP-73)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.errors import UsageError
 from headwater.testing.clocks import ManualClock
 from headwater_broker.api.fetch.read import is_held_back
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.quota.rate import WindowedRate, Windows
+from headwater_broker.quota.rate import SimpleRate, WindowedRate, Windows
 from headwater_broker.replica.replication_quota import UNLIMITED, ReplicationQuotas
 
 LEADER_LIST = "leader.replication.throttled.replicas"
@@ -36,15 +36,44 @@ def test_a_steady_stream_is_measured_as_it_is() -> None:
     assert rate.per_second(39.9) == pytest.approx(500, rel=0.06)
 
 
-def test_what_a_quota_lets_through_over_time_is_its_rate() -> None:
+def test_a_simple_rate_counts_the_time_since_the_oldest_window_alone() -> None:
+    rate = SimpleRate(Windows(11, 1.0))
+    assert rate.per_second(100.0) == 0.0
+    rate.record(1000, 100.0)
+    assert rate.per_second(100.0) == rate.per_second(101.0) == 1000.0, "at least one window"
+    assert rate.per_second(104.0) == 250.0
+    rate.record(1000, 104.0)
+    assert rate.per_second(105.0) == 400.0
+    assert rate.per_second(111.0) == pytest.approx(1000 / 7), "the first window is over"
+    assert rate.per_second(115.0) == 0.0
+
+
+def test_a_burst_after_a_silence_is_held_back_by_the_rate_itself() -> None:
+    """Not let through because eleven windows together could take it."""
+    clock, quotas = _quotas()
+    clock.advance(60_000)
+    quotas.set_rates(1_000, UNLIMITED, UNLIMITED)
+    quotas.leader.record(1_000)
+    assert not quotas.leader.is_exceeded
+    quotas.leader.record(1_000)
+    assert quotas.leader.is_exceeded
+    clock.advance(1_900)
+    assert quotas.leader.is_exceeded
+    clock.advance(100)
+    assert not quotas.leader.is_exceeded
+
+
+@pytest.mark.parametrize("step_ms", [20, 250])
+def test_what_a_quota_lets_through_over_time_is_its_rate(step_ms: int) -> None:
     clock, quotas = _quotas(Windows(5, 0.5))
     quotas.set_rates(10_000, UNLIMITED, UNLIMITED)
     passed = 0
-    for _ in range(1000):
-        clock.advance(20)
+    for _ in range(20_000 // step_ms):
+        clock.advance(step_ms)
         if not quotas.leader.is_exceeded:
             quotas.leader.record(3_000)
             passed += 3_000
+            assert passed <= 10_000 * (clock.monotonic() + 0.5) + 3_000, "at any time"
     assert passed / 20.0 == pytest.approx(10_000, rel=0.25)
     quotas.set_rates(UNLIMITED, UNLIMITED, UNLIMITED)
     assert not quotas.leader.is_exceeded
@@ -82,15 +111,15 @@ def test_a_list_that_cannot_be_is_refused(wrong: str) -> None:
             topic_key(name).parse(wrong)
 
 
-def test_a_leader_holds_back_only_followers_out_of_sync_of_listed_partitions() -> None:
+def test_a_leader_throttles_only_followers_out_of_sync_of_listed_partitions() -> None:
     clock, quotas = _quotas()
     services: Any = SimpleNamespace(replicas=SimpleNamespace(quotas=quotas))
     quotas.set_rates(100, UNLIMITED, UNLIMITED)
     listed = _partition(0, leader_replication_throttled_replicas="*")
     other = _partition(0)
-    quotas.leader.passed(other, 1 << 20)
+    quotas.leader.record_copied(other, 1 << 20)
     assert not is_held_back(services, listed, 3), "what is not listed does not count"
-    quotas.leader.passed(listed, 1 << 20)
+    quotas.leader.record_copied(listed, 1 << 20)
     assert is_held_back(services, listed, 3)
     assert not is_held_back(services, listed, 2), "in sync"
     assert not is_held_back(services, other, 3), "not listed"

@@ -150,14 +150,14 @@ class World:
 
     def proposed(self, partition: Partition) -> None:
         leader = next((b for b in self.brokers.values() if b.partition is partition), None)
-        item = None if leader is None else partition.isr_item(leader.epoch)
+        item = None if leader is None else partition.alter_partition_item(leader.epoch)
         if leader is None or item is None:
             return  # that process is gone, or has nothing to propose any more
 
         def answer(result: AlterPartitionResult) -> None:
             if leader.alive and leader.partition is partition:
                 retry_at = self.clock.monotonic() + 0.05
-                if partition.isr_answered(item, result, retry_at):
+                if partition.on_isr_result(item, result, retry_at):
                     self.proposed(partition)
 
         def at_controller() -> None:
@@ -188,7 +188,7 @@ class World:
         leader = self.brokers.get(mine.leader_id)
         if not follower.alive or mine.is_leader or leader is None or not leader.alive:
             return
-        asked = (mine.leader_epoch, mine.log.log_end_offset, mine.latest_epoch, follower.epoch)
+        asked = (mine.leader_epoch, mine.log.log_end_offset, mine.log.latest_epoch, follower.epoch)
 
         def at_leader() -> None:
             epoch, offset, last_epoch, broker_epoch = asked
@@ -212,14 +212,19 @@ class World:
                 self.fly(lambda: at_follower(parted, data, mark, start))
 
         def at_follower(parted, data: bytes, mark: int, start: int) -> None:  # type: ignore[no-untyped-def]
-            now = (mine.leader_epoch, mine.log.log_end_offset, mine.latest_epoch, follower.epoch)
+            now = (
+                mine.leader_epoch,
+                mine.log.log_end_offset,
+                mine.log.latest_epoch,
+                follower.epoch,
+            )
             if now != asked or mine.is_leader or mine is not follower.partition:
                 return
             if parted is None:
                 mine.append_as_follower(memoryview(data), mark, start)
                 return
             log = mine.log
-            cut = truncation(parted, log.log_end_offset, mine.high_watermark, mine.own_epoch_end)
+            cut = truncation(parted, log.log_end_offset, mine.high_watermark, mine.epoch_end)
             mine.truncate_to(cut.offset)
 
         self.fly(at_leader)

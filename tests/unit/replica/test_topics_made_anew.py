@@ -1,4 +1,4 @@
-"""What a log takes over from an older topic of its name, which goes as it comes: nothing."""
+"""A recreated topic takes nothing over from the log of the deleted topic of its name."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from uuid import UUID
 import pytest
 
 from headwater.errors import ErrorCode
-from headwater.ports.remote_log import TieredRange, TieredTopic
-from headwater.testing.memory_remote_log import MemoryRemoteLog
 from headwater.wire.control import (
     ConfigEntry,
     LeaderAndIsrReply,
     PartitionState,
     TopicState,
 )
-from headwater_broker.app.tiered_offsets import TieredEnds
 from solo_broker import SoloBroker
 from unit.replica.test_manager import A, B, codes, play, state, stop, tell
 
@@ -84,12 +81,8 @@ def test_a_topic_made_anew_does_not_begin_where_the_table_of_the_older_one_ends(
     there, and all below was looked for in a table that never was."""
 
     async def story(broker: SoloBroker) -> None:
-        remote = MemoryRemoteLog("", lambda *_: None)
-        where = TieredTopic("a", A, "memory")
-        ends = TieredEnds(remote, lambda: broker.replicas, lambda name, topic_id: where)
-        broker.replicas._ports = replace(broker.replicas._ports, tiered_end=ends.end)
         tell(broker, state())
-        ends._ranges[A, 0] = TieredRange(0, 100)
+        broker.tiered_ends[A, 0] = 100
         tell(broker, state(leader_epoch=2))
         assert broker.replicas.lookup("a", 0).log.log_end_offset == 100
         make(broker, B, state())

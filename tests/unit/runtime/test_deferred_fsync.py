@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater_broker.runtime import deferred_fsync
-from headwater_broker.runtime.deferred_fsync import LateSyncFiles
+from headwater_broker.runtime.deferred_fsync import DeferredFsyncFiles
 
 
 def test_who_waits_for_a_rename_waits_for_its_fsync_and_no_longer(
@@ -28,7 +28,7 @@ def test_who_waits_for_a_rename_waits_for_its_fsync_and_no_longer(
 
     async def scenario() -> None:
         with ThreadPoolExecutor(1) as pool:
-            files = LateSyncFiles(pool)
+            files = DeferredFsyncFiles(pool)
             await files.durable()
             for name in ("a", "b"):
                 (tmp_path / name / "log").mkdir(parents=True)
@@ -37,7 +37,7 @@ def test_who_waits_for_a_rename_waits_for_its_fsync_and_no_longer(
                 await asyncio.wait_for(files.durable(), 60)
                 assert synced[-1] == name
             files.write_atomic(f"{tmp_path}/a/small", b"x")
-            files.settle()
+            files.sync_all()
             assert sorted(synced[2:]) == ["a", "small"]
 
     asyncio.run(scenario())

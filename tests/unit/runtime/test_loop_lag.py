@@ -68,7 +68,7 @@ def test_a_sleep_before_a_turn_is_not_a_wait_of_the_turn(
         probe = LagProbe(loop)
         probe.start()
         await asyncio.sleep(0.01)
-        loop.turns.look()
+        loop.turns.sample()
         for _ in range(3):  # sleeps that the last look does not know of
             loop.turns.fresh_until = loop.time() + 60
             await asyncio.sleep(0.002)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-from headwater_broker.runtime.watchdog import EXIT_HUNG, LOOKS, Watchdog
+from headwater_broker.runtime.watchdog import CHECKS, EXIT_HUNG, Watchdog
 
 
 class Loop:
@@ -36,11 +36,11 @@ def watched(loop: Loop) -> tuple[Watchdog, list[str]]:
 
 def test_gives_up_after_so_many_looks_without_a_sign() -> None:
     watchdog, given_up = watched(Loop())
-    silent = watchdog.look(0)
-    for look in range(LOOKS - 1):
-        silent = watchdog.look(silent)
+    silent = watchdog.check(0)
+    for look in range(CHECKS - 1):
+        silent = watchdog.check(silent)
         assert (silent, given_up) == (look + 1, [])
-    watchdog.look(silent)
+    watchdog.check(silent)
     assert given_up == ["now"]
 
 
@@ -48,11 +48,11 @@ def test_a_sign_of_life_begins_the_count_anew() -> None:
     loop = Loop()
     watchdog, given_up = watched(loop)
     silent = 0
-    for _ in range(5 * LOOKS):
-        silent = watchdog.look(silent)
-        if silent == LOOKS - 1:
+    for _ in range(5 * CHECKS):
+        silent = watchdog.check(silent)
+        if silent == CHECKS - 1:
             loop.turn()
-            silent = watchdog.look(silent)
+            silent = watchdog.check(silent)
             assert silent == 0
     assert given_up == []
 
@@ -61,8 +61,8 @@ def test_one_question_at_a_time() -> None:
     loop = Loop()
     watchdog, _ = watched(loop)
     silent = 0
-    for _ in range(LOOKS):
-        silent = watchdog.look(silent)
+    for _ in range(CHECKS):
+        silent = watchdog.check(silent)
     assert len(loop.posted) == 1
 
 
@@ -93,5 +93,5 @@ asyncio.run(the_loop_that_hangs())
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == EXIT_HUNG
-    assert "the loop stands still" in done.stderr
+    assert "the event loop hangs" in done.stderr
     assert "in the_loop_that_hangs" in done.stderr

@@ -1,4 +1,4 @@
-"""The session of a connection: rights are asked for once per generation of the ACLs."""
+"""The session: decisions of the authorizer are remembered per generation of its ACLs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_changed_acls_void_the_decisions() -> None:
 def test_authentication_voids_the_decisions() -> None:
     made = session(Acls(("alice", "flights")))
     assert read(made, "flights")
-    made.authenticated(Principal("User", "bob"))
+    made.authenticate(Principal("User", "bob"))
     assert not read(made, "flights")
 
 

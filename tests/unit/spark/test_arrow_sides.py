@@ -1,4 +1,4 @@
-"""Columns, partitioning and cold row groups: the Arrow sides of reads and writes, without Spark."""
+"""Columns, partitioner, cold reads and tier tasks on Arrow data, without Spark."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headwater_spark.source.cold_read import cold_batches, in_order
 from headwater_spark.source.columns import checked_schema
 from headwater_spark.source.planning import Split
 from headwater_spark.tiering.job import TASK_OFFSETS_MIN, task_ranges
+from headwater_tier.data_files import write_file
 from headwater_tier.delta import LiveFile
-from headwater_tier.files import write_file
 from headwater_tier.plan import TableLocation, TierRange
 from headwater_tier.reader import RowGroup
 

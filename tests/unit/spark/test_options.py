@@ -1,11 +1,21 @@
-"""Options: Spark's Kafka names, and an error that names what is wrong."""
+"""Options under the names of Spark's Kafka source, and errors that name the wrong one."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from headwater.errors import UsageError
+from headwater_spark.kafka_options import (
+    SINK_REFUSED,
+    SINK_WITHOUT_EFFECT,
+    SOURCE_REFUSED,
+    SOURCE_WITHOUT_EFFECT,
+)
 from headwater_spark.options import EARLIEST, LATEST, sink_options, source_options
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
 GIVEN = {"kafka.bootstrap.servers": "h:1", "subscribe": "b, a"}
 
@@ -103,3 +113,65 @@ def test_sink_options() -> None:
         sink_options({"bootstrap.servers": "h:1", "kafka.acks": "1"})
     with pytest.raises(UsageError, match="unknown option"):
         sink_options({"bootstrap.servers": "h:1", "subscribe": "a"})
+
+
+TO = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
+
+
+def test_options_of_kafkas_client_that_only_tune_it_are_taken() -> None:
+    source = source_options({**GIVEN, **dict.fromkeys(SOURCE_WITHOUT_EFFECT, "1")}, streaming=True)
+    assert source == source_options(GIVEN, streaming=True)
+    sink = sink_options({**TO, **dict.fromkeys(SINK_WITHOUT_EFFECT, "1")})
+    assert sink == sink_options(TO)
+
+
+@pytest.mark.parametrize(("name", "why"), SOURCE_REFUSED.items())
+def test_options_that_would_change_what_is_read_are_refused(name: str, why: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        source_options({**GIVEN, name.upper(): "1"}, streaming=True)
+    assert str(refusal.value) == f"option {name.upper()!r} is not for a headwater source: {why}"
+
+
+@pytest.mark.parametrize(("name", "why"), SINK_REFUSED.items())
+def test_options_that_would_change_what_is_written_are_refused(name: str, why: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        sink_options({**TO, name: "1"})
+    assert str(refusal.value) == f"option {name!r} is not for a headwater sink: {why}"
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "plaintext"])
+def test_the_security_protocol_that_is_served_is_taken(protocol: str) -> None:
+    given = {"kafka.security.protocol": protocol}
+    assert source_options({**GIVEN, **given}, streaming=False).bootstrap_servers == "h:1"
+    assert sink_options({**TO, **given}).topic == "t"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.security.protocol", "SASL_SSL"),
+        ("kafka.security.protocol", "SSL"),
+        ("kafka.sasl.jaas.config", "... password=secret;"),
+        ("kafka.ssl.truststore.location", "/x.jks"),
+    ],
+)
+def test_security_that_is_not_served_is_refused_without_its_secrets(name: str, value: str) -> None:
+    for refused in (
+        lambda: source_options({**GIVEN, name: value}, streaming=False),
+        lambda: sink_options({**TO, name: value}),
+    ):
+        with pytest.raises(UsageError, match="serves PLAINTEXT only") as refusal:
+            refused()
+        assert name in str(refusal.value) and "secret" not in str(refusal.value)
+
+
+def test_the_client_id_is_taken() -> None:
+    named = {"kafka.client.id": "etl"}
+    assert source_options({**GIVEN, **named}, streaming=False).client_id == "etl"
+    assert sink_options({**TO, **named}).client_id == "etl"
+
+
+def test_the_page_lists_every_name() -> None:
+    page = PAGE.read_text()
+    names = (*SOURCE_WITHOUT_EFFECT, *SINK_WITHOUT_EFFECT, *SOURCE_REFUSED, *SINK_REFUSED)
+    assert [name for name in names if f"`{name.removeprefix('kafka.')}`" not in page] == []

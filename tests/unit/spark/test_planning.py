@@ -1,4 +1,4 @@
-"""Planning is pure: positions, limits, the tier boundary, splits."""
+"""Micro-batches and splits: positions, limits, data loss, the tier boundary."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from headwater_spark.source.planning import (
     COLD_OFFSETS_MIN,
     Boundary,
-    Seen,
-    behind,
+    CurrentOffsets,
     byte_shares,
-    first_step,
     limit_ends,
     limit_offsets,
-    next_step,
+    plan_first_batch,
+    plan_next_batch,
     splits,
+    truncated_partitions,
 )
 from headwater_spark.source.positions import Position
 
@@ -23,65 +23,65 @@ A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 IDS = {"a": "id-a"}
 
 
-def _seen(earliest: dict, latest: dict, ids: dict | None = None) -> Seen:
-    return Seen(IDS if ids is None else ids, earliest, latest)
+def current(earliest: dict, latest: dict, ids: dict | None = None) -> CurrentOffsets:
+    return CurrentOffsets(IDS if ids is None else ids, earliest, latest)
 
 
-def test_first_step_pins_the_start() -> None:
-    step = first_step({A0: 3, A1: 0}, _seen({A0: 0, A1: 0}, {A0: 10, A1: 0}))
-    assert step.position == Position({A0: 3, A1: 0}, {A0: 10, A1: 0}, IDS)
-    assert step.losses == ()
+def test_batch_0_pins_the_start() -> None:
+    plan = plan_first_batch({A0: 3, A1: 0}, current({A0: 0, A1: 0}, {A0: 10, A1: 0}))
+    assert plan.position == Position({A0: 3, A1: 0}, {A0: 10, A1: 0}, IDS)
+    assert plan.losses == ()
 
 
-def test_first_step_tells_of_starts_outside_the_log() -> None:
-    step = first_step({A0: 3}, _seen({A0: 5}, {A0: 10}))
-    assert step.position is not None and step.position.start == {A0: 5}
-    assert "starting offset 3" in step.losses[0]
+def test_a_start_outside_the_log_is_a_loss() -> None:
+    plan = plan_first_batch({A0: 3}, current({A0: 5}, {A0: 10}))
+    assert plan.position is not None and plan.position.start == {A0: 5}
+    assert "starting offset 3" in plan.losses[0]
 
 
 def test_nothing_new_is_none() -> None:
     previous = Position({A0: 0}, {A0: 10}, IDS)
-    assert next_step(previous, _seen({A0: 0}, {A0: 10})).position is None
+    assert plan_next_batch(previous, current({A0: 0}, {A0: 10})).position is None
 
 
-def test_next_step_goes_on_where_the_last_ended() -> None:
+def test_the_next_batch_starts_where_the_last_one_ended() -> None:
     previous = Position({A0: 0}, {A0: 10}, IDS)
-    step = next_step(previous, _seen({A0: 0}, {A0: 15}))
-    assert step.position == Position({A0: 10}, {A0: 15}, IDS)
+    plan = plan_next_batch(previous, current({A0: 0}, {A0: 15}))
+    assert plan.position == Position({A0: 10}, {A0: 15}, IDS)
 
 
 def test_a_new_partition_is_pinned_even_while_empty() -> None:
     previous = Position({A0: 0}, {A0: 10}, IDS)
-    step = next_step(previous, _seen({A0: 0, A1: 4}, {A0: 10, A1: 4}))
-    assert step.position == Position({A0: 10, A1: 4}, {A0: 10, A1: 4}, IDS)
-    assert step.losses == ()
+    plan = plan_next_batch(previous, current({A0: 0, A1: 4}, {A0: 10, A1: 4}))
+    assert plan.position == Position({A0: 10, A1: 4}, {A0: 10, A1: 4}, IDS)
+    assert plan.losses == ()
 
 
 def test_aged_out_offsets_are_a_loss() -> None:
     previous = Position({A0: 0}, {A0: 10}, IDS)
-    step = next_step(previous, _seen({A0: 12}, {A0: 15}))
-    assert step.position is not None and step.position.start == {A0: 12}
-    assert step.losses == ("a-0: offsets 10 to 11 have aged out",)
+    plan = plan_next_batch(previous, current({A0: 12}, {A0: 15}))
+    assert plan.position is not None and plan.position.start == {A0: 12}
+    assert plan.losses == ("a-0: offsets 10 to 11 have aged out",)
 
 
 def test_a_recreated_topic_starts_anew() -> None:
     previous = Position({A0: 0}, {A0: 10}, IDS)
-    step = next_step(previous, _seen({A0: 0}, {A0: 4}, {"a": "other"}))
-    assert step.position == Position({A0: 0}, {A0: 4}, {"a": "other"})
-    assert "created again" in step.losses[0]
+    plan = plan_next_batch(previous, current({A0: 0}, {A0: 4}, {"a": "other"}))
+    assert plan.position == Position({A0: 0}, {A0: 4}, {"a": "other"})
+    assert "created again" in plan.losses[0]
 
 
 def test_a_deleted_topic_is_a_loss() -> None:
     previous = Position({A0: 0, B0: 0}, {A0: 1, B0: 1}, {"a": "id-a", "b": "id-b"})
-    step = next_step(previous, _seen({A0: 0}, {A0: 1}))
-    assert "topic b is gone" in step.losses
+    plan = plan_next_batch(previous, current({A0: 0}, {A0: 1}))
+    assert "topic b is gone" in plan.losses
 
 
 def test_a_leader_that_lags_never_moves_a_position_back() -> None:
     previous = Position({A0: 0}, {A0: 10}, IDS)
-    seen = _seen({A0: 0}, {A0: 8})
-    assert next_step(previous, seen).position is None
-    assert "ends at 8" in behind(previous, seen)[0]
+    now = current({A0: 0}, {A0: 8})
+    assert plan_next_batch(previous, now).position is None
+    assert "ends at 8" in truncated_partitions(previous, now)[0]
 
 
 def test_limit_is_shared_by_backlog_and_starves_nobody() -> None:

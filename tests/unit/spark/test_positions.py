@@ -1,4 +1,4 @@
-"""The source's offsets: their text is compared by Spark, so it may never change by accident."""
+"""The source's offsets: Spark compares their text, so it must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Too few slots fail at once and name a master that would do."""
+"""Slots of brokers: their size, and an error that names a master that fits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_local_cluster_spreads_by_task_cpus() -> None:
     assert plan("local-cluster[3,3,1500]") == SlotPlan(2, one_host=True)
 
 
-def test_other_masters_are_taken_at_their_word() -> None:
+def test_other_masters_need_no_known_size() -> None:
     assert plan("spark://h:7077", cores=4) == SlotPlan(3, one_host=False)
     assert plan("yarn", executors=3, cores=4) == SlotPlan(3, one_host=False)
 
@@ -40,6 +40,6 @@ def test_too_few_known_executors() -> None:
 
 
 @pytest.mark.parametrize("brokers", range(1, 12))
-def test_the_master_it_names_fits(brokers: int) -> None:
+def test_the_master_in_the_error_fits(brokers: int) -> None:
     assert plan(fitting_master(brokers), brokers).task_cpus is not None
     assert plan(f"local[{brokers + 2}]", brokers).one_host

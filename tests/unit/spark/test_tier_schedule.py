@@ -1,4 +1,4 @@
-"""When a continuous tierer commits which topic."""
+"""The rounds of `tier run --continuous`: when each topic is tiered."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headwater_spark.tiering.command import (
     WAIT_MAX_S,
     StopRequest,
     asked_to_stop,
-    run_for_ever,
+    run_continuously,
 )
 from headwater_spark.tiering.job import Round, TopicReplacedError, TopicTier
 
 
 class Stop(StopRequest):
-    """Waiting lets the clock's time pass; set once `until_s` is reached."""
+    """Waiting advances the clock; set once `until_s` is reached."""
 
     def __init__(self, clock: ManualClock, until_s: float) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Stop(StopRequest):
 
 
 class Topic:
-    """A topic whose rounds end as `script` says, then idle; notes when each was."""
+    """A topic whose rounds have the results of `script`, then are idle; records their times."""
 
     def __init__(self, clock: ManualClock, interval_s: float, *script: Round | Exception) -> None:
         self.topic = SimpleNamespace(name="t")
@@ -65,11 +65,11 @@ def made(version: int | None, *, discarded: bool = False, behind: bool = False) 
 
 
 def run(clock: ManualClock, *topics: Topic, interval_s: float | None, until_s: float) -> list[int]:
-    told: list[int] = []
+    versions: list[int] = []
     tiers = cast(list[TopicTier], list(topics))
     stop = Stop(clock, until_s)
-    run_for_ever(tiers, interval_s, lambda r: told.append(r.version or -1), stop, clock)
-    return told
+    run_continuously(tiers, interval_s, lambda r: versions.append(r.version or -1), stop, clock)
+    return versions
 
 
 def test_each_topic_at_its_own_interval() -> None:
@@ -87,14 +87,14 @@ def test_the_option_wins() -> None:
     assert topic.at == [0.0, 2.0, 4.0]
 
 
-def test_who_is_behind_or_was_overtaken_does_not_wait() -> None:
+def test_a_round_that_left_records_or_was_discarded_is_followed_at_once() -> None:
     clock = ManualClock()
     topic = Topic(clock, 60.0, made(1, behind=True), made(None, discarded=True), made(2))
-    told = run(clock, topic, interval_s=None, until_s=61.0)
-    assert (topic.at, told) == ([0.0, 0.0, 0.0, 60.0], [1, -1, 2])
+    versions = run(clock, topic, interval_s=None, until_s=61.0)
+    assert (topic.at, versions) == ([0.0, 0.0, 0.0, 60.0], [1, -1, 2])
 
 
-def test_what_is_refused_now_is_tried_again_and_a_replaced_topic_ends_it() -> None:
+def test_a_broker_error_is_retried_and_a_replaced_topic_ends_the_run() -> None:
     clock = ManualClock()
     refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "t")
     topic = Topic(clock, 60.0, refusal, TopicReplacedError("another t"))
@@ -103,7 +103,7 @@ def test_what_is_refused_now_is_tried_again_and_a_replaced_topic_ends_it() -> No
     assert topic.at == [0.0, FAILURE_PAUSE_S]
 
 
-def test_a_job_that_failed_is_tried_again_and_the_end_of_spark_ends_it() -> None:
+def test_a_failed_job_is_retried_and_the_end_of_spark_ends_the_run() -> None:
     clock = ManualClock()
     topic = Topic(clock, 60.0, SparkJobError("disk full"), SparkGoneError("no JVM"))
     with pytest.raises(SparkGoneError):
@@ -111,7 +111,7 @@ def test_a_job_that_failed_is_tried_again_and_the_end_of_spark_ends_it() -> None
     assert topic.at == [0.0, FAILURE_PAUSE_S]
 
 
-def test_an_interval_of_ages_is_waited_for_in_parts() -> None:
+def test_a_very_long_interval_is_waited_for_in_parts() -> None:
     clock = ManualClock()
     ages, short = Topic(clock, (2**63 - 1) / 1000), Topic(clock, 2 * WAIT_MAX_S)
     run(clock, ages, short, interval_s=None, until_s=3 * WAIT_MAX_S)
@@ -126,7 +126,7 @@ def test_an_interval_is_a_number_of_seconds(text: str) -> None:
 
 
 def interrupted_wait(stop: StopRequest, asked: Any, moment: int, seen: list[bool]) -> None:
-    """Wait, and run the signal's handler before the `moment`-th step of Python's in it."""
+    """Wait, and run the signal handler before the `moment`-th line event of the wait."""
     steps = 0
 
     def step(_frame: FrameType, _event: str, _argument: Any) -> Any:
@@ -145,8 +145,8 @@ def interrupted_wait(stop: StopRequest, asked: Any, moment: int, seen: list[bool
     seen.extend((steps >= moment, stop.is_set()))
 
 
-def test_a_signal_is_taken_in_any_moment_of_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on one thread, but in another: one that stood still would take the test run with it."""
+def test_a_signal_at_any_moment_of_the_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In another thread: a wait that blocked for ever would block the test run."""
     monkeypatch.setattr(click, "echo", lambda *_, **__: None)
     came, moment = True, 0
     while came:
@@ -157,7 +157,7 @@ def test_a_signal_is_taken_in_any_moment_of_the_wait(monkeypatch: pytest.MonkeyP
             waits = threading.Thread(target=interrupted_wait, args=arguments, daemon=True)
             waits.start()
             waits.join(10)
-            assert not waits.is_alive(), f"step {moment} of the wait: it stands still"
+            assert not waits.is_alive(), f"step {moment} of the wait: blocked"
         came = seen[0]
         assert seen == [came, came]
-    assert moment > 3  # some moments there were
+    assert moment > 3  # the trace saw the wait

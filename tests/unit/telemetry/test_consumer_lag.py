@@ -1,4 +1,4 @@
-"""What a coordinator tells of its groups."""
+"""Consumer groups in the status document and the metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.telemetry.consumer_lag import (
     GROUP_OFFSETS_MAX,
     describe_group,
+    end_offsets,
+    partitions_elsewhere,
     shown_groups,
     topic_lags,
 )
@@ -37,10 +39,25 @@ def hosting(**watermarks: list[int]) -> ReplicaManager:
     return cast(ReplicaManager, SimpleNamespace(partitions=partitions))
 
 
-def test_lag_is_told_only_of_topics_that_are_known_whole() -> None:
-    reader = group("g", whole=[5, 10], ahead=[9], partly=[1, 2])
-    here = hosting(whole=[10, 20], ahead=[7], partly=[100])
-    assert list(topic_lags(reader, here)) == [("ahead", 0), ("whole", 15)]
+def test_lag_needs_no_replica_of_the_topic_here() -> None:
+    """An alert on the lag fires whichever broker coordinates the group."""
+    reader = group("g", here=[5, 10], ahead=[9], partly=[1, 2], elsewhere=[4], nowhere=[1])
+    replicas = hosting(here=[10, 20], ahead=[7], partly=[100])
+    ends = {("elsewhere", 0): 50, ("partly", 1): 5, ("here", 0): 10**6}
+    end_offset = end_offsets(replicas, lambda *key: ends.get(key))
+    assert topic_lags(reader, end_offset) == {
+        "ahead": 0,
+        "here": 15,
+        "partly": 99 + 3,
+        "elsewhere": 46,
+    }
+    wanted = {("partly", 1), ("elsewhere", 0), ("nowhere", 0)}
+    assert set(partitions_elsewhere([reader], replicas)) == wanted
+
+
+def test_a_partition_whose_end_is_not_known_does_not_hide_the_others() -> None:
+    reader = group("g", t=[1, 2])
+    assert topic_lags(reader, end_offsets(hosting(t=[100]), lambda *_: None)) == {"t": 99}
 
 
 def test_a_document_has_room_for_some_groups_and_counts_the_others() -> None:

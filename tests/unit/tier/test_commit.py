@@ -1,4 +1,4 @@
-"""Plan, write, commit: each row once, whatever is repeated, raced or refused."""
+"""Plan, write, commit: the table has each row once, whatever is repeated or fails."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from headwater.errors import UsageError
 from headwater_tier.commit import commit_facts, ensure_table
+from headwater_tier.data_files import FileCheckError, tier_range
 from headwater_tier.delta import (
     Change,
     CommitUnknownError,
@@ -20,7 +21,6 @@ from headwater_tier.delta import (
     TableAccessError,
     TableStateError,
 )
-from headwater_tier.files import FileCheckError, tier_range
 from headwater_tier.plan import (
     CommitResult,
     FileFacts,
@@ -110,7 +110,7 @@ def test_an_older_plan_is_discarded(tmp_path: Path, log: MemoryLog) -> None:
     assert [(p, o) for p, o, _ in rows_of(location)] == expected(log)
 
 
-def test_ours_is_done_even_when_another_followed(tmp_path: Path, log: MemoryLog) -> None:
+def test_a_commit_that_another_one_followed_is_done(tmp_path: Path, log: MemoryLog) -> None:
     location = location_at(tmp_path)
     ranges = plan(log, location)
     files = write(log, location, ranges, 1)
@@ -132,7 +132,7 @@ def test_a_stale_handle_never_commits(tmp_path: Path, log: MemoryLog) -> None:
     assert stale.refresh().ends == {0: 95, 1: 30}
 
 
-def test_a_lost_answer_is_found_out(
+def test_a_commit_whose_reply_was_lost_is_done(
     tmp_path: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = location_at(tmp_path)
@@ -149,7 +149,7 @@ def test_a_lost_answer_is_found_out(
     assert [(p, o) for p, o, _ in rows_of(location)] == expected(log)
 
 
-def test_refusals_without_effect_end_with_the_last_error(
+def test_commits_that_keep_failing_end_with_the_last_error(
     tmp_path: Path, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = location_at(tmp_path)
@@ -160,7 +160,7 @@ def test_refusals_without_effect_end_with_the_last_error(
         raise CommitUnknownError("no space left")
 
     monkeypatch.setattr(LogTable, "commit", fails)
-    with pytest.raises(TableAccessError, match="5 attempts failed, the last one no space left"):
+    with pytest.raises(TableAccessError, match="5 commits failed, the last one: no space left"):
         commit_facts(location, ranges, files, clock=CLOCK)
 
 
@@ -200,16 +200,16 @@ def test_files_are_checked_before_they_are_committed(tmp_path: Path, log: Memory
         commit_facts(location, ranges[:1], [facts], clock=CLOCK)
     with pytest.raises(UsageError, match="two files hold partition 0"):
         commit_facts(location, ranges, [facts, replace(facts)], clock=CLOCK)
-    with pytest.raises(UsageError, match="nothing was planned"):
+    with pytest.raises(UsageError, match="at least one planned range"):
         commit_facts(location, (), [], clock=CLOCK)
     assert LogTable(location).snapshot.version == 0
 
 
-def test_a_table_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TableAccessError, match=r"cannot be created|failed"):
         ensure_table(location_at(tmp_path / "file"), 1)
-    with pytest.raises(TableAccessError, match=r"no log table at .*: nothing was tiered yet"):
+    with pytest.raises(TableAccessError, match=r"no log table at .*: either nothing was tiered"):
         LogTable(location_at(tmp_path / "nowhere"))
 
 

@@ -1,4 +1,4 @@
-"""The verifier finds what was dropped, doubled, altered or added, by offset; and equal is equal."""
+"""`verify` finds dropped, doubled, altered and foreign rows by offset, and equal rows equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.columnar.decode import batches_to_arrow
 from headwater.columnar.schema import HEADERS, LOG_TABLE_COLUMNS
 from headwater.errors import UsageError
 from headwater_tier.commit import commit_facts, ensure_table
-from headwater_tier.files import tier_range
+from headwater_tier.data_files import tier_range
 from headwater_tier.plan import TableLocation, plan_ranges
 from headwater_tier.verify import Digest, compare, describe, digest, table_rows
 from headwater_tier.verify_command import document, storage_options, verify_topic
@@ -41,7 +41,7 @@ def location(tmp_path: Path, log: MemoryLog) -> TableLocation:
 
 
 class Client:
-    """As much of RawClient as verifying asks for, over a MemoryLog."""
+    """The calls of the blocking client that `verify` makes, over a MemoryLog."""
 
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
@@ -63,7 +63,7 @@ class Client:
             out[topic, partition] = found
         return out
 
-    def stream_raw(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
+    def stream_batches(self, topic: str, partition: int, start: int, end: int, **_: Any) -> Any:
         class Chunk:
             def __init__(self, records: Any) -> None:
                 self.records, self.aborted = records, ()
@@ -103,9 +103,7 @@ def test_equal_is_equal(log: MemoryLog, location: TableLocation) -> None:
     assert all(describe(r) == [] for r in found.partitions)
 
 
-def test_a_checksum_in_json_is_no_number_that_readers_round(
-    log: MemoryLog, location: TableLocation
-) -> None:
+def test_checksums_in_json_are_strings(log: MemoryLog, location: TableLocation) -> None:
     """JavaScript and jq read numbers as doubles: 64 bits do not fit."""
     found = verified(log, location)
     rows = document(found)["partitions"]
@@ -114,7 +112,7 @@ def test_a_checksum_in_json_is_no_number_that_readers_round(
     assert any(report.topic_digest.checksum > 2**53 for report in found.partitions)
 
 
-def test_what_is_not_tiered_is_told_and_nothing_tiered_is_not_equal(
+def test_offsets_not_tiered_are_counted_and_an_empty_table_is_not_equal(
     tmp_path: Path, log: MemoryLog, location: TableLocation
 ) -> None:
     log.fill(0, 5)

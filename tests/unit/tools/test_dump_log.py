@@ -121,7 +121,7 @@ def test_small_files_that_are_cut_off_or_empty_are_damaged(tmp_path: Path) -> No
     aborted.write_bytes(struct.pack(">hqqqq", 0, 1, 2, 3, 4) + b"12345")
     assert faults(aborted) == [None, "5 bytes after the last whole entry"]
     meta.write_bytes(b"")
-    assert faults(meta) == ["it holds no properties"]
+    assert faults(meta) == ["there are no properties"]
     for name in ("leader-epoch-checkpoint", "partition.metadata", f"{0:020d}.snapshot"):
         for data in (b"", b"0\n\xb2", b"0\n\xc2\xb2\n"):
             (tmp_path / name).write_bytes(data)

@@ -8,9 +8,13 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import AT_COMPRESSION, codec_of
 from headwater_broker.api.context import Services
-from headwater_broker.api.fetch.codec import MAX_BYTES, FetchFrame
 from headwater_broker.api.fetch.replica_selector import LEADER, preferred_replica
+from headwater_broker.api.fetch.request_codec import MAX_BYTES, NONE, FetchFrame
+from headwater_broker.api.fetch_session.cache import FetchSession
 from headwater_broker.api.fetch_session.partition import FetchItem
+from headwater_broker.api.leadership_confirmation import UnconfirmedError
+from headwater_broker.api.replies import FilePart, Part
+from headwater_broker.api.request_limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.log.results import EMPTY, LogSlice
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.truncation import EpochEnd
@@ -63,6 +67,27 @@ class PartitionRead:
         self.remote: tuple[int, int, int] | None = None
         """Descriptor, position, size of what the table gave."""
 
+    @property
+    def is_beyond_end(self) -> bool:
+        """True when a leader refuses the offset because its log ends before it."""
+        partition = self.partition
+        return (
+            self.code == ErrorCode.OFFSET_OUT_OF_RANGE
+            and partition is not None
+            and partition.is_leader
+            and self.item.fetch_offset > partition.log.log_end_offset
+        )
+
+    def unconfirmed(self) -> UnconfirmedError:
+        """The refusal of `is_beyond_end`. The leader epoch is that of now: whoever leads anew by
+        the time of the answer has not looked at its log again."""
+        partition = self.partition
+        assert partition is not None
+        return UnconfirmedError(
+            self, partition.topic, partition.partition, partition.leader_epoch,
+            f"offset {self.item.fetch_offset} lies beyond the end",
+        )  # fmt: skip
+
     def take_marks(self, partition: Partition) -> None:
         """What every answer tells of the partition."""
         self.high_watermark = partition.high_watermark
@@ -112,10 +137,11 @@ def read_all(
         read = PartitionRead(item, name)
         reads.append(read)
         try:
+            item.located = None
             if partition is None:
                 raise _not_here(services, item, name)
             read.partition = partition
-            if is_first and not session.allows(_READ, _TOPIC, name):
+            if frame.replica_id < 0 and not session.allows(_READ, _TOPIC, name):
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
             left = frame.max_bytes - used if frame.max_bytes > used else 0
             if frame.rack_id and _is_sent_away(services, session.listener, frame, read, partition):
@@ -133,6 +159,7 @@ def read_all(
             read.fail(error.code, error.detail)
             is_urgent = True
             continue
+        item.located = partition
         used += size
         total = counted
         # One answer holds one segment's batches: what ends an older one does not wait for more.
@@ -143,6 +170,39 @@ def read_all(
             or (size > 0 and part.file is not partition.log.active.file)
         )
     return reads, total, is_urgent
+
+
+def unsettled(session: FetchSession, reader: Session, isolation: int) -> list[FetchItem]:
+    """The partitions of a consumer's session that a response may name.
+
+    The others are settled: `read_all` would find no error, no record and no mark that moved since
+    the last response. Most partitions of a session are: this costs a tenth of reading them.
+    """
+    session.check_reader(reader)
+    found = []
+    for item in session.items.values():
+        partition, offset = item.located, item.fetch_offset
+        if partition is not None:
+            high, log = partition.high_watermark, partition.log
+            if (
+                item.sent_high_watermark == high
+                and (
+                    offset == high or (isolation and partition.last_stable_offset <= offset < high)
+                )
+                and item.sent_log_start == log.log_start_offset
+                and item.current_leader_epoch in (partition.leader_epoch, NONE)
+                and partition.is_leader
+                and item.last_fetched_epoch == NONE
+                and log.local_log_start_offset <= offset
+            ):
+                continue
+        found.append(item)
+    return found
+
+
+def is_unstable(partition: Partition, offset: int, isolation: int) -> bool:
+    """True for a read_committed consumer that has read to the last stable offset."""
+    return bool(isolation) and partition.last_stable_offset <= offset < partition.high_watermark
 
 
 def read_one(
@@ -217,7 +277,7 @@ def _left_out(frame: FetchFrame, read: PartitionRead, partition: Partition, size
 
 def is_held_back(services: Services, partition: Partition, replica: int) -> bool:
     """A follower out of sync gets no records while the leader's quota is exceeded (KIP-73)."""
-    return replica not in partition.isr and services.replicas.quotas.leader.holds_back(partition)
+    return replica not in partition.isr and services.replicas.quotas.leader.throttles(partition)
 
 
 def _is_sent_away(
@@ -249,3 +309,26 @@ def _refuse_zstd(part: LogSlice) -> None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later"
         )
+
+
+def part_of_file(services: Services, partition: Partition, part: LogSlice) -> Part | None:
+    """The records of a slice, copied when they are few; None when a disk thread must bring them in
+    first. Raises OSError."""
+    file, position, size = part.file, part.position, part.size_bytes
+    fd = file.fileno()
+    if fd >= 0:
+        if not _is_hot_tail(partition, part) and services.warmer.is_cold(fd, position, size):
+            return None
+        if size >= SENDFILE_MIN_BYTES:
+            return FilePart(fd, position, size)
+    data = file.read_at(position, size)
+    if len(data) != size:
+        where = f"{partition.topic}-{partition.partition}"
+        raise OSError(f"{where}: {len(data)} bytes of {size} read")
+    return data
+
+
+def _is_hot_tail(partition: Partition, part: LogSlice) -> bool:
+    """The end of the open segment was written a moment ago: no probe needed."""
+    file = part.file
+    return file is partition.log.active.file and file.size_bytes - part.position <= HOT_TAIL_BYTES

@@ -26,7 +26,9 @@ def preferred_replica(
     racks = {e.node_id: e.rack for e in endpoints(services, listener, partition.isr)}
     if racks.get(services.broker_id) == rack:
         return LEADER
-    near = [row for row in partition.in_sync_with(offset) if racks.get(row.replica_id) == rack]
+    near = [
+        row for row in partition.in_sync_followers_at(offset) if racks.get(row.replica_id) == rack
+    ]
     if not near:
         return LEADER
     return max(near, key=lambda row: (row.log_end_offset, row.caught_up_at)).replica_id

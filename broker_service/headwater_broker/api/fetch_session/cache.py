@@ -16,6 +16,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.api.fetch_session.dirty_set import SessionMoves
 from headwater_broker.api.fetch_session.partition import FetchItem, TopicKey
 from headwater_broker.api.request_limits import FETCH_SESSION_EVICTION_MS
+from headwater_broker.security.session import Session
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -38,6 +39,17 @@ class FetchSession:
     items: OrderedDict[ItemKey, FetchItem] = field(default_factory=OrderedDict)
     moves: SessionMoves | None = None
     """A follower's: what of the items is to be looked at. None: all of them, each time."""
+    reader: tuple[Session, int] | None = None
+    """Whose rights the located items were read with: a connection's session, and its revision."""
+
+    def check_reader(self, reader: Session) -> None:
+        """Forget where items are located when `reader`, or its rights, are others than before: each
+        is then read, and its rights are looked at, again."""
+        known = self.reader
+        if known is None or known[0] is not reader or known[1] != reader.revision:
+            self.reader = (reader, reader.revision)
+            for item in self.items.values():
+                item.located = None
 
     def apply(self, items: Iterable[FetchItem], forgotten: Iterable[ItemKey]) -> None:
         """Add and update what the request names, drop what it forgets."""

@@ -2,8 +2,8 @@
 
 A follower's session may hold thousands of partitions of which a few are busy. One whose follower
 has all there is, and was told its marks, is passed by: it is registered with the partition
-(`Partition.idle`), and is *due* again once something moves there. A fetch goes over what is due.
-A fetch that parks waits for the session, not for each of its partitions.
+(`Partition.caught_up_followers`), and is *due* again once something moves there. A fetch goes over
+what is due. A fetch that parks waits for the session, not for each of its partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from math import inf
 
 from headwater_broker.api.fetch_session.partition import FetchItem
-from headwater_broker.purgatory.purgatory import Gauge, Purgatory, Waiter
+from headwater_broker.purgatory.purgatory import DelayedOperation, Purgatory, WatchedOffset
 from headwater_broker.replica.partition import Partition
 
 
@@ -26,29 +26,31 @@ class Passing:
         self._item = item
         self._partition = partition
         self._replica_id = moves.replica[0]
-        partition.idle.put(self._replica_id, self)
+        partition.caught_up_followers.put(self._replica_id, self)
 
-    def stirred(self) -> None:
-        """See `Idle`."""
+    def wake(self) -> None:
+        """See `CaughtUpFollower`."""
         self._moves.passing.pop(self._item, None)
         self._settle()
-        self._moves.stirred(self._item)
+        self._moves.wake(self._item)
 
-    def marks_moved(self) -> None:
-        """See `Idle`."""
+    def state_updated(self) -> None:
+        """See `CaughtUpFollower`."""
         self._settle()
         self._moves.due[self._item] = None
 
     def withdraw(self) -> None:
         """The session does not pass this partition by any more."""
-        self._partition.idle.drop(self._replica_id, self)
+        self._partition.caught_up_followers.drop(self._replica_id, self)
         self._settle()
 
     def _settle(self) -> None:
         """What each fetch would have told that passed this by, its leader learns now."""
-        role = self._partition.role
+        role = self._partition.leader_state
         if role is not None and self._item not in self._moves.due:
-            role.passed_by(self._replica_id, self._item.fetch_offset, self._moves.fetched_at)
+            role.record_skipped_fetches(
+                self._replica_id, self._item.fetch_offset, self._moves.fetched_at
+            )
 
 
 class SessionMoves:
@@ -66,7 +68,7 @@ class SessionMoves:
         self.passing: dict[FetchItem, Passing] = {}
         self.fetched_at = -inf
         self._moved = 0
-        self._gauge = Gauge(purgatory, lambda: self._moved)
+        self._gauge = WatchedOffset(purgatory, lambda: self._moved)
 
     # -- a fetch comes
 
@@ -94,7 +96,7 @@ class SessionMoves:
 
     def keep(self, item: FetchItem, partition: Partition) -> None:
         """It is passed by, or stays due but wakes a fetch that parks."""
-        log, role = partition.log, partition.role
+        log, role = partition.log, partition.leader_state
         if role is None:
             return
         if item not in self.passing:
@@ -102,7 +104,7 @@ class SessionMoves:
         if (
             item.sent_high_watermark == partition.high_watermark
             and item.sent_log_start == log.log_start_offset
-            and role.is_level(
+            and role.is_fully_caught_up(
                 self.replica[0], item.fetch_offset, log.log_end_offset, partition.high_watermark
             )
         ):
@@ -116,11 +118,11 @@ class SessionMoves:
 
     # -- it is parked
 
-    def wait(self, waiter: Waiter) -> None:
+    def wait(self, waiter: DelayedOperation) -> None:
         """Wake `waiter` when something stirs from now on."""
         self._gauge.add(self._moved + 1, waiter)
 
-    def stirred(self, item: FetchItem) -> None:
+    def wake(self, item: FetchItem) -> None:
         """There may be data, or an error to tell."""
         self.due[item] = None
         self._moved += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headwater_broker.replica.partition import Partition
+
 TopicKey = str | bytes
 """A topic's name (Fetch below 13) or the 16 bytes of its id."""
 
@@ -13,6 +15,7 @@ class FetchItem:
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
+        "located",
         "log_start_offset",
         "max_bytes",
         "partition",
@@ -40,6 +43,8 @@ class FetchItem:
         self.log_start_offset = log_start_offset
         self.sent_high_watermark = -1
         self.sent_log_start = -1
+        self.located: Partition | None = None
+        """Where the last read found it. None: not yet, or that read failed."""
 
     def update(self, newer: FetchItem) -> None:
         """Take over what the client asks now; what was sent stays known."""

@@ -24,7 +24,7 @@ from headwater_broker.log.producer_state import (
     Producers,
     increment_sequence,
 )
-from headwater_broker.replica.leader_state import LeaderRole
+from headwater_broker.replica.leader_state import LeaderState
 
 STALE_MS = 120_000
 """The client may learn of a refusal, and so send what follows, as late as this: replies keep their
@@ -49,7 +49,7 @@ class _Refused(NamedTuple):
         return _is_after(sequence, self.sequence) and now_ms - self.at_ms <= STALE_MS
 
 
-def is_new_here(role: LeaderRole, batch: memoryview, producers: Producers, now_s: float) -> bool:
+def is_new_here(role: LeaderState, batch: memoryview, producers: Producers, now_s: float) -> bool:
     """Whether this leadership is young and has appended nothing of the batch's producer yet.
 
     `now_s`: monotonic. What the producer sent before may then be at the former leader.

@@ -1,69 +1,79 @@
-"""Brokers come, go, come back, and leave in order. Who leads what then.
+"""Decisions on brokers that start, die, return or shut down.
 
-Order matters: a broker that is back without its disk leaves the ISRs before anything is elected and
-before it counts as running, so an empty disk never wins (KIP-858, KIP-966, KIP-903).
+Order matters. A broker that returns without its disk leaves the ISRs before any election and before
+it counts as live, so that an empty replica never becomes the leader (KIP-858, KIP-966, KIP-903).
 """
 
 from __future__ import annotations
 
 from headwater.errors import ErrorCode
 from headwater.wire.control import ControlledShutdownReply
-from headwater_broker.controller.decisions import elections, leader_selectors, topic_deletion
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions import (
+    elect_leaders,
+    elections,
+    leader_selectors,
+    topic_deletion,
+)
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
-    BrokersFound,
+    BrokerChange,
     ControlledShutdown,
-    Registered,
+    RegisteredBroker,
     Reply,
 )
 from headwater_broker.controller.state import Broker, ControllerState, Partition
 from headwater_broker.controller.state_machines import ReplicaPhase
 
 
-def on_brokers_found(state: ControllerState, changes: Changes, event: BrokersFound) -> None:
-    """Compare with the brokers known; a new epoch is a broker that went and came back."""
+def on_broker_change(
+    state: ControllerState, decision: DecisionBuilder, event: BrokerChange
+) -> None:
+    """Compare registrations with the known brokers. A new epoch stands for a death and a return."""
     found = event.brokers
     gone = [b for b, known in state.brokers.items() if _is_gone(known, found.get(b))]
     fresh = sorted(b for b in found if b not in state.brokers or b in gone)
     if not gone and not fresh:
         return
-    _remove(state, changes, sorted(gone))
+    _remove_brokers(state, decision, sorted(gone))
     for broker_id in fresh:
-        _arrive(state, changes, broker_id, found[broker_id])
+        _add_broker(state, decision, broker_id, found[broker_id])
     for partition in list(state.leaderless.values()):
-        elections.elect(state, changes, partition)
+        elections.elect(state, decision, partition)
     if fresh:
-        _reassign_disks(state, changes, fresh)
-    changes.tell_brokers()
+        _replace_lost_replicas(state, decision, fresh)
+    for broker_id in fresh:
+        elect_leaders.watch_catching_up(state, broker_id)
+    decision.publish_brokers()
 
 
-def _is_gone(known: Broker, found: Registered | None) -> bool:
+def _is_gone(known: Broker, found: RegisteredBroker | None) -> bool:
     return found is None or found.epoch != known.epoch
 
 
-def _remove(state: ControllerState, changes: Changes, gone: list[int]) -> None:
-    """Dead brokers: their leaderships move, then they leave the ISRs they follow in.
+def _remove_brokers(state: ControllerState, decision: DecisionBuilder, gone: list[int]) -> None:
+    """Brokers died: elect other leaders, then take the dead followers out of the ISRs.
 
-    In this order: while a dead broker still counts as leader, followers that died with it would
-    leave an ISR that they are the last to be found in.
+    The order matters. While a dead broker still counts as the leader, followers that died with it
+    would leave the ISR, and only the dead leader would remain in it.
     """
     for broker_id in gone:
         broker = state.brokers.pop(broker_id)
         broker.registration = None
-        state.memories[broker_id] = broker
+        state.offline_brokers[broker_id] = broker
         state.shutting_down.discard(broker_id)
+        state.catching_up.pop(broker_id, None)
     followed = []
     for broker_id in gone:
         for partition in list(state.hosted.get(broker_id, {}).values()):
             _set_offline(partition, broker_id)
             if partition.leader == broker_id:
-                elections.elect(state, changes, partition)
+                elections.elect(state, decision, partition)
             else:
                 followed.append((partition, broker_id))
     for partition, broker_id in followed:
-        _drop_follower(state, changes, partition, broker_id)
+        _drop_follower(state, decision, partition, broker_id)
     for broker_id in gone:
-        topic_deletion.on_broker_gone(state, changes, broker_id)
+        topic_deletion.on_broker_gone(state, decision, broker_id)
 
 
 def _set_offline(partition: Partition, broker_id: int) -> None:
@@ -73,62 +83,66 @@ def _set_offline(partition: Partition, broker_id: int) -> None:
 
 
 def _drop_follower(
-    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
-    # Without a leader the whole ISR is kept: each member has every committed record.
+    # Without a leader the ISR stays as it is: each member has every committed record.
     has_leader = partition.leader >= 0
-    if not (has_leader and elections.leave_isr(state, changes, partition, broker_id)):
-        changes.tell(partition)
+    if not (has_leader and elections.leave_isr(state, decision, partition, broker_id)):
+        decision.publish(partition)
 
 
-def _arrive(state: ControllerState, changes: Changes, broker_id: int, found: Registered) -> None:
-    """One broker is registered: first what it may not claim, then it counts as running."""
+def _add_broker(
+    state: ControllerState, decision: DecisionBuilder, broker_id: int, found: RegisteredBroker
+) -> None:
+    """A broker registered. First drop replicas that lost data from ISRs, then count it as live."""
     registration = found.registration
-    memory = state.memories.pop(broker_id, None)
-    least = registration.min_insync_replicas
-    broker = Broker(broker_id, found.epoch, registration.boot_id, registration, least)
+    memory = state.offline_brokers.pop(broker_id, None)
+    min_isr = registration.min_insync_replicas
+    broker = Broker(broker_id, found.epoch, registration.boot_id, registration, min_isr)
     is_power_loss = memory is not None and _lost_power(memory, broker)
     for partition in list(state.hosted.get(broker_id, {}).values()):
         directory = partition.directories.get(broker_id)
         is_lost = directory is not None and directory not in registration.directory_ids
         if is_lost or is_power_loss:
-            elections.lost_data(state, changes, partition, broker_id)
+            elections.replica_lost_data(state, decision, partition, broker_id)
     state.storage_faults = {f for f in state.storage_faults if f[1] != broker_id}
     state.brokers[broker_id] = broker
-    # Before it may lead by a lower minimum than in its last life.
-    elections.check_eligible(state, changes, state.hosted.get(broker_id, {}).values())
+    # Before it may lead with a lower min.insync.replicas than before its restart.
+    elections.recheck_elr(state, decision, state.hosted.get(broker_id, {}).values())
     for partition in state.hosted.get(broker_id, {}).values():
         now = partition.replica_phases.get(broker_id, ReplicaPhase.NON_EXISTENT)
         if now is ReplicaPhase.NON_EXISTENT:
             partition.move_replica(broker_id, ReplicaPhase.NEW)
         else:
             partition.move_replica(broker_id, ReplicaPhase.ONLINE)
-        changes.tell(partition)
-    changes.remember_life(broker)
-    changes.tell_brokers(full=broker_id)
-    topic_deletion.on_broker_back(state, changes, broker_id)
+        decision.publish(partition)
+    decision.write_last_registration(broker)
+    decision.publish_brokers(full=broker_id)
+    topic_deletion.on_broker_back(state, decision, broker_id)
 
 
 def _lost_power(memory: Broker, now: Broker) -> bool:
-    """No clean mark of the last life, and the kernel was restarted: the page cache is gone."""
+    """Whether the broker stopped uncleanly and its machine rebooted: the page cache is lost."""
     assert now.registration is not None
     is_clean = now.registration.clean_shutdown_epoch == memory.epoch
     return not is_clean and memory.boot_id != now.boot_id
 
 
-def _reassign_disks(state: ControllerState, changes: Changes, fresh: list[int]) -> None:
-    """Replicas that left their ISR because the disk is missing start anew on the disk there is."""
+def _replace_lost_replicas(
+    state: ControllerState, decision: DecisionBuilder, fresh: list[int]
+) -> None:
+    """Replicas whose disk is missing, and that are out of the ISR, start empty on another disk."""
     for broker_id in fresh:
         for partition in state.hosted.get(broker_id, {}).values():
             is_outside = broker_id not in partition.isr
             if is_outside and state.has_lost_directory(partition, broker_id):
-                elections.forget_directory(state, partition, broker_id)
-                changes.new_replica(partition, broker_id)
-                changes.touch(partition)
+                elections.reset_directory(state, partition, broker_id)
+                decision.create_replica(partition, broker_id)
+                decision.partition_changed(partition)
 
 
-def note_leaving(state: ControllerState, broker_id: int, broker_epoch: int) -> bool:
-    """From now on this broker is given nothing more to lead; False when another life of it asks."""
+def mark_shutting_down(state: ControllerState, broker_id: int, broker_epoch: int) -> bool:
+    """Give this broker no more leaderships. False when its broker epoch is not the current one."""
     broker = state.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         return False
@@ -137,43 +151,44 @@ def note_leaving(state: ControllerState, broker_id: int, broker_epoch: int) -> b
 
 
 def on_controlled_shutdown(
-    state: ControllerState, changes: Changes, event: ControlledShutdown
+    state: ControllerState, decision: DecisionBuilder, event: ControlledShutdown
 ) -> None:
-    """A broker is about to stop: move its leaderships, take it out of the other ISRs (KIP-380).
+    """A broker is about to stop: move its leaderships, and take it out of the other ISRs (KIP-380).
 
-    Partitions that nobody else could lead are not counted, or the broker would never stop.
+    Partitions without another live replica do not count as remaining, or the broker would never
+    stop.
     """
-    if not note_leaving(state, event.broker_id, event.broker_epoch):
+    if not mark_shutting_down(state, event.broker_id, event.broker_epoch):
         stale = ControlledShutdownReply(error_code=ErrorCode.STALE_BROKER_EPOCH, remaining=0)
-        changes.reply(Reply(event.token, stale))
+        decision.reply(Reply(event.token, stale))
         return
     leaving = event.broker_id
     remaining = 0
     for partition in list(state.hosted.get(leaving, {}).values()):
         if partition.leader == leaving:
-            remaining += not _hand_over(state, changes, partition, leaving)
+            remaining += not _hand_over(state, decision, partition, leaving)
         elif partition.leader in state.shutting_down and leaving in partition.isr:
-            continue  # the leader stops, too: who was in sync with it may lead when both are back
-        elif partition.leader >= 0 and not _has_left(partition, leaving):
-            elections.leave_isr(state, changes, partition, leaving)
-            changes.tell(partition)
-            changes.stop(partition, leaving, delete=False)
+            continue  # the leader stops, too: this replica may lead when both are back
+        elif partition.leader >= 0 and not _is_stopped(partition, leaving):
+            elections.leave_isr(state, decision, partition, leaving)
+            decision.publish(partition)
+            decision.stop_replica(partition, leaving, delete=False)
             _set_offline(partition, leaving)
-    changes.tell_brokers()
+    decision.publish_brokers()
     reply = ControlledShutdownReply(error_code=ErrorCode.NONE, remaining=remaining)
-    changes.reply(Reply(event.token, reply, after_delivery=True))
+    decision.reply(Reply(event.token, reply, after_delivery=True))
 
 
-def _has_left(partition: Partition, broker_id: int) -> bool:
-    """An earlier try has stopped this replica: thousands are not to be stopped at each try."""
+def _is_stopped(partition: Partition, broker_id: int) -> bool:
+    """Whether an earlier try has stopped this replica: a retry does not stop thousands again."""
     is_stopped = partition.replica_phases.get(broker_id) is ReplicaPhase.OFFLINE
     return is_stopped and broker_id not in partition.isr
 
 
 def _hand_over(
-    state: ControllerState, changes: Changes, partition: Partition, leaving: int
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, leaving: int
 ) -> bool:
-    """True when it leads no longer, or no other replica is on a broker that stays."""
+    """Move one leadership. True when it moved, or when no other replica is on a live broker."""
     others = (b for b in partition.replicas if b != leaving)
     if not any(b in state.brokers and b not in state.shutting_down for b in others):
         return True
@@ -181,5 +196,5 @@ def _hand_over(
     choice = leader_selectors.controlled_shutdown(partition.replicas, partition.isr, able, leaving)
     if choice.leader is None:
         return False
-    elections.lead(state, changes, partition, choice.leader, choice.isr)
+    elections.lead(state, decision, partition, choice.leader, choice.isr)
     return True

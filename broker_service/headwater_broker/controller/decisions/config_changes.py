@@ -1,4 +1,4 @@
-"""Configs of topics and brokers change: checks, then desired state, then what follows from it."""
+"""Decisions on config changes of topics and brokers: validation, new configs, elections."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from headwater.config.row import ConfigKey
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Set
 from headwater_broker.controller.decisions import elections
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterConfigs,
-    BrokerConfigFound,
+    BrokerConfigChange,
     ConfigEdit,
-    ConfigFound,
-    ConfigRefused,
     Reply,
     ResourceKind,
+    TopicConfigChange,
+    TopicConfigRejected,
     TopicResult,
 )
 from headwater_broker.controller.state import (
@@ -35,28 +35,30 @@ STAYS_TIERED = (
     f"config {TIERING_KEY}: cannot be switched off or removed once it is true, as brokers would no "
     "longer serve the history in the Delta table (Kafka wants remote.log.delete.on.disable for "
     "this, which Headwater does not have). To move no more records into the table, stop "
-    "`headwater tier run`; to be rid of the history, delete the topic"
+    "`headwater tier run`; to delete the history, delete the topic"
 )
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
 
 
-def on_alter_configs(state: ControllerState, changes: Changes, event: AlterConfigs) -> None:
-    """Set, delete, append, subtract overrides (KIP-339); one bad edit leaves the others alone."""
+def on_alter_configs(
+    state: ControllerState, decision: DecisionBuilder, event: AlterConfigs
+) -> None:
+    """Alter configs (KIP-339). An invalid edit does not affect the others."""
     results = []
     for edit in event.edits:
         alter = _alter_topic if edit.kind is ResourceKind.TOPIC else _alter_broker
         try:
-            alter(state, changes, edit, is_real=not event.validate_only)
+            alter(state, decision, edit, is_real=not event.validate_only)
         except KafkaError as e:
             results.append(TopicResult(name=edit.name, error=e.code, message=e.detail))
             continue
         results.append(TopicResult(name=edit.name))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
 def _alter_topic(
-    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+    state: ControllerState, decision: DecisionBuilder, edit: ConfigEdit, *, is_real: bool
 ) -> None:
     topic = state.topics.get(edit.name)
     if topic is None:
@@ -67,17 +69,17 @@ def _alter_topic(
     check_change(topic.configs, configs)
     if is_real and configs != topic.configs:
         is_eligibility_other = _has_other_minimum(topic.configs, configs)
-        _take(changes, topic, configs)
-        changes.write_configs(topic)
+        _set_configs(decision, topic, configs)
+        decision.write_configs(topic)
         if is_eligibility_other:
-            elections.check_eligible(state, changes, topic.partitions.values())
-        _elect_if_allowed(state, changes, topic)
+            elections.recheck_elr(state, decision, topic.partitions.values())
+        _elect_if_allowed(state, decision, topic)
 
 
 def _alter_broker(
-    state: ControllerState, changes: Changes, edit: ConfigEdit, *, is_real: bool
+    state: ControllerState, decision: DecisionBuilder, edit: ConfigEdit, *, is_real: bool
 ) -> None:
-    """The configs of one broker, which need not live, or with an empty name of all (KIP-226)."""
+    """Alter the configs of one broker, live or not, or with an empty name of all (KIP-226)."""
     broker = _broker_of(state, edit.name)
     now = state.broker_configs.get(broker, {})
     configs = edited(now, edit, broker_key)
@@ -87,20 +89,21 @@ def _alter_broker(
             _check_broker_config(name, text)
     if is_real and configs != now:
         state.broker_configs[broker] = configs
-        changes.write_broker_configs(broker)
+        decision.write_broker_configs(broker)
         if _has_other_minimum(now, configs):
-            elections.check_eligible(state, changes, state.partitions())
+            elections.recheck_elr(state, decision, state.partitions())
 
 
 def _has_other_minimum(now: Mapping[str, str], then: Mapping[str, str]) -> bool:
-    """Only then all partitions are gone through: an edit may be one of many."""
+    """Whether min.insync.replicas changes. Only then all partitions are checked: a request may hold
+    many edits."""
     return now.get(MIN_INSYNC_REPLICAS) != then.get(MIN_INSYNC_REPLICAS)
 
 
 def _broker_of(state: ControllerState, name: str) -> str:
-    """The broker's id as its configs' node has it (`007` is 7); empty: all brokers.
+    """The name of the broker's config node (`7` for `007`); empty: all brokers.
 
-    Raises KafkaError: INVALID_REQUEST, BROKER_ID_NOT_REGISTERED for one that was never here.
+    Raises KafkaError: INVALID_REQUEST, or BROKER_ID_NOT_REGISTERED for a broker that never ran.
     """
     if not name:
         return name
@@ -116,56 +119,60 @@ def _broker_of(state: ControllerState, name: str) -> str:
 def _check_broker_config(name: str, text: str) -> None:
     try:
         check_dynamic(name, text)
-    except UsageError as e:  # not INVALID_CONFIG, which Kafka has for topics alone
+    except UsageError as e:  # Kafka answers INVALID_CONFIG for topics only
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(e)) from e
 
 
-def on_config_found(state: ControllerState, changes: Changes, event: ConfigFound) -> None:
-    """Somebody wrote `/config/topics/T`: what `check_change` allows."""
+def on_topic_config_change(
+    state: ControllerState, decision: DecisionBuilder, event: TopicConfigChange
+) -> None:
+    """A tool wrote `/config/topics/T`, and the change is valid."""
     topic = state.topics.get(event.topic)
     if topic is None:
         return
-    _take(changes, topic, dict(event.configs))
+    _set_configs(decision, topic, dict(event.configs))
     topic.has_config = event.has_config
-    elections.check_eligible(state, changes, topic.partitions.values())
-    changes.tell_topic(topic)
-    _elect_if_allowed(state, changes, topic)
+    elections.recheck_elr(state, decision, topic.partitions.values())
+    decision.publish_topic(topic)
+    _elect_if_allowed(state, decision, topic)
 
 
-def on_config_refused(state: ControllerState, changes: Changes, event: ConfigRefused) -> None:
-    """What counts is written back, unless somebody has edited the node once more meanwhile."""
+def on_topic_config_rejected(
+    state: ControllerState, decision: DecisionBuilder, event: TopicConfigRejected
+) -> None:
+    """Write the configs in effect back, unless the node was edited once more since."""
     topic = state.topics.get(event.topic)
     if topic is None:
         return
     path = znodes.topic_config_path(topic.name)
     data = znodes.encode_overrides(topic.configs)
     version = event.version
-    changes.write(Create(path, data) if version is None else Set(path, data, version))
+    decision.write(Create(path, data) if version is None else Set(path, data, version))
     topic.has_config = True
 
 
-def on_broker_config_found(
-    state: ControllerState, changes: Changes, event: BrokerConfigFound
+def on_broker_config_change(
+    state: ControllerState, decision: DecisionBuilder, event: BrokerConfigChange
 ) -> None:
-    """Somebody wrote `/config/brokers/N`: the broker uses what it can and logs the rest."""
+    """A tool wrote `/config/brokers/N`. The broker uses the valid configs and logs the others."""
     state.broker_configs[event.name] = dict(event.configs)
     if event.has_node:
         state.stored_broker_configs.add(event.name)
     else:
         state.stored_broker_configs.discard(event.name)
-    elections.check_eligible(state, changes, state.partitions())
-    changes.tell_broker_configs()
+    elections.recheck_elr(state, decision, state.partitions())
+    decision.publish_broker_configs()
 
 
-def _elect_if_allowed(state: ControllerState, changes: Changes, topic: Topic) -> None:
-    """Unclean election was perhaps just allowed."""
+def _elect_if_allowed(state: ControllerState, decision: DecisionBuilder, topic: Topic) -> None:
+    """Elect again where a leader is missing: unclean election may just have been allowed."""
     for partition in topic.partitions.values():
         if partition.key in state.leaderless:
-            elections.elect(state, changes, partition)
+            elections.elect(state, decision, partition)
 
 
 def check_configs(configs: Mapping[str, str]) -> None:
-    """Raises KafkaError(INVALID_CONFIG)."""
+    """Check overrides of a topic. Raises KafkaError(INVALID_CONFIG)."""
     try:
         check_topic_together(configs)
     except UsageError as e:
@@ -173,27 +180,27 @@ def check_configs(configs: Mapping[str, str]) -> None:
 
 
 def check_config_size(path: str, configs: Mapping[str, str]) -> None:
-    """Before the values are looked at: lists of millions would hold the controller's loop.
+    """Check the total size, before the values: parsing lists of millions would block the loop.
 
     Raises KafkaError(INVALID_CONFIG).
     """
     node = Set(path, znodes.encode_overrides(configs))
-    check_size((node,), "all configs of it together", ErrorCode.INVALID_CONFIG)
+    check_size((node,), "the configs of this resource", ErrorCode.INVALID_CONFIG)
 
 
 def check_change(now: Mapping[str, str], then: Mapping[str, str]) -> None:
-    """Whether overrides may become these (KIP-950). Raises KafkaError(INVALID_CONFIG)."""
+    """Check a change of overrides; tiering stays on (KIP-950). Raises INVALID_CONFIG."""
     check_configs(then)
     if is_tiered(now) and not is_tiered(then):
         raise KafkaError(ErrorCode.INVALID_CONFIG, STAYS_TIERED)
 
 
-def _take(changes: Changes, topic: Topic, configs: dict[str, str]) -> None:
-    """The topic has these overrides from now on. That it is tiered is noted in its own node too."""
+def _set_configs(decision: DecisionBuilder, topic: Topic, configs: dict[str, str]) -> None:
+    """Set the overrides. The topic's node also records that it is tiered."""
     is_news = is_tiered(configs) and not topic.is_tiered
     topic.configs = configs
     if is_news:
-        changes.write_assignment(topic)
+        decision.write_assignment(topic)
 
 
 def edited(
@@ -202,7 +209,7 @@ def edited(
     """The overrides after an edit. Raises KafkaError."""
     result = {} if edit.replace else dict(configs)
     for name, operation, value in edit.operations:
-        if operation == DELETE:  # any name, as in Kafka: its tools clear throttles we do not have
+        if operation == DELETE:  # of any name, as in Kafka: its tools delete throttles blindly
             result.pop(name, None)
             continue
         try:

@@ -1,8 +1,9 @@
-"""Collects what the decisions of one round touch, and turns it into one Ready.
+"""Collects the changes of one round and builds its Ready: writes, updates for brokers, replies.
 
-Decisions change `ControllerState` in memory at once and say here what they touched. The writes are
-durable before anybody is told; when a write fails the whole state is dropped and rebuilt from the
-store, so nothing is undone. A partition touched several times in a round is written once.
+Decisions change `ControllerState` in memory at once and record the change here. The writes are
+durable before any broker sees the new state. When a write fails, the whole state is dropped and
+rebuilt from ZooKeeper, so nothing is ever undone. A partition that changes several times in a round
+is written once.
 """
 
 from __future__ import annotations
@@ -19,93 +20,94 @@ from headwater_broker.controller.state import (
     ControllerState,
     Partition,
     PartitionKey,
-    Removal,
+    PendingDeletion,
     Topic,
 )
 from headwater_broker.controller.state_machines import ReplicaPhase
-from headwater_broker.controller.write_batches import Group, topic_groups
+from headwater_broker.controller.write_batches import Group, topic_batches
 from headwater_broker.metadata import znodes
-from headwater_broker.metadata.combined_update import with_newness
+from headwater_broker.metadata.combined_update import with_is_new
 
 
-class Changes:
-    """One round's touched things."""
+class DecisionBuilder:
+    """The changes of one round."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
         self._states: dict[PartitionKey, Partition] = {}
-        self._told: dict[PartitionKey, Partition] = {}
-        self._known: dict[PartitionKey, Partition] = {}
+        self._for_replicas: dict[PartitionKey, Partition] = {}
+        self._for_metadata: dict[PartitionKey, Partition] = {}
         self._topics: dict[UUID, Topic] = {}
         self._assignments: dict[UUID, Topic] = {}
-        self._removals: dict[UUID, Removal] = {}
+        self._deletions: dict[UUID, PendingDeletion] = {}
         self._deleted: list[TopicState] = []
         self._stops: dict[int, list[StopReplicaPartition]] = {}
         self._full: set[int] = set()
-        self._everyone = False
+        self._brokers_changed = False
         self._has_broker_configs = False
         self._has_client_quotas = False
         self._writes: list[tuple[Operation, ...]] = []
-        self._lives: list[tuple[Operation, ...]] = []
+        self._registrations: list[tuple[Operation, ...]] = []
         self._replies: list[Reply] = []
         self._late_replies: list[tuple[int, Callable[[], Any]]] = []
         self._warnings: list[str] = []
 
-    def touch(self, partition: Partition) -> None:
-        """The partition's record changed: write it, tell everybody; its replicas too.
+    def partition_changed(self, partition: Partition) -> None:
+        """The partition's state changed: write it, send it to its replicas and as metadata to all.
 
-        One that was never led has no record: without an ISR it would tell the next controller of
-        records that nobody has, and no replica could lead but by an unclean election.
+        A partition that never had a leader is not written. A state without an ISR would mean that
+        no replica may lead without an unclean election, though there are no records to lose.
         """
         key = partition.key
         if not partition.isr:
-            self._known[key] = partition
+            self._for_metadata[key] = partition
             return
         if key not in self._states:
             self._states[key] = partition
             partition.version += 1
-        self._known[key] = partition
-        self._told[key] = partition
+        self._for_metadata[key] = partition
+        self._for_replicas[key] = partition
 
-    def tell(self, partition: Partition) -> None:
-        """Only what is derived changed (offline replicas, the reason): no write."""
-        self._known[partition.key] = partition
+    def publish(self, partition: Partition) -> None:
+        """Send the partition's metadata to all brokers without a write: only derived values changed
+        (offline replicas, the reason)."""
+        self._for_metadata[partition.key] = partition
 
-    def is_touched(self, partition: Partition) -> bool:
-        """True when its record will be written in this round."""
+    def is_partition_changed(self, partition: Partition) -> bool:
+        """Whether the partition's state will be written in this round."""
         return partition.key in self._states
 
-    def new_replica(self, partition: Partition, broker_id: int) -> None:
-        """The broker shall make this replica. To be stored: the caller touches the partition."""
-        partition.unmade.add(broker_id)
+    def create_replica(self, partition: Partition, broker_id: int) -> None:
+        """Have the broker create this replica. The caller calls `partition_changed` too."""
+        partition.uncreated.add(broker_id)
 
-    def tell_topic(self, topic: Topic) -> None:
-        """The topic is new, or its configs changed."""
+    def publish_topic(self, topic: Topic) -> None:
+        """Send the topic to all brokers: it is new, or its configs changed."""
         self._topics[topic.topic_id] = topic
 
     def write_assignment(self, topic: Topic) -> None:
-        """The topic's replica lists changed."""
+        """Write the topic's replica lists."""
         if topic.topic_id not in self._assignments:
             self._assignments[topic.topic_id] = topic
             topic.version += 1
 
     def write(self, *operations: Operation) -> None:
-        """One group, all or nothing, before the partition records."""
+        """Write these operations in one atomic batch, before the partition states."""
         self._writes.append(operations)
 
-    def take_back_stop(self, partition: Partition, broker_id: int) -> None:
-        """The broker shall have this replica after all: what was decided last counts."""
+    def cancel_stop(self, partition: Partition, broker_id: int) -> None:
+        """Drop a stop that was decided earlier in this round: the broker keeps the replica."""
         rows = self._stops.get(broker_id, [])
         self._stops[broker_id] = [r for r in rows if (r.topic_id, r.partition) != partition.key]
 
-    def stop(self, partition: Partition, broker_id: int, *, delete: bool) -> None:
-        """The broker shall stop this replica."""
-        self.stop_row(broker_id, partition.topic, partition.key, partition.leader_epoch, delete)
+    def stop_replica(self, partition: Partition, broker_id: int, *, delete: bool) -> None:
+        """Send StopReplica for this replica."""
+        self.add_stop(broker_id, partition.topic, partition.key, partition.leader_epoch, delete)
 
-    def stop_row(
+    def add_stop(
         self, broker_id: int, topic: str, key: PartitionKey, leader_epoch: int, delete: bool
     ) -> None:
-        """As `stop`, for what is no longer a known partition."""
+        """As `stop_replica`, also for a partition that is no longer in the state."""
         row = StopReplicaPartition(
             topic=topic,
             topic_id=key[0],
@@ -115,56 +117,56 @@ class Changes:
         )
         self._stops.setdefault(broker_id, []).append(row)
 
-    def tell_brokers(self, *, full: int | None = None) -> None:
-        """The set of brokers changed; `full` shall be told everything."""
-        self._everyone = True
+    def publish_brokers(self, *, full: int | None = None) -> None:
+        """Send the list of live brokers to all; to the broker `full` send the whole state."""
+        self._brokers_changed = True
         if full is not None:
             self._full.add(full)
 
     def create_topic(self, topic: Topic) -> None:
-        """A new topic: assignment, configs and the partition records in one group, if that fits.
+        """Write a new topic: assignment, configs and partition states in one batch, if they fit.
 
-        A node made by hand since the store was read refuses the group: that ends the term, and the
-        request, sent again, meets one that knows the node.
+        The batch fails if somebody created such a node since ZooKeeper was read. Then the
+        controller resigns; the client repeats its request, and the next controller knows the node.
         """
         node = (
             Create(znodes.topic_path(topic.name), assignment_of(topic).encode()),
             Create(znodes.partitions_path(topic.name)),
             *_config_write(topic),
         )
-        self._writes += topic_groups((), node, self._record_writes(topic)[1])
+        self._writes += topic_batches((), node, self._state_writes(topic)[1])
         topic.version = 0
         topic.has_folder = True
         topic.has_config = True
-        self.tell_topic(topic)
+        self.publish_topic(topic)
 
     def write_configs(self, topic: Topic) -> None:
-        """A topic's overrides changed."""
+        """Write a topic's overrides."""
         self._writes.append(_config_write(topic))
         topic.has_config = True
-        self.tell_topic(topic)
+        self.publish_topic(topic)
 
     def write_broker_configs(self, name: str) -> None:
-        """The dynamic configs of a broker, or of all (empty name), changed."""
+        """Write the dynamic configs of a broker, or of all brokers (empty name)."""
         configs = self._state.broker_configs
         data = znodes.encode_overrides(configs[name])
         path = znodes.broker_config_path(name)
         is_stored = name in self._state.stored_broker_configs
         self._writes.append((Set(path, data) if is_stored else Create(path, data),))
         self._state.stored_broker_configs.add(name)
-        self.tell_broker_configs()
+        self.publish_broker_configs()
 
-    def tell_broker_configs(self) -> None:
-        """Dynamic configs of brokers changed: tell everybody all of them."""
+    def publish_broker_configs(self) -> None:
+        """Send all dynamic broker configs to all brokers."""
         self._has_broker_configs = True
 
-    def tell_client_quotas(self) -> None:
-        """Client quotas changed: tell everybody all of them."""
+    def publish_client_quotas(self) -> None:
+        """Send all client quotas to all brokers."""
         self._has_client_quotas = True
 
-    def _record_writes(self, topic: Topic) -> tuple[list[Group], list[Group]]:
-        """Take the touched records of one topic out of the round: those that are there, and new
-        ones."""
+    def _state_writes(self, topic: Topic) -> tuple[list[Group], list[Group]]:
+        """Remove one topic's changed partition states from the round; the writes of those that
+        exist in ZooKeeper, and of new ones."""
         changed: list[Group] = []
         made: list[Group] = []
         for partition in topic.partitions.values():
@@ -186,16 +188,16 @@ class Changes:
         partition.has_state = True
         return rows
 
-    def delete_topic(self, topic: Topic, removal: Removal, *, requested: bool) -> None:
-        """A topic is gone: first the removal note, then everything below the topic's node.
+    def delete_topic(self, topic: Topic, deletion: PendingDeletion, *, requested: bool) -> None:
+        """Delete a topic: first store the pending deletion, then delete all nodes of the topic.
 
-        A crash between the groups is finished by the next controller: it finds the note.
+        After a crash in between, the next controller finds the pending deletion and goes on.
         """
-        self.write_removal(removal)
+        self.write_deletion(deletion)
         for partition in topic.partitions.values():
             self._states.pop(partition.key, None)
-            self._told.pop(partition.key, None)
-            self._known.pop(partition.key, None)
+            self._for_replicas.pop(partition.key, None)
+            self._for_metadata.pop(partition.key, None)
             rows: list[Operation] = []
             if partition.has_state:
                 rows.append(Delete(znodes.state_path(topic.name, partition.index)))
@@ -216,53 +218,59 @@ class Changes:
         self._assignments.pop(topic.topic_id, None)
         self._deleted.append(topic.describe(deleted=True))
 
-    def write_removal(self, removal: Removal) -> None:
-        """A removal began, shrank or ended. That of moved replicas is written together with their
-        topic's replica lists: apart from these, a note could name a replica that is still one."""
-        if removal.whole:
-            self._removals.pop(removal.topic_id, None)
-            self._writes.append(_removal_write(removal))
-        else:
-            self._removals[removal.topic_id] = removal
+    def write_deletion(self, deletion: PendingDeletion) -> None:
+        """Write a pending deletion that began or shrank.
 
-    def unwritten_removal(self, topic_id: UUID) -> Removal | None:
-        """The one whose note will be written: it alone knows whether there is a node."""
-        return self._removals.get(topic_id)
-
-    def end_removal(self, removal: Removal) -> None:
-        """Every replica confirmed."""
-        self._removals.pop(removal.topic_id, None)
-        if removal.in_store:
-            self._writes.append((Delete(znodes.deletion_path(removal.topic_id)),))
-            removal.in_store = False
-
-    def remember_life(self, broker: Broker) -> None:
-        """Note a broker's present life for the next controller: after all that its return means for
-        partitions, or a controller that dies in between would leave it as if it had not been away.
+        That of removed replicas is written in one batch with the topic's replica lists. Otherwise
+        it could name a replica that is still assigned.
         """
-        path = znodes.life_path(broker.broker_id)
-        data = broker.life().encode()
-        is_stored = broker.broker_id in self._state.stored_lives
-        self._lives.append((Set(path, data) if is_stored else Create(path, data),))
-        self._state.stored_lives.add(broker.broker_id)
+        if deletion.is_topic_deletion:
+            self._deletions.pop(deletion.topic_id, None)
+            self._writes.append(_deletion_write(deletion))
+        else:
+            self._deletions[deletion.topic_id] = deletion
+
+    def unwritten_deletion(self, topic_id: UUID) -> PendingDeletion | None:
+        """The pending deletion of this round that is not written yet, if any: only that object
+        knows whether its node exists."""
+        return self._deletions.get(topic_id)
+
+    def finish_deletion(self, deletion: PendingDeletion) -> None:
+        """Delete the node of a deletion that every broker has confirmed."""
+        self._deletions.pop(deletion.topic_id, None)
+        if deletion.in_store:
+            self._writes.append((Delete(znodes.deletion_path(deletion.topic_id)),))
+            deletion.in_store = False
+
+    def write_last_registration(self, broker: Broker) -> None:
+        """Store a broker's registration for the next controller.
+
+        It is written after everything that follows from it for partitions. Otherwise, if this
+        controller died in between, the next one would not notice that the broker had been away.
+        """
+        path = znodes.last_registration_path(broker.broker_id)
+        data = broker.last_registration().encode()
+        is_stored = broker.broker_id in self._state.stored_registrations
+        self._registrations.append((Set(path, data) if is_stored else Create(path, data),))
+        self._state.stored_registrations.add(broker.broker_id)
 
     def reply(self, reply: Reply) -> None:
-        """Answer once durable."""
+        """Send this reply when the round is durable."""
         self._replies.append(reply)
 
     def reply_at_end(self, token: int, make: Callable[[], Any]) -> None:
-        """Answer once durable, with what this gives when the round is over."""
+        """Send the reply that `make` builds at the end of the round, when it is durable."""
         self._late_replies.append((token, make))
 
     def warn(self, text: str) -> None:
-        """An operator must hear of this, once it is durable."""
+        """Log a warning when the round is durable."""
         self._warnings.append(text)
 
-    def take(self) -> Ready:
-        """The round's Ready. These changes are spent: the next round makes new ones."""
+    def build(self) -> Ready:
+        """The round's Ready. Use a new builder for the next round."""
         writes = [*self._writes, *self._assignment_writes()]
         writes += [tuple(self._state_write(p)) for p in self._states.values()]
-        writes += self._lives
+        writes += self._registrations
         return Ready(
             writes=tuple(writes),
             live=tuple(b.live() for _, b in sorted(self._state.brokers.items())),
@@ -272,18 +280,18 @@ class Changes:
         )
 
     def _assignment_writes(self) -> list[tuple[Operation, ...]]:
-        """A replica list and the records that belong to it change together."""
+        """The writes of replica lists, each in one batch with the partition states that changed."""
         rows: list[tuple[Operation, ...]] = []
         for topic in self._assignments.values():
             data = assignment_of(topic).encode()
             node = Set(znodes.topic_path(topic.name), data, topic.version - 1)
             folder = () if topic.has_folder else (Create(znodes.partitions_path(topic.name)),)
             topic.has_folder = True
-            removal = self._removals.pop(topic.topic_id, None)
-            note = _removal_write(removal) if removal is not None else ()
-            changed, made = self._record_writes(topic)
-            rows += topic_groups(changed, (node, *folder, *note), made)
-        rows.extend(note for r in self._removals.values() if (note := _removal_write(r)))
+            deletion = self._deletions.pop(topic.topic_id, None)
+            note = _deletion_write(deletion) if deletion is not None else ()
+            changed, made = self._state_writes(topic)
+            rows += topic_batches(changed, (node, *folder, *note), made)
+        rows.extend(note for r in self._deletions.values() if (note := _deletion_write(r)))
         for partition in self._states.values():
             topic = self._state.topics[partition.topic]
             if not topic.has_folder:
@@ -293,16 +301,16 @@ class Changes:
 
     def _updates(self) -> list[BrokerUpdate]:
         state = self._state
-        described = {key: state.describe(p) for key, p in self._known.items()}
-        told: dict[int, list[PartitionState]] = {}
-        told_topics: dict[int, dict[UUID, TopicState]] = {}
-        for key, partition in self._told.items():
+        described = {key: state.describe(p) for key, p in self._for_metadata.items()}
+        replicas: dict[int, list[PartitionState]] = {}
+        replica_topics: dict[int, dict[UUID, TopicState]] = {}
+        for key, partition in self._for_replicas.items():
             for broker_id in partition.replicas:
-                if not self._may_be_told(partition, broker_id):
+                if not self._may_receive(partition, broker_id):
                     continue
-                row = _told_to(broker_id, partition, described[key])
-                told.setdefault(broker_id, []).append(row)
-                rows = told_topics.setdefault(broker_id, {})
+                row = _state_for(broker_id, partition, described[key])
+                replicas.setdefault(broker_id, []).append(row)
+                rows = replica_topics.setdefault(broker_id, {})
                 if key[0] not in rows:
                     rows[key[0]] = state.topic_by_id[key[0]].describe()
                 _mark_online(partition, broker_id)
@@ -310,20 +318,20 @@ class Changes:
         metadata = tuple(described.values())
         configs = state.describe_broker_configs() if self._has_broker_configs else None
         quotas = state.describe_client_quotas() if self._has_client_quotas else None
-        is_told = configs is not None or quotas is not None
-        news = bool(metadata or topics or self._everyone or is_told)
+        has_configs = configs is not None or quotas is not None
+        has_metadata = bool(metadata or topics or self._brokers_changed or has_configs)
         updates = []
         for broker_id in state.brokers:
             stops = tuple(self._stops.get(broker_id, ()))
             if broker_id in self._full:
                 updates.append(self._full_update(broker_id, stops))
-            elif news or broker_id in told or stops:
+            elif has_metadata or broker_id in replicas or stops:
                 updates.append(
                     BrokerUpdate(
                         broker_id=broker_id,
-                        is_news=news or broker_id in told,
-                        replicas=tuple(told.get(broker_id, ())),
-                        replica_topics=tuple(told_topics.get(broker_id, {}).values()),
+                        has_metadata=has_metadata or broker_id in replicas,
+                        replicas=tuple(replicas.get(broker_id, ())),
+                        replica_topics=tuple(replica_topics.get(broker_id, {}).values()),
                         metadata=metadata,
                         topics=topics,
                         broker_configs=configs,
@@ -333,21 +341,22 @@ class Changes:
                 )
         return updates
 
-    def _may_be_told(self, partition: Partition, broker_id: int) -> bool:
-        """Not to a broker whose disk with this replica is missing: it would make an empty one."""
+    def _may_receive(self, partition: Partition, broker_id: int) -> bool:
+        """False for a broker whose disk with this replica is missing: it would create an empty
+        replica."""
         state = self._state
         is_known = broker_id in state.brokers
         return is_known and not state.has_lost_directory(partition, broker_id)
 
     def _full_update(self, broker_id: int, stops: tuple[StopReplicaPartition, ...]) -> BrokerUpdate:
-        """Everything: what is not in it, the broker shall not have (strays)."""
+        """The whole state. Replicas that are not in it are strays on that broker."""
         state = self._state
         replicas: list[PartitionState] = []
         topics: dict[UUID, TopicState] = {}
         metadata = {p.key: state.describe(p) for p in state.partitions()}
         for key, partition in state.hosted.get(broker_id, {}).items():
-            if self._may_be_told(partition, broker_id):
-                replicas.append(_told_to(broker_id, partition, metadata[key]))
+            if self._may_receive(partition, broker_id):
+                replicas.append(_state_for(broker_id, partition, metadata[key]))
                 if key[0] not in topics:
                     topics[key[0]] = state.topic_by_id[key[0]].describe()
                 _mark_online(partition, broker_id)
@@ -364,9 +373,9 @@ class Changes:
         )
 
 
-def _told_to(broker_id: int, partition: Partition, state: PartitionState) -> PartitionState:
-    """`state` for one of the replicas: who has yet to make it hears that it is new."""
-    return with_newness(state, True) if broker_id in partition.unmade else state
+def _state_for(broker_id: int, partition: Partition, state: PartitionState) -> PartitionState:
+    """`state` for one of the replicas, with `is_new` if the broker has to create it."""
+    return with_is_new(state, True) if broker_id in partition.uncreated else state
 
 
 def _mark_online(partition: Partition, broker_id: int) -> None:
@@ -375,7 +384,7 @@ def _mark_online(partition: Partition, broker_id: int) -> None:
 
 
 def assignment_of(topic: Topic) -> znodes.TopicAssignment:
-    """The topic node's content."""
+    """The content of the topic's node."""
     rows = topic.partitions.values()
     return znodes.TopicAssignment(
         topic_id=topic.topic_id,
@@ -386,15 +395,17 @@ def assignment_of(topic: Topic) -> znodes.TopicAssignment:
     )
 
 
-def _removal_write(removal: Removal) -> tuple[Operation, ...]:
-    """Nothing for a note that never was in the store, and is not needed."""
-    path = znodes.deletion_path(removal.topic_id)
-    waiting = removal.waiting()
-    was_stored = removal.in_store
-    removal.in_store = bool(waiting) or removal.whole
-    if not removal.in_store:
+def _deletion_write(deletion: PendingDeletion) -> tuple[Operation, ...]:
+    """The write of a pending deletion; none if it is over and was never stored."""
+    path = znodes.deletion_path(deletion.topic_id)
+    waiting = deletion.waiting()
+    was_stored = deletion.in_store
+    deletion.in_store = bool(waiting) or deletion.is_topic_deletion
+    if not deletion.in_store:
         return (Delete(path),) if was_stored else ()
-    data = znodes.Deletion(removal.topic, removal.topic_id, waiting, removal.whole).encode()
+    data = znodes.Deletion(
+        deletion.topic, deletion.topic_id, waiting, deletion.is_topic_deletion
+    ).encode()
     return (Set(path, data) if was_stored else Create(path, data),)
 
 

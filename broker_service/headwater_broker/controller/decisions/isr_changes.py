@@ -1,4 +1,4 @@
-"""What brokers report: leaders propose ISRs, replicas name their disks or their failures."""
+"""Decisions on what brokers report: new ISRs, directories of replicas, failed disks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headwater.wire.control import (
     PartitionError,
 )
 from headwater_broker.controller.decisions import elections, reassignments
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterPartition,
     AssignReplicaToDir,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     Reply,
 )
 from headwater_broker.controller.state import Broker, ControllerState, Partition
@@ -28,29 +28,31 @@ from headwater_broker.controller.state_machines import ReplicaPhase
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
 
-def on_alter_partition(state: ControllerState, changes: Changes, event: AlterPartition) -> None:
-    """Judge each proposal by its epochs (KIP-497, KIP-903)."""
+def on_alter_partition(
+    state: ControllerState, decision: DecisionBuilder, event: AlterPartition
+) -> None:
+    """AlterPartition: check each proposed ISR against its epochs (KIP-497, KIP-903)."""
     request = event.request
     broker = state.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         stale = AlterPartitionReply(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        changes.reply(Reply(event.token, stale))
+        decision.reply(Reply(event.token, stale))
         return
-    makers = [_alter(state, changes, request.broker_id, item) for item in request.partitions]
+    makers = [_alter(state, decision, request.broker_id, item) for item in request.partitions]
 
     def make() -> AlterPartitionReply:
         rows = tuple(make_row() for make_row in makers)
         return AlterPartitionReply(error_code=ErrorCode.NONE, partitions=rows)
 
-    # A later event of this round may change the same partition: one write, one partition epoch.
-    # The leader must be told what that epoch stands for, or it would keep what was in between.
-    changes.reply_at_end(event.token, make)
+    # A later event of this round may change the same partition. Both changes are one write, with
+    # one partition epoch, so the reply must hold the state at the end of the round.
+    decision.reply_at_end(event.token, make)
 
 
 def _alter(
-    state: ControllerState, changes: Changes, broker_id: int, item: AlterPartitionItem
+    state: ControllerState, decision: DecisionBuilder, broker_id: int, item: AlterPartitionItem
 ) -> Callable[[], AlterPartitionResult]:
-    """Decide; what is returned makes the answer once the round is over."""
+    """Decide now. The returned function builds the result at the end of the round."""
     topic = state.topic_by_id.get(item.topic_id)
     partition = topic.partitions.get(item.partition) if topic else None
     if partition is None:
@@ -63,17 +65,17 @@ def _alter(
     if code is ErrorCode.NONE:
         isr = tuple(m.broker_id for m in item.new_isr)
         if isr != partition.isr:
-            # The leader stops committing by the value that it knows.
+            # The leader goes by the min.insync.replicas that it knows.
             known = state.min_insync_replicas(partition)
             partition.set_isr(isr, min(known, item.min_insync_replicas))
-            partition.unmade.difference_update(isr)  # they have fetched
+            partition.uncreated.difference_update(isr)  # members of the ISR have a log
             for member in set(isr) - partition.directories.keys():
                 if (directory := state.sole_directory(member)) is not None:
                     partition.directories[member] = directory
-            # The leader too: a LeaderAndIsr with other replicas may be on its way, and is older by
-            # then than the epoch that this answer tells.
-            changes.touch(partition)
-        if reassignments.advance(state, changes, partition) and partition.leader != broker_id:
+            # Send LeaderAndIsr to the leader too. One with other replicas may be on its way, and
+            # the partition epoch in this reply would make it count as old.
+            decision.partition_changed(partition)
+        if reassignments.advance(state, decision, partition) and partition.leader != broker_id:
             code = ErrorCode.NEW_LEADER_ELECTED
     return partial(_result, partition, item, code)
 
@@ -96,7 +98,7 @@ def _judge(
     state: ControllerState, partition: Partition, broker_id: int, item: AlterPartitionItem
 ) -> ErrorCode:
     if item.leader_epoch > partition.leader_epoch or item.partition_epoch > partition.version:
-        # The leader heard from a newer controller than this one.
+        # The leader has state from a newer controller than this one.
         return ErrorCode.NOT_CONTROLLER
     if item.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
@@ -122,17 +124,18 @@ def _judge(
 
 
 def _is_folder_known(state: ControllerState, partition: Partition, broker_id: int) -> bool:
-    """A member whose folder is unknown could lead after a loss of its disk: nobody would notice.
+    """Whether the member's directory is known. Without it a lost disk would not be noticed, and the
+    member could lead without its records.
 
-    Its answer to LeaderAndIsr, which tells the folder, is on its way; the leader proposes again.
+    Its LeaderAndIsr reply, which names the directory, is on its way; the leader proposes again.
     """
     return broker_id in partition.directories or state.sole_directory(broker_id) is not None
 
 
-def on_leader_and_isr_answered(
-    state: ControllerState, changes: Changes, event: LeaderAndIsrAnswered
+def on_leader_and_isr_response(
+    state: ControllerState, decision: DecisionBuilder, event: LeaderAndIsrResponseReceived
 ) -> None:
-    """Learn each replica's directory; a replica whose disk fails leaves its ISR."""
+    """Store each replica's directory. A replica on a failed disk leaves its ISR."""
     broker = state.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
         return
@@ -141,16 +144,17 @@ def on_leader_and_isr_answered(
         if partition is None:
             continue
         if row.error_code == ErrorCode.NONE:
-            partition.unmade.discard(event.broker_id)  # stored with the next change
-            _learn_directory(state, changes, partition, event.broker_id, row)
+            partition.uncreated.discard(event.broker_id)  # written with the next change
+            _learn_directory(state, decision, partition, event.broker_id, row)
         elif row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-            _storage_failed(state, changes, partition, event.broker_id)
+            _storage_failed(state, decision, partition, event.broker_id)
 
 
 def on_assign_replica_to_dir(
-    state: ControllerState, changes: Changes, event: AssignReplicaToDir
+    state: ControllerState, decision: DecisionBuilder, event: AssignReplicaToDir
 ) -> None:
-    """A broker moves a replica to another of its folders: durable before it does (KIP-858)."""
+    """A broker is about to move a replica to another of its folders. The reply comes when the new
+    directory is durable (KIP-858)."""
     request = event.request
     broker = state.brokers.get(request.broker_id)
     hosted = state.hosted.get(request.broker_id, {})
@@ -166,12 +170,12 @@ def on_assign_replica_to_dir(
         code = ErrorCode.LOG_DIR_NOT_FOUND
     elif partition.directories.get(request.broker_id) != request.directory_id:
         partition.directories[request.broker_id] = request.directory_id
-        changes.touch(partition)
-    changes.reply(Reply(event.token, AssignReplicasToDirsReply(error_code=code)))
+        decision.partition_changed(partition)
+    decision.reply(Reply(event.token, AssignReplicasToDirsReply(error_code=code)))
 
 
 def _is_latest(broker: Broker, request: AssignReplicasToDirsRequest) -> bool:
-    """False for one that the broker gave up, and that comes after what it did later."""
+    """False for a late request that the broker gave up, and that a newer one has overtaken."""
     if request.sequence == NOT_NUMBERED:
         return True
     is_latest = request.sequence >= broker.assignments
@@ -181,7 +185,7 @@ def _is_latest(broker: Broker, request: AssignReplicasToDirsRequest) -> bool:
 
 def _learn_directory(
     state: ControllerState,
-    changes: Changes,
+    decision: DecisionBuilder,
     partition: Partition,
     broker_id: int,
     row: PartitionError,
@@ -193,18 +197,18 @@ def _learn_directory(
         return
     if partition.directories.get(broker_id) != row.directory_id:
         partition.directories[broker_id] = row.directory_id
-        changes.touch(partition)
+        decision.partition_changed(partition)
 
 
 def _storage_failed(
-    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
     if (partition.key, broker_id) in state.storage_faults:
         return
     state.storage_faults.add((partition.key, broker_id))
     partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
     if partition.leader == broker_id:
-        elections.elect(state, changes, partition)
+        elections.elect(state, decision, partition)
     else:
-        elections.leave_isr(state, changes, partition, broker_id)
-    changes.tell(partition)
+        elections.leave_isr(state, decision, partition, broker_id)
+    decision.publish(partition)

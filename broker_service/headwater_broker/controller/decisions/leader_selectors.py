@@ -1,7 +1,7 @@
-"""Who shall lead: Kafka's leader selectors as lettered tables over plain values. Pure.
+"""Kafka's leader selectors as lettered tables over plain values. Pure.
 
-`may_lead` are the replicas without a fault (running, disk there, not shutting down). Assignment
-order decides, not ISR order: the first replica is the preferred leader.
+`may_lead` holds the replicas without a fault: the broker is live, has the disk and is not shutting
+down. The order of the assignment decides, not that of the ISR: the first replica is preferred.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from enum import Enum
 
 
 class Case(Enum):
-    """Which row of a table decided; logs and tests cite the letter."""
+    """The row of a table that decided. Logs and tests cite the letter."""
 
     CLEAN = "A: a member of the ISR may lead"
     NONE_IN_SYNC = "B: no member of the ISR may lead, and unclean election is not allowed"
     UNCLEAN = "C: no member of the ISR may lead: an out-of-sync replica leads, records may be lost"
     NONE_LIVE = "D: no replica may lead"
     PREFERRED = "E: the preferred replica is in sync and leads"
-    NOT_NEEDED = "F: it leads already"
+    NOT_NEEDED = "F: the leader need not change"
     PREFERRED_UNAVAILABLE = "G: the preferred replica may not lead or is out of sync"
     MOVED = "H: another member of the ISR leads instead of the leaving broker"
     CANNOT_MOVE = "I: the leaving broker is the only member of the ISR"
@@ -27,7 +27,7 @@ class Case(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A leader and the ISR with it; `leader` None: nobody, the present state stays."""
+    """A leader and its ISR; `leader` None: the state stays as it is."""
 
     case: Case
     leader: int | None = None
@@ -42,7 +42,7 @@ def offline(
     unclean: bool,
     elr: tuple[int, ...] = (),
 ) -> Choice:
-    """The leader is gone. `elr`: eligible leader replicas, which hold all that is committed."""
+    """The leader is gone. `elr`: eligible leader replicas, which have every committed record."""
     for case, members in ((Case.CLEAN, isr), (Case.ELIGIBLE, elr)):
         able = tuple(b for b in members if b in may_lead)
         for broker_id in replicas:
@@ -59,7 +59,7 @@ def offline(
 def reassigned(
     target: tuple[int, ...], leader: int, isr: tuple[int, ...], may_lead: frozenset[int]
 ) -> Choice:
-    """The replica set becomes `target`: keep the leader when it stays, else the first in sync."""
+    """The replicas become `target`: keep the leader if it stays, else take the first in sync."""
     kept = tuple(b for b in isr if b in target)
     if leader in kept and leader in may_lead:
         return Choice(Case.NOT_NEEDED, leader, kept)
@@ -72,7 +72,7 @@ def reassigned(
 def preferred(
     replicas: tuple[int, ...], leader: int, isr: tuple[int, ...], may_lead: frozenset[int]
 ) -> Choice:
-    """The first replica shall lead if it is in sync."""
+    """The first replica leads if it is in sync."""
     first = replicas[0]
     if leader == first:
         return Choice(Case.NOT_NEEDED)
@@ -84,7 +84,7 @@ def preferred(
 def controlled_shutdown(
     replicas: tuple[int, ...], isr: tuple[int, ...], may_lead: frozenset[int], leaving: int
 ) -> Choice:
-    """The leader is about to stop: another member of the ISR takes over, and it leaves the ISR."""
+    """The leader shuts down: another member of the ISR leads, and the old leader leaves the ISR."""
     rest = tuple(b for b in isr if b != leaving)
     for broker_id in replicas:
         if broker_id in rest and broker_id in may_lead:

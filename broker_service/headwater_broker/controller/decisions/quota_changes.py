@@ -1,4 +1,4 @@
-"""Client quotas change (KIP-546): checks, then desired state, then its nodes below `/config`."""
+"""Decisions on client quotas (KIP-546): validation, new quotas, their nodes below `/config`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from headwater.config.quotas import Entity, check_quota_key, entity_path, quota_text
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Operation, Set
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterClientQuotas,
-    ClientQuotasFound,
+    ClientQuotaChange,
     QuotaEdit,
     Reply,
     TopicResult,
@@ -21,9 +21,9 @@ from headwater_broker.metadata import znodes
 
 
 def on_alter_client_quotas(
-    state: ControllerState, changes: Changes, event: AlterClientQuotas
+    state: ControllerState, decision: DecisionBuilder, event: AlterClientQuotas
 ) -> None:
-    """Set and remove quotas; one bad entity leaves the others alone."""
+    """Set and remove quotas. An invalid entity does not affect the others."""
     results = []
     for edit in event.edits:
         try:
@@ -33,31 +33,31 @@ def on_alter_client_quotas(
             continue
         results.append(TopicResult(name=path))
         if not event.validate_only and quotas != state.client_quotas.get(path, {}):
-            _store(state, changes, path, quotas)
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+            _store(state, decision, path, quotas)
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
-def on_client_quotas_found(
-    state: ControllerState, changes: Changes, event: ClientQuotasFound
+def on_client_quota_change(
+    state: ControllerState, decision: DecisionBuilder, event: ClientQuotaChange
 ) -> None:
-    """Somebody wrote an entity's node: brokers use what they can; or removed it."""
+    """A tool wrote or removed an entity's node. Brokers use the valid quotas in it."""
     if event.configs is None:
         state.client_quotas.pop(event.path, None)
         state.stored_quota_nodes.discard(event.path)
     else:
         state.client_quotas[event.path] = dict(event.configs)
         state.stored_quota_nodes.update(_above(event.path), (event.path,))
-    changes.tell_client_quotas()
+    decision.publish_client_quotas()
 
 
 def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str]]:
-    """Where the quotas are stored, and what they become. Raises KafkaError(INVALID_REQUEST)."""
+    """The entity's path and its quotas after the edit. Raises KafkaError(INVALID_REQUEST)."""
     entity: Entity = dict(edit.entity)
     try:
         if len(entity) != len(edit.entity):
-            raise UsageError("quota entity: a type stands more than once")
+            raise UsageError("quota entity: a type is named more than once")
         if len({key for key, _ in edit.operations}) != len(edit.operations):
-            raise UsageError("quotas of one entity: a key stands more than once")
+            raise UsageError("quotas of one entity: a key is named more than once")
         path = entity_path(entity)
         quotas = dict(state.client_quotas.get(path, {}))
         for key, value in edit.operations:
@@ -73,8 +73,10 @@ def _edited(state: ControllerState, edit: QuotaEdit) -> tuple[str, dict[str, str
     return path, quotas
 
 
-def _store(state: ControllerState, changes: Changes, path: str, quotas: dict[str, str]) -> None:
-    """An entity without a quota keeps its node, as in Kafka."""
+def _store(
+    state: ControllerState, decision: DecisionBuilder, path: str, quotas: dict[str, str]
+) -> None:
+    """Write the quotas. An entity without a quota keeps its node, as in Kafka."""
     stored = state.stored_quota_nodes
     data = znodes.encode_overrides(quotas)
     rows: list[Operation] = [
@@ -84,14 +86,14 @@ def _store(state: ControllerState, changes: Changes, path: str, quotas: dict[str
     ]
     node = f"/config/{path}"
     rows.append(Set(node, data) if path in stored else Create(node, data))
-    changes.write(*rows)
+    decision.write(*rows)
     stored.update(_above(path), (path,))
     state.client_quotas[path] = quotas
-    changes.tell_client_quotas()
+    decision.publish_client_quotas()
 
 
 def _above(path: str) -> Iterator[str]:
-    """`users/U` and `users/U/clients`, for a client of a user."""
+    """The parent nodes: `users/U` and `users/U/clients` for a client of a user."""
     parts = path.split("/")
     for count in range(2, len(parts)):
         yield "/".join(parts[:count])

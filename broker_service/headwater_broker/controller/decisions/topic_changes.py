@@ -1,4 +1,4 @@
-"""Topics are made, grow, change their configs: checks, then desired state, then leaders."""
+"""Decisions on new topics and new partitions: validation, replica placement, first leaders."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.placement import assign, assign_by_rack
-from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, fault_of
+from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, topic_name_fault
 from headwater_broker.controller.decisions import elections
 from headwater_broker.controller.decisions.config_changes import check_config_size, check_configs
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
+    ChangedTopic,
     CreatePartitions,
     CreateTopics,
-    FoundTopic,
-    Growth,
     NewTopic,
+    PartitionGrowth,
     Reply,
+    TopicChange,
     TopicResult,
-    TopicsFound,
 )
 from headwater_broker.controller.state import (
     ControllerState,
@@ -33,22 +33,22 @@ from headwater_broker.metadata import znodes
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
 PARTITIONS_PER_TOPIC_MAX = 20_000
-"""All of a topic's replica lists are one node, of less than a MiB."""
+"""One ZooKeeper node, of less than 1 MiB, holds all replica lists of a topic."""
 
 
 def check_name(topic: str) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) that says what is wrong."""
-    if text := fault_of(topic):
+    """Check a topic's name. Raises KafkaError(INVALID_TOPIC_EXCEPTION)."""
+    if text := topic_name_fault(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 
 def on_create_topics(
-    state: ControllerState, changes: Changes, event: CreateTopics, entropy: Entropy
+    state: ControllerState, decision: DecisionBuilder, event: CreateTopics, entropy: Entropy
 ) -> None:
-    """Each topic for itself: one bad topic leaves the others alone; too many partitions in all are
-    refused as a whole, before anything is planned."""
-    if _is_too_much(state, sum(_asked_partitions(state, t) for t in event.topics)):
-        changes.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
+    """Create topics. An invalid topic does not affect the others; too many partitions in total fail
+    the whole request, before any placement."""
+    if _exceeds_request_limit(state, sum(_requested_partitions(state, t) for t in event.topics)):
+        decision.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
     times = Counter(t.name for t in event.topics)
     results = []
@@ -62,10 +62,10 @@ def on_create_topics(
             results.append(TopicResult(name=spec.name, error=e.code, message=e.detail))
             continue
         if not event.validate_only:
-            enter_topic(state, changes, topic)
-            changes.create_topic(topic)
+            enter_topic(state, decision, topic)
+            decision.create_topic(topic)
         results.append(_result_of(topic, is_real=not event.validate_only))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
 def _result_of(topic: Topic, *, is_real: bool) -> TopicResult:
@@ -86,11 +86,11 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
     if spec.name in state.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{spec.name}' already exists.")
     if spec.name in state.unusable:
-        text = f"Topic '{spec.name}' is in the store, but cannot be used until its node is mended"
+        text = f"Topic '{spec.name}' exists in ZooKeeper, but its node is not valid: mend it"
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{text}: {state.unusable[spec.name]}")
-    twin = state.folded_names.get(fold_name(spec.name))
-    if twin is not None:
-        text = f"Topic '{spec.name}' collides with existing topic: {twin} ('.' and '_' are alike)"
+    other = state.folded_names.get(fold_name(spec.name))
+    if other is not None:
+        text = f"Topic '{spec.name}' collides with existing topic: {other} ('.' and '_' are alike)"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     configs = {k: v for k, v in spec.configs.items() if v is not None}
     if len(configs) != len(spec.configs):
@@ -103,7 +103,7 @@ def _plan_topic(state: ControllerState, spec: NewTopic, entropy: Entropy) -> Top
     partitions = {
         index: Partition(spec.name, topic_id, index, replicas) for index, replicas in placed.items()
     }
-    # A config node that lies there without a topic is written over, as in Kafka with ZooKeeper
+    # A config node without a topic is overwritten, as in Kafka with ZooKeeper
     # (setOrCreateEntityConfigs): a new topic has the overrides of its request and no others.
     has_config = spec.name in state.stray_configs
     return Topic(spec.name, topic_id, partitions, configs, has_config=has_config)
@@ -128,27 +128,28 @@ def _placement(
     return _place(state, count, factor, entropy)
 
 
-def _asked_partitions(state: ControllerState, spec: NewTopic) -> int:
+def _requested_partitions(state: ControllerState, spec: NewTopic) -> int:
     if spec.assignments:
         return len(spec.assignments)
     return state.config.num_partitions if spec.num_partitions == -1 else max(spec.num_partitions, 0)
 
 
-def _asked_growth(state: ControllerState, growth: Growth) -> int:
+def _requested_growth(state: ControllerState, growth: PartitionGrowth) -> int:
     topic = state.topics.get(growth.name)
     if topic is None or growth.count > PARTITIONS_PER_TOPIC_MAX:
-        return 0  # refused by itself
+        return 0  # this topic fails by itself
     return max(growth.count - len(topic.partitions), 0)
 
 
-def _is_too_much(state: ControllerState, new_partitions: int) -> bool:
-    """Planning them would hold the controller's loop (Kafka: validateTotalNumberOfPartitions)."""
+def _exceeds_request_limit(state: ControllerState, new_partitions: int) -> bool:
+    """Whether placing so many partitions would block the loop (Kafka:
+    validateTotalNumberOfPartitions)."""
     return new_partitions > state.config.max_partitions_per_request
 
 
 def _excessive(state: ControllerState, topic: str) -> TopicResult:
     most = state.config.max_partitions_per_request
-    text = f"Excessively large number of partitions per request: at most {most}, ask in parts."
+    text = f"Excessively large number of partitions per request: the limit is {most}."
     return TopicResult(name=topic, error=ErrorCode.POLICY_VIOLATION, message=text)
 
 
@@ -183,7 +184,8 @@ def _place(
 def check_manual(
     state: ControllerState, assignments: Mapping[int, tuple[int, ...]], first: int = 0
 ) -> None:
-    """Consecutive, without duplicates, all of one size, on known brokers, one of them usable.
+    """Check a manual assignment: consecutive partitions, replica lists of one size without
+    duplicates, known brokers, at least one of them usable.
 
     Raises KafkaError(INVALID_REPLICA_ASSIGNMENT).
     """
@@ -206,32 +208,34 @@ def check_manual(
             raise KafkaError(bad, f"{text} {index} are fenced or in controlled shutdown.")
 
 
-def enter_topic(state: ControllerState, changes: Changes, topic: Topic) -> None:
-    """A planned or found topic becomes part of the state, and gets its first leaders."""
+def enter_topic(state: ControllerState, decision: DecisionBuilder, topic: Topic) -> None:
+    """Add a topic to the state and elect its first leaders."""
     state.add_topic(topic)
     for partition in topic.partitions.values():
-        _enter_partition(state, changes, partition)
+        _enter_partition(state, decision, partition)
 
 
-def _enter_partition(state: ControllerState, changes: Changes, partition: Partition) -> None:
+def _enter_partition(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition
+) -> None:
     partition.move(PartitionPhase.NEW)
     for broker_id in partition.replicas:
         partition.move_replica(broker_id, ReplicaPhase.NEW)
         if broker_id not in state.brokers:
             partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
-    changes.tell(partition)
-    elections.first_leader(state, changes, partition)
+    decision.publish(partition)
+    elections.first_leader(state, decision, partition)
 
 
-def on_topics_found(
-    state: ControllerState, changes: Changes, event: TopicsFound, entropy: Entropy
+def on_topic_change(
+    state: ControllerState, decision: DecisionBuilder, event: TopicChange, entropy: Entropy
 ) -> None:
-    """Topics, or more partitions, that a tool wrote into the store by hand."""
+    """Topics or partitions that a tool wrote into ZooKeeper."""
     state.unusable = dict(event.unusable)
     for found in event.topics:
         known = state.topics.get(found.name)
         if known is None:
-            _adopt(state, changes, found, entropy)
+            _adopt(state, decision, found, entropy)
         elif found.version > known.version:
             known.version = found.version
             added = {
@@ -239,10 +243,12 @@ def on_topics_found(
                 for index, replicas in sorted(found.assignment.partitions.items())
                 if index not in known.partitions
             }
-            _add_partitions(state, changes, known, added)
+            _add_partitions(state, decision, known, added)
 
 
-def _adopt(state: ControllerState, changes: Changes, found: FoundTopic, entropy: Entropy) -> None:
+def _adopt(
+    state: ControllerState, decision: DecisionBuilder, found: ChangedTopic, entropy: Entropy
+) -> None:
     is_named = found.assignment.topic_id != NO_DIRECTORY
     topic_id = found.assignment.topic_id if is_named else entropy.uuid()
     partitions = {
@@ -251,26 +257,28 @@ def _adopt(state: ControllerState, changes: Changes, found: FoundTopic, entropy:
     }
     topic = Topic(found.name, topic_id, partitions, dict(found.configs), found.version)
     topic.has_config = found.has_config
-    enter_topic(state, changes, topic)
-    changes.tell_topic(topic)
+    enter_topic(state, decision, topic)
+    decision.publish_topic(topic)
     if not is_named or topic.is_tiered != found.assignment.is_tiered:
-        changes.write_assignment(topic)
+        decision.write_assignment(topic)
 
 
 def _add_partitions(
-    state: ControllerState, changes: Changes, topic: Topic, added: Mapping[int, Partition]
+    state: ControllerState, decision: DecisionBuilder, topic: Topic, added: Mapping[int, Partition]
 ) -> None:
     for index, partition in added.items():
         topic.partitions[index] = partition
         state.add_partition(partition)
-        _enter_partition(state, changes, partition)
+        _enter_partition(state, decision, partition)
 
 
-def on_create_partitions(state: ControllerState, changes: Changes, event: CreatePartitions) -> None:
-    """More partitions for existing topics; records stay where they are. Too many new ones in all
-    are refused as a whole: Kafka's bound on the records of one request is as high."""
-    if _is_too_much(state, sum(_asked_growth(state, t) for t in event.topics)):
-        changes.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
+def on_create_partitions(
+    state: ControllerState, decision: DecisionBuilder, event: CreatePartitions
+) -> None:
+    """Add partitions to topics. Too many new ones in total fail the whole request: Kafka's limit on
+    the metadata records of one request is as high."""
+    if _exceeds_request_limit(state, sum(_requested_growth(state, t) for t in event.topics)):
+        decision.reply(Reply(event.token, tuple(_excessive(state, t.name) for t in event.topics)))
         return
     results = []
     times = Counter(t.name for t in event.topics)
@@ -285,14 +293,14 @@ def on_create_partitions(state: ControllerState, changes: Changes, event: Create
             continue
         if not event.validate_only:
             rows = {i: Partition(topic.name, topic.topic_id, i, r) for i, r in placed.items()}
-            changes.write_assignment(topic)
-            _add_partitions(state, changes, topic, rows)
+            decision.write_assignment(topic)
+            _add_partitions(state, decision, topic, rows)
         results.append(TopicResult(name=growth.name, topic_id=topic.topic_id))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
+    decision.reply(Reply(event.token, tuple(results), after_delivery=not event.validate_only))
 
 
 def _plan_growth(
-    state: ControllerState, growth: Growth
+    state: ControllerState, growth: PartitionGrowth
 ) -> tuple[Topic, dict[int, tuple[int, ...]]]:
     topic = state.topics.get(growth.name)
     if topic is None:
@@ -305,7 +313,7 @@ def _plan_growth(
     if growth.count <= now:
         text = f"Topic has {now} partitions; the number can only be increased, not to "
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{text}{growth.count}.")
-    first = topic.partitions[min(topic.partitions)].target  # also while it is being moved there
+    first = topic.partitions[min(topic.partitions)].target  # also during a reassignment
     more = growth.count - now
     if growth.count > PARTITIONS_PER_TOPIC_MAX:
         text = f"A topic may have {PARTITIONS_PER_TOPIC_MAX} partitions, not {growth.count}."
@@ -313,15 +321,15 @@ def _plan_growth(
     if growth.assignments is not None:
         placed = dict(enumerate(growth.assignments, now))
         if len(placed) != more:
-            text = f"{more} partitions are new, {len(placed)} assignments are given"
+            text = f"{more} new partitions, but {len(placed)} assignments"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         check_manual(state, placed, now)
         if any(len(r) != len(first) for r in placed.values()):
-            text = f"every new partition needs {len(first)} replicas, as partition 0"
+            text = f"every new partition needs {len(first)} replicas, like partition 0"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         return topic, placed
     brokers = _usable(state)
-    # Go on where partition 0 began, so that growth keeps the leaders spread.
+    # Continue the placement of partition 0, so that the leaders stay spread.
     start = next((i for i, b in enumerate(brokers) if b >= first[0]), 0)
     factor = len(first)
     return topic, _place(state, more, factor, None, start=start, shift=start, first_partition=now)

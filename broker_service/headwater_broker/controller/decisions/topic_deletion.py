@@ -1,8 +1,8 @@
-"""Data that must go: topics deleted, replicas moved away. Tried until every broker confirms.
+"""Deletion of topics and of removed replicas, repeated until every broker has confirmed it.
 
-A deleted topic's name is free at once (as in Kafka's KRaft mode; its ZooKeeper mode held the topic
-until all replicas were back): what is left to do is a note by topic id, and no newer topic of the
-same name can be hit, because StopReplica carries the id.
+The name of a deleted topic is free at once, as in KRaft (Kafka's ZooKeeper mode kept the topic
+until all replicas were back). What is left to do is stored by topic id. StopReplica carries the
+topic id, so a newer topic of the same name is safe.
 """
 
 from __future__ import annotations
@@ -11,34 +11,36 @@ from collections import Counter
 from uuid import UUID
 
 from headwater.errors import ErrorCode
-from headwater_broker.controller.decisions.decision_builder import Changes
+from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     DeleteTopics,
     Reply,
-    StopReplicaAnswered,
+    StopReplicaResponseReceived,
     TopicResult,
 )
 from headwater_broker.controller.state import (
     ControllerState,
     Partition,
-    Removal,
+    PendingDeletion,
     Topic,
 )
 from headwater_broker.controller.state_machines import ReplicaPhase
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 
 NO_LEADER_EPOCH = -1
-"""In StopReplica: whatever the replica's epoch, it goes."""
+"""In StopReplica: delete the replica whatever its leader epoch."""
 
-DELETION_DISABLED = "the topic is kept, as the brokers' delete.topic.enable is false"
+DELETION_DISABLED = "Topic deletion is disabled: delete.topic.enable is false."
 
 _DONE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 )
 
 
-def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopics) -> None:
-    """Delete by name or id; the answer comes when the brokers have forgotten the topics."""
+def on_delete_topics(
+    state: ControllerState, decision: DecisionBuilder, event: DeleteTopics
+) -> None:
+    """Delete topics by name or id. The reply comes when brokers no longer list them."""
     results = []
     found = [_named(state, *row) for row in event.topics]
     times = Counter(event.topics)
@@ -49,7 +51,7 @@ def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopi
         fault = _contradiction(name, topic_id, is_repeated, is_meant_again)
         if fault:
             bad = ErrorCode.INVALID_REQUEST
-            if topic is not None and not is_repeated:  # meant by its name and by its id
+            if topic is not None and not is_repeated:  # named once by name and once by id
                 name, topic_id = topic.name, topic.topic_id
             results.append(TopicResult(name=name, topic_id=topic_id, error=bad, message=fault))
         elif topic is None:
@@ -66,9 +68,9 @@ def on_delete_topics(state: ControllerState, changes: Changes, event: DeleteTopi
             )
             results.append(row)
         else:
-            delete_topic(state, changes, topic, requested=event.requested_in_store)
+            delete_topic(state, decision, topic, requested=event.requested_in_store)
             results.append(TopicResult(name=topic.name, topic_id=topic.topic_id))
-    changes.reply(Reply(event.token, tuple(results), after_delivery=True))
+    decision.reply(Reply(event.token, tuple(results), after_delivery=True))
 
 
 def _named(state: ControllerState, name: str | None, topic_id: UUID) -> Topic | None:
@@ -78,7 +80,7 @@ def _named(state: ControllerState, name: str | None, topic_id: UUID) -> Topic | 
 def _contradiction(
     name: str | None, topic_id: UUID, is_repeated: bool, is_meant_again: bool
 ) -> str:
-    """Why this row of a request deletes nothing, in Kafka's words; empty when it may."""
+    """Why this row of the request is invalid, in Kafka's words; empty when it is valid."""
     if name is None and topic_id == NO_DIRECTORY:
         return "Neither topic name nor id were specified."
     if is_repeated:
@@ -89,155 +91,164 @@ def _contradiction(
 
 
 def delete_topic(
-    state: ControllerState, changes: Changes, topic: Topic, *, requested: bool = False
+    state: ControllerState, decision: DecisionBuilder, topic: Topic, *, requested: bool = False
 ) -> None:
-    """Forget the topic, and have its replicas deleted wherever they are."""
-    removal = _removal(state, changes, topic.name, topic.topic_id)
-    removal.whole = True
+    """Remove the topic from the state, and send StopReplica to the brokers of its replicas."""
+    deletion = _pending_deletion(state, decision, topic.name, topic.topic_id)
+    deletion.is_topic_deletion = True
     for partition in topic.partitions.values():
         for broker_id in partition.replicas:
-            removal.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
+            deletion.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
     state.drop_topic(topic)
-    changes.delete_topic(topic, removal, requested=requested)
+    decision.delete_topic(topic, deletion, requested=requested)
     for broker_id in sorted(state.brokers):
-        _ask(changes, removal, broker_id)
-    _finish(state, changes, removal)
+        _request_all(decision, deletion, broker_id)
+    _finish(state, decision, deletion)
 
 
-def _removal(state: ControllerState, changes: Changes, topic: str, topic_id: UUID) -> Removal:
-    """The topic's removal, begun anew when none goes on."""
-    known = state.removals.get(topic_id) or changes.unwritten_removal(topic_id)
-    is_stored = topic_id in state.bad_notes
-    removal = known or Removal(topic, topic_id, whole=False, phases={}, in_store=is_stored)
-    state.bad_notes.discard(topic_id)
-    state.removals[topic_id] = removal
-    return removal
+def _pending_deletion(
+    state: ControllerState, decision: DecisionBuilder, topic: str, topic_id: UUID
+) -> PendingDeletion:
+    """The topic's pending deletion, a new one when there is none."""
+    known = state.pending_deletions.get(topic_id) or decision.unwritten_deletion(topic_id)
+    is_stored = topic_id in state.unreadable_deletions
+    deletion = known or PendingDeletion(
+        topic, topic_id, is_topic_deletion=False, phases={}, in_store=is_stored
+    )
+    state.unreadable_deletions.discard(topic_id)
+    state.pending_deletions[topic_id] = deletion
+    return deletion
 
 
-def remove_replica(
-    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+def delete_replica(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
-    """A reassignment took this replica away from the broker: its data goes."""
-    removal = _removal(state, changes, partition.topic, partition.topic_id)
-    removal.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
+    """Delete a replica that a reassignment removed from the broker."""
+    deletion = _pending_deletion(state, decision, partition.topic, partition.topic_id)
+    deletion.phases[partition.index, broker_id] = ReplicaPhase.OFFLINE
     state.drop_replica(partition, broker_id)
-    changes.write_removal(removal)
+    decision.write_deletion(deletion)
     if broker_id in state.brokers:
-        _ask_one(changes, removal, (partition.index, broker_id))
+        _request_replica(decision, deletion, (partition.index, broker_id))
 
 
-def keep_replica(
-    state: ControllerState, changes: Changes, partition: Partition, broker_id: int
+def cancel_replica_deletion(
+    state: ControllerState, decision: DecisionBuilder, partition: Partition, broker_id: int
 ) -> None:
-    """The replica is assigned to that broker again: its removal is off."""
-    changes.take_back_stop(partition, broker_id)
-    removal = state.removals.get(partition.topic_id)
-    if removal is not None and removal.phases.pop((partition.index, broker_id), None) is not None:
-        changes.write_removal(removal)
-        if not removal.phases:
-            del state.removals[partition.topic_id]
+    """The replica is assigned to the broker again: cancel its deletion."""
+    decision.cancel_stop(partition, broker_id)
+    deletion = state.pending_deletions.get(partition.topic_id)
+    if deletion is not None and deletion.phases.pop((partition.index, broker_id), None) is not None:
+        decision.write_deletion(deletion)
+        if not deletion.phases:
+            del state.pending_deletions[partition.topic_id]
 
 
-def _ask(changes: Changes, removal: Removal, broker_id: int) -> None:
-    """Tell one broker to delete what is still to be deleted there."""
-    for key in [key for key in removal.phases if key[1] == broker_id]:
-        _ask_one(changes, removal, key)
+def _request_all(decision: DecisionBuilder, deletion: PendingDeletion, broker_id: int) -> None:
+    """Send StopReplica for all replicas that one broker still has to delete."""
+    for key in [key for key in deletion.phases if key[1] == broker_id]:
+        _request_replica(decision, deletion, key)
 
 
-def _ask_one(changes: Changes, removal: Removal, key: tuple[int, int]) -> None:
-    """One replica, unless it was asked for."""
+def _request_replica(
+    decision: DecisionBuilder, deletion: PendingDeletion, key: tuple[int, int]
+) -> None:
+    """Send StopReplica for one replica, unless it was sent already."""
     partition, holder = key
-    removal.on_failed_disks.discard(key)
-    if removal.phases[key] is ReplicaPhase.DELETION_STARTED:
+    deletion.on_failed_disks.discard(key)
+    if deletion.phases[key] is ReplicaPhase.DELETION_STARTED:
         return
-    if removal.phases[key] is ReplicaPhase.DELETION_INELIGIBLE:
-        removal.move(partition, holder, ReplicaPhase.OFFLINE)
-    removal.move(partition, holder, ReplicaPhase.DELETION_STARTED)
-    row = (removal.topic_id, partition)
-    changes.stop_row(holder, removal.topic, row, NO_LEADER_EPOCH, delete=True)
+    if deletion.phases[key] is ReplicaPhase.DELETION_INELIGIBLE:
+        deletion.move(partition, holder, ReplicaPhase.OFFLINE)
+    deletion.move(partition, holder, ReplicaPhase.DELETION_STARTED)
+    row = (deletion.topic_id, partition)
+    decision.add_stop(holder, deletion.topic, row, NO_LEADER_EPOCH, delete=True)
 
 
-def on_stop_replica_answered(
-    state: ControllerState, changes: Changes, event: StopReplicaAnswered
+def on_stop_replica_response(
+    state: ControllerState, decision: DecisionBuilder, event: StopReplicaResponseReceived
 ) -> None:
-    """Confirmed replicas are forgotten; failed ones are tried again by the timer, or, where a disk
-    is away, when the broker is back."""
+    """Drop confirmed replicas. Failed ones are tried again by the timer, or, if their disk failed,
+    after the broker's restart."""
     broker = state.brokers.get(event.broker_id)
     is_this_life = broker is not None and broker.epoch == event.broker_epoch
     errors = {(p.topic_id, p.partition): p.error_code for p in event.reply.partitions}
-    touched: dict[UUID, Removal] = {}
+    touched: dict[UUID, PendingDeletion] = {}
     for row in event.asked:
-        removal = state.removals.get(row.topic_id)
-        if removal is None or not row.delete:
+        deletion = state.pending_deletions.get(row.topic_id)
+        if deletion is None or not row.delete:
             continue
         key = (row.partition, event.broker_id)
-        if removal.phases.get(key) is not ReplicaPhase.DELETION_STARTED:
+        if deletion.phases.get(key) is not ReplicaPhase.DELETION_STARTED:
             continue
         code = errors.get((row.topic_id, row.partition), event.reply.error_code)
         if code in _DONE:
-            removal.move(*key, ReplicaPhase.DELETION_SUCCESSFUL)
-            removal.move(*key, ReplicaPhase.NON_EXISTENT)
-            del removal.phases[key]
-            touched[row.topic_id] = removal
+            deletion.move(*key, ReplicaPhase.DELETION_SUCCESSFUL)
+            deletion.move(*key, ReplicaPhase.NON_EXISTENT)
+            del deletion.phases[key]
+            touched[row.topic_id] = deletion
         else:
-            removal.move(*key, ReplicaPhase.DELETION_INELIGIBLE)
+            deletion.move(*key, ReplicaPhase.DELETION_INELIGIBLE)
             if code == ErrorCode.KAFKA_STORAGE_ERROR and is_this_life:
-                removal.on_failed_disks.add(key)
-    for removal in touched.values():
-        if not _finish(state, changes, removal):
-            changes.write_removal(removal)
+                deletion.on_failed_disks.add(key)
+    for deletion in touched.values():
+        if not _finish(state, decision, deletion):
+            decision.write_deletion(deletion)
 
 
-def _finish(state: ControllerState, changes: Changes, removal: Removal) -> bool:
-    if removal.phases:
+def _finish(state: ControllerState, decision: DecisionBuilder, deletion: PendingDeletion) -> bool:
+    if deletion.phases:
         return False
-    state.removals.pop(removal.topic_id, None)
-    changes.end_removal(removal)
+    state.pending_deletions.pop(deletion.topic_id, None)
+    decision.finish_deletion(deletion)
     return True
 
 
-def on_broker_gone(state: ControllerState, changes: Changes, broker_id: int) -> None:
-    """Its answer will not come: wait until it is back."""
-    for removal in state.removals.values():
-        for (partition, holder), phase in list(removal.phases.items()):
+def on_broker_gone(state: ControllerState, decision: DecisionBuilder, broker_id: int) -> None:
+    """A broker died with deletions in flight: wait until it is back."""
+    for deletion in state.pending_deletions.values():
+        for (partition, holder), phase in list(deletion.phases.items()):
             if holder == broker_id and phase is ReplicaPhase.DELETION_STARTED:
-                removal.move(partition, holder, ReplicaPhase.DELETION_INELIGIBLE)
+                deletion.move(partition, holder, ReplicaPhase.DELETION_INELIGIBLE)
 
 
-def on_broker_back(state: ControllerState, changes: Changes, broker_id: int) -> None:
-    """Ask again for what it still holds."""
-    for removal in state.removals.values():
-        _ask(changes, removal, broker_id)
+def on_broker_back(state: ControllerState, decision: DecisionBuilder, broker_id: int) -> None:
+    """Repeat the deletions that the broker has not confirmed."""
+    for deletion in state.pending_deletions.values():
+        _request_all(decision, deletion, broker_id)
 
 
-def retry(state: ControllerState, changes: Changes) -> None:
-    """Ask running brokers again for what failed."""
-    for removal in state.removals.values():
+def retry_failed(state: ControllerState, decision: DecisionBuilder) -> None:
+    """Repeat failed deletions on live brokers."""
+    for deletion in state.pending_deletions.values():
         failed = [
             key
-            for key, phase in removal.phases.items()
+            for key, phase in deletion.phases.items()
             if phase is ReplicaPhase.DELETION_INELIGIBLE
             and key[1] in state.brokers
-            and key not in removal.on_failed_disks
+            and key not in deletion.on_failed_disks
         ]
         for key in sorted(failed):
-            _ask_one(changes, removal, key)
+            _request_replica(decision, deletion, key)
 
 
-def drop_assigned(state: ControllerState, changes: Changes) -> None:
-    """A note may name replicas that are assigned: an older version wrote it before the lists, and
-    its controller died in between. Their data stays."""
-    for removal in list(state.removals.values()):
-        topic = state.topic_by_id.get(removal.topic_id)
-        if topic is None or removal.whole:
+def drop_assigned(state: ControllerState, decision: DecisionBuilder) -> None:
+    """Drop deletions of assigned replicas; their data stays.
+
+    An older version stored the deletion before the replica list, and its controller may have died
+    in between.
+    """
+    for deletion in list(state.pending_deletions.values()):
+        topic = state.topic_by_id.get(deletion.topic_id)
+        if topic is None or deletion.is_topic_deletion:
             continue
-        kept = [key for key in removal.phases if _is_assigned(topic, *key)]
+        kept = [key for key in deletion.phases if _is_assigned(topic, *key)]
         for key in kept:
-            del removal.phases[key]
+            del deletion.phases[key]
         if kept:
-            changes.write_removal(removal)
-        if not removal.phases:
-            del state.removals[removal.topic_id]
+            decision.write_deletion(deletion)
+        if not deletion.phases:
+            del state.pending_deletions[deletion.topic_id]
 
 
 def _is_assigned(topic: Topic, index: int, broker_id: int) -> bool:
@@ -245,9 +256,9 @@ def _is_assigned(topic: Topic, index: int, broker_id: int) -> bool:
     return partition is not None and broker_id in partition.replicas
 
 
-def adopt(state: ControllerState, changes: Changes) -> None:
-    """A new controller takes over the notes of the last one."""
-    for removal in list(state.removals.values()):
+def resume(state: ControllerState, decision: DecisionBuilder) -> None:
+    """Continue the deletions of the last controller."""
+    for deletion in list(state.pending_deletions.values()):
         for broker_id in sorted(state.brokers):
-            _ask(changes, removal, broker_id)
-        _finish(state, changes, removal)
+            _request_all(decision, deletion, broker_id)
+        _finish(state, decision, deletion)

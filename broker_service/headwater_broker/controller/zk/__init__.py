@@ -1,1 +1,1 @@
-"""What the controller reads from and writes to ZooKeeper."""
+"""The controller's reads and writes in ZooKeeper."""

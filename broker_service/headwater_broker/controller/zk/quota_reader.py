@@ -1,4 +1,4 @@
-"""Reads client quotas from the store: `/config/users`, `/config/clients`, `/config/ips`."""
+"""Reads client quotas from ZooKeeper: `/config/users`, `/config/clients`, `/config/ips`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 async def read_client_quotas(store: MetadataStore) -> dict[str, dict[str, str]]:
-    """Every node by its path below `/config`, also those that only lie above another's."""
+    """The quotas by path below `/config`, including nodes that are only parents of others."""
     found: dict[str, dict[str, str]] = {}
     for folder in ("clients", "ips", "users"):
         names = sorted(await store.children(f"/config/{folder}"))
@@ -35,7 +35,8 @@ async def _read_clients(store: MetadataStore, folder: str) -> dict[str, dict[str
 
 
 async def read_quotas(store: MetadataStore, path: str) -> dict[str, str] | None:
-    """The quotas in one node; None without a node. What cannot be read is logged and empty."""
+    """The quotas in one node; None if it does not exist. Invalid data is logged and counts as no
+    quotas."""
     try:
         node = await store.get(f"/config/{path}")
         known = entity_of(path) is not None

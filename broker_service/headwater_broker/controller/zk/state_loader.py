@@ -1,7 +1,7 @@
-"""A new controller's state, from what the store holds. Pure; `snapshot` does the reading.
+"""Builds a new controller's state from a snapshot of ZooKeeper. Pure; `reader` does the reading.
 
-Brokers enter as the last controller saw them (`/headwater/lives`); comparing these with the present
-registrations then treats every death and return in between as if it happened now.
+Brokers are loaded as the last controller saw them (`/headwater/lives`). The comparison with the
+registrations of now then handles every death and return in between.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from headwater.entropy import Entropy
-from headwater_broker.controller.events import Registered
+from headwater_broker.controller.events import RegisteredBroker
 from headwater_broker.controller.state import (
     NO_LEADER,
     NO_VERSION,
@@ -19,14 +19,14 @@ from headwater_broker.controller.state import (
     ControllerConfig,
     ControllerState,
     Partition,
-    Removal,
+    PendingDeletion,
     Topic,
 )
 from headwater_broker.controller.state_machines import PartitionPhase, ReplicaPhase
 from headwater_broker.metadata.znodes import (
     NO_DIRECTORY,
-    BrokerLife,
     Deletion,
+    LastRegistration,
     PartitionRecord,
     ProducerIdBlock,
     TopicAssignment,
@@ -35,8 +35,8 @@ from headwater_broker.metadata.znodes import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTopic:
-    """One topic as the store holds it. `folders`: which partitions have a node at all; `czxid`: of
-    its node, lower the older it is."""
+    """One topic in ZooKeeper. `folders`: partitions that have a node; `czxid`: of the topic's node,
+    lower for older nodes."""
 
     name: str
     assignment: TopicAssignment
@@ -47,30 +47,30 @@ class StoredTopic:
     has_folder: bool
     folders: frozenset[int]
     records: Mapping[int, tuple[PartitionRecord, int]]
-    """Partition -> (record, version of its node)."""
+    """Partition -> (state, version of its node)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All of the store that the controller needs."""
+    """Everything that the controller reads from ZooKeeper."""
 
-    registered: Mapping[int, Registered]
+    registered: Mapping[int, RegisteredBroker]
     topics: tuple[StoredTopic, ...]
     deletions: tuple[Deletion, ...]
-    lives: Mapping[int, BrokerLife]
+    last_registrations: Mapping[int, LastRegistration]
     producer_ids: ProducerIdBlock | None
-    bad_lives: frozenset[int] = frozenset()
-    """Brokers whose life is noted in a form that cannot be used."""
-    bad_notes: frozenset[UUID] = frozenset()
-    """Topic ids of deletions that are noted so."""
+    unreadable_registrations: frozenset[int] = frozenset()
+    """Brokers whose last registration cannot be read."""
+    unreadable_deletions: frozenset[UUID] = frozenset()
+    """Topic ids of pending deletions that cannot be read."""
     unusable: Mapping[str, str] = field(default_factory=dict)
-    """Topics whose nodes cannot be used, and why."""
+    """Topics whose nodes cannot be used, with the reason."""
     stray_configs: frozenset[str] = frozenset()
-    """Names below `/config/topics` that are no topic's, or one's that cannot be used."""
+    """Names below `/config/topics` without a usable topic."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By broker id as text; the empty name counts for all."""
+    """By broker id as text; the empty name stands for all brokers."""
     client_quotas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By entity path: every node that is there, also without a quota."""
+    """By entity path: every node that exists, also without a quota."""
 
 
 def build_state(
@@ -81,22 +81,22 @@ def build_state(
     snapshot: Snapshot,
     entropy: Entropy,
 ) -> tuple[ControllerState, list[Topic], list[Topic]]:
-    """The state; topics whose node must be written; topics whose deletion was cut short."""
+    """The state, topics whose node must be written, and topics whose deletion is not finished."""
     state = ControllerState(controller_id, controller_epoch, cluster_id, config)
-    for broker_id, life in snapshot.lives.items():
+    for broker_id, last in snapshot.last_registrations.items():
         found = snapshot.registered.get(broker_id)
-        is_same = found is not None and found.epoch == life.broker_epoch
+        is_same = found is not None and found.epoch == last.broker_epoch
         registration = found.registration if found is not None and is_same else None
-        least = (registration or life).min_insync_replicas
-        broker = Broker(broker_id, life.broker_epoch, life.boot_id, registration, least)
+        min_isr = (registration or last).min_insync_replicas
+        broker = Broker(broker_id, last.broker_epoch, last.boot_id, registration, min_isr)
         state.brokers[broker_id] = broker
-        state.stored_lives.add(broker_id)
-    state.stored_lives |= snapshot.bad_lives
-    state.bad_notes = set(snapshot.bad_notes)
+        state.stored_registrations.add(broker_id)
+    state.stored_registrations |= snapshot.unreadable_registrations
+    state.unreadable_deletions = set(snapshot.unreadable_deletions)
     state.unusable = dict(snapshot.unusable)
     state.stray_configs = set(snapshot.stray_configs)
-    for note in snapshot.deletions:
-        state.removals[note.topic_id] = _removal(note)
+    for stored_deletion in snapshot.deletions:
+        state.pending_deletions[stored_deletion.topic_id] = _pending_deletion(stored_deletion)
     unwritten = []
     unfinished = []
     for stored in snapshot.topics:
@@ -108,8 +108,8 @@ def build_state(
         is_named = topic.topic_id == stored.assignment.topic_id
         if not is_named or topic.is_tiered != stored.assignment.is_tiered:
             unwritten.append(topic)
-        removal = state.removals.get(topic.topic_id)
-        if removal is not None and removal.whole:
+        deletion = state.pending_deletions.get(topic.topic_id)
+        if deletion is not None and deletion.is_topic_deletion:
             unfinished.append(topic)
     for name, configs in snapshot.broker_configs.items():
         state.broker_configs[name] = dict(configs)
@@ -123,13 +123,15 @@ def build_state(
     return state, unwritten, unfinished
 
 
-def _removal(note: Deletion) -> Removal:
+def _pending_deletion(deletion: Deletion) -> PendingDeletion:
     phases = {
         (partition, broker_id): ReplicaPhase.OFFLINE
-        for partition, holders in note.replicas.items()
+        for partition, holders in deletion.replicas.items()
         for broker_id in holders
     }
-    return Removal(note.topic, note.topic_id, note.whole, phases, in_store=True)
+    return PendingDeletion(
+        deletion.topic, deletion.topic_id, deletion.is_topic_deletion, phases, in_store=True
+    )
 
 
 def _topic(stored: StoredTopic, entropy: Entropy) -> Topic:
@@ -163,11 +165,11 @@ def _partition(
         record, partition.version = found
         partition.has_state = True
         partition.leader_epoch = record.leader_epoch
-        # Who edited the replica list by hand left the record as it was.
+        # A replica list that was edited by hand may lack members of the ISR.
         partition.isr = tuple(b for b in record.isr if b in replicas)
         partition.elr = tuple(b for b in record.elr if b in replicas)
         partition.directories = dict(record.directories)
-        partition.unmade = set(record.unmade).intersection(replicas)
+        partition.uncreated = set(record.uncreated).intersection(replicas)
         is_led = record.leader in partition.isr
         partition.leader = record.leader if is_led else NO_LEADER
         partition.move(PartitionPhase.ONLINE if is_led else PartitionPhase.OFFLINE)

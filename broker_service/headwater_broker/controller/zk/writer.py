@@ -1,7 +1,7 @@
-"""Makes a Ready's writes durable: few large multis, each fenced by the controller epoch's node.
+"""Writes a Ready to ZooKeeper: few large multis, each fenced by the version of `/controller_epoch`.
 
-A deposed controller's multi fails whole at its Check. A lost connection leaves the outcome unknown:
-then the store is read again, and the own value there means success.
+The multi of a deposed controller fails as a whole at its Check. After a lost connection the outcome
+is unknown: the nodes are read again, and the written value there means success.
 """
 
 from __future__ import annotations
@@ -37,33 +37,34 @@ logger = logging.getLogger(__name__)
 
 
 class DeposedError(HeadwaterError):
-    """The store is not as this controller left it: it must resign and load anew."""
+    """ZooKeeper is not as this controller left it: it must resign and load the state again."""
 
 
 class TooLargeError(HeadwaterError):
-    """The store would close the connection over it each time: what was decided is given up."""
+    """A write above ZooKeeper's limit, on which it would close the connection each time. The
+    decision is given up."""
 
 
-async def write_groups(
+async def write_all(
     store: MetadataStore, fence: Check, groups: Sequence[tuple[Operation, ...]]
 ) -> None:
-    """Write the groups in order. Raises DeposedError, SessionExpiredError, TooLargeError."""
+    """Write the batches in order. Raises DeposedError, SessionExpiredError, TooLargeError."""
     for chunk in _chunks(groups):
         await _write_chunk(store, fence, chunk)
 
 
-async def remove_notes(store: MetadataStore, fence: Check, paths: Sequence[str]) -> None:
-    """Requests and notes that were filed in the store, and are done with. Who filed one may have
-    removed it by now: that ends no term. Raises DeposedError, SessionExpiredError."""
+async def remove_requests(store: MetadataStore, fence: Check, paths: Sequence[str]) -> None:
+    """Remove request nodes that are done. If a client has removed one itself, the controller goes
+    on. Raises DeposedError, SessionExpiredError."""
     try:
-        await write_groups(store, fence, [(Delete(path),) for path in paths])
+        await write_all(store, fence, [(Delete(path),) for path in paths])
         return
     except DeposedError as e:
         if not isinstance(e.__cause__, NoNodeError):
             raise
     for path in paths:
         if await _is_there(store, path):
-            await write_groups(store, fence, [(Delete(path),)])
+            await write_all(store, fence, [(Delete(path),)])
 
 
 async def _is_there(store: MetadataStore, path: str) -> bool:
@@ -96,7 +97,7 @@ def _chunks(groups: Sequence[tuple[Operation, ...]]) -> Iterator[list[Operation]
 async def _write_chunk(store: MetadataStore, fence: Check, chunk: list[Operation]) -> None:
     if (size := size_of(chunk)) > REQUEST_BYTES_MAX:
         largest = max(chunk, key=lambda operation: size_of((operation,)))
-        raise TooLargeError(f"a write of {size} bytes is refused; most of it is {largest.path}")
+        raise TooLargeError(f"a write of {size} bytes is too large, mostly by {largest.path}")
     while True:
         try:
             await store.multi([fence, *chunk])
@@ -107,12 +108,12 @@ async def _write_chunk(store: MetadataStore, fence: Check, chunk: list[Operation
         except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError) as e:
             if isinstance(e, NotEmptyError) and await _clear(store, fence, chunk):
                 continue
-            raise DeposedError(f"a write of {len(chunk)} operations was refused: {e!r}") from e
+            raise DeposedError(f"a write of {len(chunk)} operations failed: {e!r}") from e
 
 
 async def _clear(store: MetadataStore, fence: Check, chunk: list[Operation]) -> bool:
-    """Nodes that somebody made below those that go are removed, as Kafka does: or the deletion
-    would fail in every term. False: there are none."""
+    """Delete nodes that somebody created below the nodes to delete, as Kafka does: otherwise the
+    deletion would fail for ever. False if there are none."""
     doomed = {op.path for op in chunk if isinstance(op, Delete)}
     strays: list[Operation] = []
     for path in sorted(doomed):
@@ -120,13 +121,13 @@ async def _clear(store: MetadataStore, fence: Check, chunk: list[Operation]) -> 
             if f"{path}/{child}" not in doomed:
                 strays += [Delete(p) for p in await _tree(store, f"{path}/{child}")]
     if strays:
-        logger.warning("nodes made by hand go with what they are below: %d", len(strays))
+        logger.warning("%d nodes that were created by hand are deleted too", len(strays))
         await store.multi([fence, *strays])
     return bool(strays)
 
 
 async def _tree(store: MetadataStore, path: str) -> list[str]:
-    """A node and all below it, the deepest first."""
+    """The paths of a node and of all nodes below it, the deepest first."""
     rows = []
     for child in await _children(store, path):
         rows += await _tree(store, f"{path}/{child}")
@@ -144,18 +145,18 @@ async def _was_applied(store: MetadataStore, fence: Check, chunk: list[Operation
     while True:
         try:
             if (await store.get(fence.path)).version != fence.version:
-                raise DeposedError(f"{fence.path} has moved on while the connection was lost")
+                raise DeposedError(f"{fence.path} changed while the connection was lost")
             for operation in chunk:
-                verdict = await _verdict(store, operation)
-                if verdict is not None:
-                    return verdict
+                applied = await _is_applied(store, operation)
+                if applied is not None:
+                    return applied
             return False
         except ConnectionLostError:
             await asyncio.sleep(RETRY_DELAY_S)
 
 
-async def _verdict(store: MetadataStore, operation: Operation) -> bool | None:
-    """Did this operation happen? None when the store cannot tell; a multi is all or nothing."""
+async def _is_applied(store: MetadataStore, operation: Operation) -> bool | None:
+    """Whether this operation was applied; None if its node does not tell. A multi is atomic."""
     try:
         node = await store.get(operation.path)
     except NoNodeError:
@@ -164,12 +165,12 @@ async def _verdict(store: MetadataStore, operation: Operation) -> bool | None:
         return False
     if isinstance(operation, Create):
         if node.data != operation.data:
-            raise DeposedError(f"{operation.path} was created by somebody else")
+            raise DeposedError(f"{operation.path} was created by another client")
         return True
     if isinstance(operation, Set) and operation.version >= 0:
         if node.version == operation.version:
             return False
         if node.version == operation.version + 1 and node.data == operation.data:
             return True
-        raise DeposedError(f"{operation.path} was changed by somebody else")
+        raise DeposedError(f"{operation.path} was changed by another client")
     return None

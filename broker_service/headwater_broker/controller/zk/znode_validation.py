@@ -1,8 +1,9 @@
-"""What the store holds about topics, as far as it can be used: anybody may have written it. Pure.
+"""Validation of nodes in ZooKeeper, which any tool may have written. Pure.
 
-One bad node costs what it says, never the cluster its controller: an override that cannot be used
-is left out, a topic that cannot be used is left alone (its data too) until its node is mended. What
-a newer version wrote is refused, so that another broker leads (docs/versions.md).
+A bad node affects only what it describes, never the whole controller. An invalid override is left
+out. A topic with an invalid node is ignored, and its data kept, until the node is mended. A node of
+a newer version raises NewerVersionError, so that another broker becomes the controller
+(docs/versions.md).
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from headwater_broker.controller.state import TIERING_KEY, is_tiered
 from headwater_broker.controller.zk.state_loader import StoredTopic
 from headwater_broker.metadata import znodes
 
-Complain = Callable[[str], None]
-"""Takes one line for the log."""
+ReportFault = Callable[[str], None]
+"""Logs one line about a bad node."""
 
 PORT_MAX = 65_535
 FAR_PRODUCER_ID = 2**48
 FAR_STEP = 2**14
-"""More than a block of producer ids."""
+"""Larger than a block of producer ids."""
 _BROKER_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
 def read_assignment(topic: str, data: bytes) -> znodes.TopicAssignment:
-    """A topic's node. Raises ZnodeError, which says what is wrong; NewerVersionError."""
+    """The assignment in a topic's node. Raises ZnodeError, NewerVersionError."""
     try:
         check_name(topic)
     except KafkaError as e:
@@ -52,15 +53,15 @@ def _fault(found: znodes.TopicAssignment) -> str:
         listed = f"partition {index}: the replica list {list(replicas)}"
         if not replicas or len(set(replicas)) != len(replicas) or min(replicas) < 0:
             return f"{listed} is empty, has duplicates or negative ids"
-        if max(replicas) > INT32_MAX:  # what brokers are told must fit on the wire
-            return f"{listed} names what is no broker id"
+        if max(replicas) > INT32_MAX:  # broker ids are int32 on the wire
+            return f"{listed} has a number that is no broker id"
         adding, removing = found.adding.get(index, ()), found.removing.get(index, ())
         if not {*adding, *removing} <= set(replicas):
             return f"{listed} lacks some of adding {list(adding)}, removing {list(removing)}"
         if set(replicas) <= set(removing) or set(replicas) <= set(adding):
-            return f"{listed} would be all new or all gone"
+            return f"{listed} would be all added or all removed"
     stray = (found.adding.keys() | found.removing.keys()) - found.partitions.keys()
-    return f"replicas of unknown partitions move: {sorted(stray)}" if stray else ""
+    return f"reassignments of unknown partitions: {sorted(stray)}" if stray else ""
 
 
 def read_record(topic: str, index: int, data: bytes) -> znodes.PartitionRecord:
@@ -68,27 +69,28 @@ def read_record(topic: str, index: int, data: bytes) -> znodes.PartitionRecord:
     path = znodes.state_path(topic, index)
     found = znodes.PartitionRecord.decode(path, data)
     ids = (*found.isr, *found.elr, max(found.leader, 0))
-    # What brokers are told must fit on the wire, also after the next election.
+    # The numbers must fit on the wire (int32), also after the next election.
     if not (0 <= found.leader_epoch < INT32_MAX and all(0 <= b <= INT32_MAX for b in ids)):
         raise znodes.ZnodeError(f"{path}: not a partition state: numbers out of range")
     return found
 
 
-def read_note(name: str, data: bytes) -> znodes.Deletion:
-    """A node below `/headwater/deletions`. Raises ZnodeError."""
+def read_deletion(name: str, data: bytes) -> znodes.Deletion:
+    """The pending deletion in a node below `/headwater/deletions`. Raises ZnodeError."""
     path = f"{znodes.DELETIONS}/{name}"
     found = znodes.Deletion.decode(path, data)
     ids = [n for index, brokers in found.replicas.items() for n in (index, *brokers)]
     if znodes.deletion_path(found.topic_id) != path or not all(0 <= n <= INT32_MAX for n in ids):
-        raise znodes.ZnodeError(f"{path}: not a note of the deletion of that topic id")
+        raise znodes.ZnodeError(f"{path}: not a deletion of that topic id")
     return found
 
 
-def read_producer_ids(node: Node, complain: Complain) -> znodes.ProducerIdBlock:
-    """The latest block; one that cannot be read is taken for one beyond all ids that were given
-    out, and beyond those of another such node later (each block writes it once).
+def read_producer_ids(node: Node, report: ReportFault) -> znodes.ProducerIdBlock:
+    """The latest block of producer ids. Raises NewerVersionError.
 
-    Raises NewerVersionError.
+    An invalid node counts as a block beyond all ids ever given out. The node's version makes it
+    rise, as each block writes the node once: should the node become invalid again, later ids are
+    new, too.
     """
     try:
         return znodes.ProducerIdBlock.decode(node.data)
@@ -96,25 +98,25 @@ def read_producer_ids(node: Node, complain: Complain) -> znodes.ProducerIdBlock:
         raise
     except znodes.ZnodeError as e:
         latest = FAR_PRODUCER_ID + node.version * FAR_STEP
-        complain(f"{e}: producer ids go on after {latest}")
+        report(f"{e}: producer ids continue after {latest}")
         return znodes.ProducerIdBlock(-1, latest, latest)
 
 
 def broker_id_of(name: str) -> int | None:
-    """The broker whose node has this name; None: nobody's."""
+    """The broker id in a node's name; None if it is none."""
     if not _BROKER_ID.fullmatch(name) or int(name) > INT32_MAX:
         return None
     return int(name)
 
 
 def read_registration(name: str, data: bytes) -> tuple[int, znodes.BrokerRegistration]:
-    """A node below `/brokers/ids`: whose it is, and what it says. Raises ZnodeError."""
+    """The broker id and registration in a node below `/brokers/ids`. Raises ZnodeError."""
     path = f"{znodes.BROKERS}/{name}"
     broker_id = broker_id_of(name)
     if broker_id is None:
         raise znodes.ZnodeError(f"{path}: {name!r} is not a broker id")
     registration = znodes.BrokerRegistration.decode(broker_id, data)
-    # What brokers are told must fit on the wire.
+    # The numbers must fit on the wire.
     bad = [e.port for e in registration.endpoints if not 0 <= e.port <= PORT_MAX]
     if bad:
         raise znodes.ZnodeError(f"{path}: ports {bad} are not between 0 and {PORT_MAX}")
@@ -122,25 +124,28 @@ def read_registration(name: str, data: bytes) -> tuple[int, znodes.BrokerRegistr
 
 
 def copy_fault(topic: str, topic_id: UUID, owners: Mapping[UUID, str]) -> znodes.ZnodeError | None:
-    """Why a topic may not have this id: another one has it, or its deletion goes on. Partitions go
-    by topic id and number, so both would share leaders, records and data."""
+    """Why a topic cannot have this id: another topic has it, or the topic with this id is still
+    being deleted. Partitions are known by topic id and index, so both would share leaders and data.
+    """
     owner = owners.get(topic_id, topic)
     if owner == topic:
         return None
-    text = f"its topic id {id_text(topic_id)} is that of topic {owner!r}"
+    text = f"its topic id {id_text(topic_id)} belongs to topic {owner!r}"
     return znodes.ZnodeError(f"{znodes.topic_path(topic)}: {text}")
 
 
 def without_copies(
-    topics: Iterable[StoredTopic], notes: Iterable[znodes.Deletion]
+    topics: Iterable[StoredTopic], deletions: Iterable[znodes.Deletion]
 ) -> tuple[tuple[StoredTopic, ...], dict[str, znodes.ZnodeError]]:
-    """The topics that may keep their ids, as they came, and what is wrong with the others.
+    """The topics that keep their ids, in order, and the faults of the others.
 
-    Of several with one id it is the one that partitions' records tell to be in use, then the oldest
-    node's: so a controller decides as the last one did, which met the copy second.
+    Of several topics with one id, the one with partition states keeps it, else the oldest node's.
+    So a new controller decides as the last one did, which read the copy later.
     """
     rows = tuple(topics)
-    owners = {note.topic_id: note.topic for note in notes if note.whole}
+    owners = {
+        deletion.topic_id: deletion.topic for deletion in deletions if deletion.is_topic_deletion
+    }
     for row in sorted(rows, key=lambda row: (not row.records, row.czxid)):
         if row.assignment.topic_id != znodes.NO_DIRECTORY:
             owners.setdefault(row.assignment.topic_id, row.name)
@@ -150,27 +155,29 @@ def without_copies(
 
 
 def usable_overrides(
-    topic: str, data: bytes | None, complain: Complain, *, was_tiered: bool
+    topic: str, data: bytes | None, report: ReportFault, *, was_tiered: bool
 ) -> dict[str, str]:
-    """A topic's overrides from its config node (None: there is none), without those that are not
-    valid. `was_tiered`: tiering was on, and stays on. Raises NewerVersionError."""
+    """The valid overrides in a topic's config node; `data` None: there is no node.
+
+    `was_tiered`: tiering was on, and stays on. Raises NewerVersionError.
+    """
     path = znodes.topic_config_path(topic)
     try:
         found = {} if data is None else znodes.decode_overrides(path, data)
     except znodes.NewerVersionError:
         raise
     except znodes.ZnodeError as e:
-        complain(f"{e}: the topic's overrides do not count until this is mended")
+        report(f"{e}: the topic's overrides are ignored until the node is mended")
         found = {}
     usable = {}
     for name, text in found.items():
         try:
             check_configs({name: text})
         except KafkaError as e:
-            complain(f"{path}: left out: {e.detail}")
+            report(f"{path}: ignored: {e.detail}")
         else:
             usable[name] = text
     if was_tiered and not is_tiered(usable):
-        complain(f"{path}: {STAYS_TIERED}")
+        report(f"{path}: {STAYS_TIERED}")
         usable[TIERING_KEY] = "true"
     return usable

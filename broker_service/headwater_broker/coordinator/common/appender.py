@@ -1,18 +1,40 @@
-"""How a coordinator reaches its log: a port, so that it imports neither log nor replication."""
+"""How a coordinator reaches its log: a port, and its implementation over the replica layer."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from headwater_broker.log.results import AppendOrigin
+from headwater_broker.replica.append_service import AppendService, check_led
+from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.read_service import log_bytes
+
+LOAD_BYTES = 128 * 1024
+"""Read at once when a shard is loaded: some 1,000 offset commits, 3 ms of the loop."""
+
+
+class AppendState(NamedTuple):
+    """What a coordinator must know before it decides to append."""
+
+    log_end_offset: int
+    batch_max_bytes: int
+    """max.message.bytes of the topic."""
 
 
 class Appender(Protocol):
-    """One internal topic's partitions, as led by this broker in a given leader epoch."""
+    """The partitions of one internal topic, as led by this broker in a given leader epoch."""
 
-    def append(self, partition: int, epoch: int, records: memoryview) -> int:
-        """Append one batch as leader with the checks of acks=all; its last offset.
+    def check_append(self, partition: int, epoch: int) -> AppendState:
+        """Raises what an append would be rejected with now: NOT_LEADER_OR_FOLLOWER,
+        NOT_ENOUGH_REPLICAS and the like.
+        """
+        ...
+
+    def append(self, partition: int, epoch: int, batches: memoryview) -> int:
+        """Append as leader with the checks of acks=all; the first offset.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE and the
-        like mean that nothing was written; KAFKA_STORAGE_ERROR that the outcome is unknown.
+        like, KAFKA_STORAGE_ERROR when the outcome is unknown.
         """
         ...
 
@@ -28,7 +50,44 @@ class Appender(Protocol):
         ...
 
     async def read_from(self, partition: int, epoch: int, offset: int) -> bytes:
-        """Whole batches from `offset` (or the log's start, if that is later) to the log's end, a
-        piece at a time; empty at the end. Raises KafkaError(NOT_LEADER_OR_FOLLOWER).
+        """Whole batches from `offset` (or the log start, if that is later) up to the log end, a
+        part at a time; empty at the end. Raises KafkaError(NOT_LEADER_OR_FOLLOWER).
         """
         ...
+
+
+class ReplicaAppender:
+    """Implements `Appender` for one topic."""
+
+    def __init__(self, topic: str, replicas: ReplicaManager, appends: AppendService) -> None:
+        self._topic = topic
+        self._replicas = replicas
+        self._appends = appends
+
+    def check_append(self, partition: int, epoch: int) -> AppendState:
+        """See `Appender`."""
+        hosted = self._replicas.lookup(self._topic, partition)
+        check_led(hosted, epoch)
+        hosted.check_append()
+        return AppendState(hosted.log.log_end_offset, hosted.log.config.batch_bytes_max)
+
+    def append(self, partition: int, epoch: int, batches: memoryview) -> int:
+        """See `Appender`."""
+        hosted, origin = self._replicas.lookup(self._topic, partition), AppendOrigin.COORDINATOR
+        return self._appends.append(hosted, batches, origin=origin, leader_epoch=epoch).base_offset
+
+    def committed_end(self, partition: int, epoch: int) -> int:
+        """See `Appender`."""
+        hosted = self._replicas.lookup(self._topic, partition)
+        check_led(hosted, epoch)
+        return hosted.high_watermark
+
+    async def committed(self, partition: int, epoch: int, offset: int, timeout_ms: int) -> None:
+        """See `Appender`."""
+        hosted = self._replicas.lookup(self._topic, partition)
+        await self._appends.committed(hosted, offset, epoch, timeout_ms)
+
+    async def read_from(self, partition: int, epoch: int, offset: int) -> bytes:
+        """See `Appender`. The high watermark is no bound: replies wait until that has passed."""
+        hosted = self._replicas.lookup(self._topic, partition)
+        return log_bytes(hosted, epoch, offset, LOAD_BYTES)

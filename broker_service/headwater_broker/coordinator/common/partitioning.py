@@ -1,4 +1,4 @@
-"""Which partition of an internal topic a key belongs to: Java's String.hashCode, as in Kafka."""
+"""The partition of an internal topic that a key belongs to: Java's String.hashCode, as in Kafka."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """Kafka's Utils.abs: the smallest int maps to 0."""
+    """The partition of `key`; Kafka's Utils.abs maps the smallest int to 0."""
     value = java_hash(key)
     return 0 if value == INT_MIN else abs(value) % partitions

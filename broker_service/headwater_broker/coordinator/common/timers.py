@@ -1,4 +1,4 @@
-"""Deadlines by key, cheap to move later: a heartbeat is one dictionary write. Pure."""
+"""Deadlines by key, cheap to move later: renewing one is a dictionary write. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Deadlines(Generic[K]):
-    """A heap whose entries may be early: one that is popped too soon is pushed again.
+    """A heap whose entries may be early: an entry that is popped too early is pushed again.
 
-    Times are milliseconds of the steady clock.
+    Times are milliseconds on the steady clock.
     """
 
     def __init__(self) -> None:
@@ -25,22 +25,22 @@ class Deadlines(Generic[K]):
         return len(self._at)
 
     def set(self, key: K, at_ms: float) -> None:
-        """Fire `key` at `at_ms`, whatever was set before."""
+        """Set the deadline of `key`, whatever it was before."""
         self._at[key] = at_ms
         known = self._in_heap.get(key)
         if known is None or known > at_ms:
             self._push(key, at_ms)
 
     def is_set(self, key: K) -> bool:
-        """True when `key` will fire: also when it was set anew after it was popped."""
+        """True when `key` has a deadline, also one set after it was popped."""
         return key in self._at
 
     def cancel(self, key: K) -> None:
-        """Forget `key`; it need not be set."""
+        """Remove the deadline of `key`, if it has one."""
         self._at.pop(key, None)
 
     def next_ms(self) -> float | None:
-        """When to look next (perhaps for nothing); None: nothing is set."""
+        """When to call `pop_due` next (perhaps in vain); None: there are no deadlines."""
         heap = self._heap
         while heap:
             at_ms, _, key = heap[0]
@@ -50,7 +50,7 @@ class Deadlines(Generic[K]):
         return None
 
     def pop_due(self, now_ms: float) -> list[K]:
-        """The keys whose time has come, earliest first; they are forgotten."""
+        """The keys whose deadline has passed, earliest first; their deadlines are removed."""
         due: list[K] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:

@@ -1,9 +1,9 @@
-"""A classic group and its members: the state, and what follows from it. Pure.
+"""A classic group and its members: state, and rules over it. Pure.
 
-Durable are the last complete generation (protocol, leader, members with their subscription and
-assignment) and the committed offsets: they change by replay only (`shard.py`). The rest (who has
-joined a rebalance, parked requests, pending member ids, deadlines) is soft: a successor starts
-without it, and clients bring it back by joining again.
+Durable are the last complete generation (protocol, leader, members with subscription and
+assignment) and the committed offsets: they change by replay only (`shard.py`). The rest (members
+that joined a rebalance, waiting requests, pending member ids, deadlines) is soft: a successor
+starts without it, and clients bring it back when they join again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from headwater.wire.apis.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from headwater.wire.consumer_protocol import ConsumerProtocolSubscription
 from headwater.wire.schema import SchemaError, decoder
-from headwater_broker.coordinator.common.decision import Decision, Token
+from headwater_broker.coordinator.common.shard import Decision, Token
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState, next_state
 from headwater_broker.coordinator.group.records import (
     GroupMetadataValue,
@@ -31,7 +31,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(slots=True)
 class Member:
-    """One member; `join` and `sync` are the tokens of its parked requests."""
+    """One member; `join` and `sync` are the tokens of its waiting JoinGroup and SyncGroup."""
 
     member_id: str
     instance_id: str | None
@@ -44,16 +44,16 @@ class Member:
     join: Token | None = None
     sync: Token | None = None
     is_new: bool = False
-    """Has not been part of a generation yet."""
+    """True until the member is part of a generation."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its metadata for `protocol`."""
+        """The member's metadata for `protocol`."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
 @dataclass(slots=True)
 class Group:
-    """One group. Members are in the order in which they came."""
+    """One group; members in the order in which they joined."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -63,21 +63,21 @@ class Group:
     leader_id: str | None = None
     state_timestamp_ms: int = -1
     is_stored: bool = False
-    """A group record is in the log (offsets alone make a group without one)."""
+    """True when the log has a group record; committed offsets alone make a group without one."""
     members: dict[str, Member] = field(default_factory=dict)
-    statics: dict[str, str] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
     """Member id by group.instance.id (KIP-345)."""
-    pending: set[str] = field(default_factory=set)
-    """Member ids handed out that have not joined with them yet (KIP-394)."""
+    pending_members: set[str] = field(default_factory=set)
+    """Assigned member ids that have not been used to join yet (KIP-394)."""
     pending_sync: set[str] = field(default_factory=set)
     initial_delay_left_ms: int = 0
-    """Of an initial rebalance: how much longer it may be put off; else 0."""
+    """How much longer the initial rebalance may be delayed (KIP-134); 0 for others."""
     is_initial: bool = False
-    came_since_delay: bool = False
+    joined_since_delay: bool = False
     offsets: dict[TopicPartition, OffsetCommitValue] = field(default_factory=dict)
 
-    def move(self, event: GroupEvent) -> None:
-        """Raises GroupTransitionError."""
+    def transition(self, event: GroupEvent) -> None:
+        """Change the state. Raises GroupTransitionError."""
         self.state = next_state(self.group_id, self.state, event)
 
     def is_in(self, *states: GroupState) -> bool:
@@ -86,16 +86,16 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asked for."""
+        """The longest rebalance timeout of the members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     @property
     def all_joined(self) -> bool:
-        """Everybody known has joined the rebalance, and nobody is about to."""
-        return not self.pending and all(m.join is not None for m in self.members.values())
+        """True when every member has joined the rebalance and no assigned member id is unused."""
+        return not self.pending_members and all(m.join is not None for m in self.members.values())
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """May a member with these join? One protocol at least must be everybody's."""
+        """True when a member may join with these: one protocol at least must be common to all."""
         if not protocol_type or not protocols:
             return False
         if not self.members:
@@ -103,17 +103,17 @@ class Group:
         common = self.common_protocols()
         return self.protocol_type == protocol_type and any(name in common for name, _ in protocols)
 
-    def common_protocols(self, but: str | None = None) -> set[str]:
-        """What every member (except `but`) supports."""
+    def common_protocols(self, without: str | None = None) -> set[str]:
+        """The protocols that every member supports, not counting the member `without`."""
         sets = [
             {name for name, _ in member.protocols}
             for member in self.members.values()
-            if member.member_id != but
+            if member.member_id != without
         ]
         return set.intersection(*sets) if sets else set()
 
     def select_protocol(self) -> str:
-        """Each member votes for its first among the common ones."""
+        """Each member votes for its first choice among the common protocols."""
         common = self.common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common)
@@ -122,44 +122,47 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """A new member; the first one sets the protocol type and leads."""
+        """Add a member; the first one sets the protocol type and becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         if member.instance_id is not None:
-            self.statics[member.instance_id] = member.member_id
-        self.pending.discard(member.member_id)
+            self.static_members[member.instance_id] = member.member_id
+        self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """A member goes; the leadership goes on to one that has joined, if any."""
+        """Remove a member; the next one becomes the leader in its place."""
         member = self.members.pop(member_id, None)
         self.pending_sync.discard(member_id)
         if member is None:
             return None
-        if member.instance_id is not None and self.statics.get(member.instance_id) == member_id:
-            del self.statics[member.instance_id]
+        if (
+            member.instance_id is not None
+            and self.static_members.get(member.instance_id) == member_id
+        ):
+            del self.static_members[member.instance_id]
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         return member
 
     def rename(self, old: str, new: str) -> Member:
-        """A static member came back under a new id; its place stays (KIP-345)."""
+        """Give a static member its new id; it keeps its place (KIP-345)."""
         member = self.members[old]
         self.members = {
             (new if member_id == old else member_id): m for member_id, m in self.members.items()
         }
         member.member_id = new
         if member.instance_id is not None:
-            self.statics[member.instance_id] = new
+            self.static_members[member.instance_id] = new
         if self.leader_id == old:
             self.leader_id = new
         self.pending_sync.discard(old)
         return member
 
     def elect_joined_leader(self) -> bool:
-        """The leader must be one that has joined; False when nobody has."""
+        """Make a member that has joined the leader; False when no member has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.join is not None:
             return True
@@ -169,7 +172,7 @@ class Group:
         return joined is not None
 
     def join_reply(self, member_id: str) -> JoinGroupResponse:
-        """The current generation as one member is told it: the leader gets all subscriptions."""
+        """The JoinGroup reply for the present generation; the leader's has all subscriptions."""
         rows: Iterable[Member] = self.members.values() if member_id == self.leader_id else ()
         return JoinGroupResponse(
             error_code=0,
@@ -189,7 +192,7 @@ class Group:
         )
 
     def subscribed_topics(self) -> set[str] | None:
-        """What a consumer group's members subscribe to; None when that cannot be known."""
+        """The topics that the members of a consumer group subscribe to; None when unknown."""
         if self.protocol_type != CONSUMER or (self.members and self.protocol is None):
             return None
         topics: set[str] = set()
@@ -200,27 +203,29 @@ class Group:
                 return None
         return topics
 
-    def reads_same(self, member: Member, protocol_type: str, protocols: Protocols) -> bool:
-        """Does a member that comes with these ask for what `member` has in this generation?
+    def has_same_subscription(
+        self, member: Member, protocol_type: str, protocols: Protocols
+    ) -> bool:
+        """True when a member that joins with these has the subscription of `member`.
 
-        Of a consumer its topics count: what it owns and the generation that it knows, which stand
-        beside them, are others after a restart.
+        Of a consumer only the topics count: owned partitions and generation, which are beside them
+        in the metadata, change with a restart.
         """
         was = member.metadata(self.protocol)
-        asked = dict(protocols).get(self.protocol or "")
-        if protocol_type != self.protocol_type or asked is None:
+        now = dict(protocols).get(self.protocol or "")
+        if protocol_type != self.protocol_type or now is None:
             return False
-        if was == asked or protocol_type != CONSUMER:
-            return was == asked
+        if was == now or protocol_type != CONSUMER:
+            return was == now
         try:
-            return _topics_of(was) == _topics_of(asked)
+            return _topics_of(was) == _topics_of(now)
         except SchemaError:
             return False
 
-    def stored(
+    def metadata(
         self, now_ms: int, assignments: dict[str, bytes] | None = None
     ) -> GroupMetadataValue:
-        """The record of the current generation, with new assignments when given."""
+        """The group record of the present generation, with new assignments if given."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type,
             generation=self.generation,
@@ -244,19 +249,19 @@ class Group:
             ),
         )
 
-    def empty_stored(self, now_ms: int) -> GroupMetadataValue:
-        """The record of the next generation, which has no members."""
+    def empty_metadata(self, now_ms: int) -> GroupMetadataValue:
+        """The group record of the next generation, without members."""
         return replace(
-            self.stored(now_ms),
+            self.metadata(now_ms),
             generation=self.generation + 1,
             protocol=None,
             leader=None,
             members=(),
         )
 
-    def take(self, value: GroupMetadataValue) -> None:
-        """Replay of a group record: the generation it names is complete."""
-        self.move(GroupEvent.ASSIGNED if value.members else GroupEvent.EMPTIED)
+    def replay(self, value: GroupMetadataValue) -> None:
+        """Apply a group record: its generation is complete."""
+        self.transition(GroupEvent.ASSIGNED if value.members else GroupEvent.EMPTIED)
         self.is_stored = True
         self.protocol_type = value.protocol_type
         self.generation = value.generation
@@ -264,13 +269,13 @@ class Group:
         self.leader_id = value.leader
         self.state_timestamp_ms = value.current_state_timestamp
         self.is_initial = False
-        self.members = {row.member_id: self._taken(row) for row in value.members}
+        self.members = {row.member_id: self._replayed_member(row) for row in value.members}
         self.pending_sync &= self.members.keys()
-        self.statics = {
+        self.static_members = {
             m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None
         }
 
-    def _taken(self, row: MemberMetadata) -> Member:
+    def _replayed_member(self, row: MemberMetadata) -> Member:
         known = self.members.get(row.member_id)
         if known is not None:
             known.assignment = bytes(row.assignment)
@@ -289,7 +294,7 @@ class Group:
 
 
 def _topics_of(metadata: bytes) -> set[str]:
-    """The topics of a consumer's subscription; versions beyond ours only add fields at the end."""
+    """The topics of a consumer's subscription; newer versions only add fields at the end."""
     if len(metadata) < 2:
         return set()
     low, high = ConsumerProtocolSubscription.versions
@@ -297,7 +302,7 @@ def _topics_of(metadata: bytes) -> set[str]:
     return set(decoder(ConsumerProtocolSubscription, version)(metadata, 2)[0].topics)
 
 
-def answer(out: Decision, token: Token | None, reply: object) -> None:
-    """Answer a parked request, if there is one."""
+def reply_if_waiting(out: Decision, token: Token | None, reply: object) -> None:
+    """Reply to a waiting request, if there is one."""
     if token is not None:
         out.reply(token, reply)

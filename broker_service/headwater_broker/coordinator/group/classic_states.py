@@ -1,13 +1,13 @@
-"""The states of a classic group and every legal move between them (KIP-62).
+"""The states of a classic group and every legal transition (KIP-62).
 
-- Empty: no members; perhaps committed offsets. Joins begin a rebalance; simple consumers and tools
-  may commit.
-- PreparingRebalance: waits until every member has (re)joined, or for the rebalance time-out.
-  Heartbeats and syncs are told REBALANCE_IN_PROGRESS.
-- CompletingRebalance: everybody has the new generation; waits for the leader's assignment. Syncs
-  are parked. Commits are told REBALANCE_IN_PROGRESS.
-- Stable: assignments are durable and given out.
-- Dead: deleted; whoever still holds it is told to find the coordinator again.
+- Empty: no members; perhaps committed offsets. A join begins a rebalance; simple consumers and
+  tools may commit.
+- PreparingRebalance: waits until every member has (re)joined, or for the rebalance timeout.
+  Heartbeat and SyncGroup answer REBALANCE_IN_PROGRESS.
+- CompletingRebalance: all members have the new generation; waits for the leader's assignment.
+  SyncGroup waits. OffsetCommit answers REBALANCE_IN_PROGRESS.
+- Stable: assignments are durable and sent.
+- Dead: deleted; members are to find the coordinator again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GroupState(Enum):
 
 
 class GroupEvent(Enum):
-    """What moves a group."""
+    """What changes the state of a group."""
 
     REBALANCE = "a rebalance begins"
     JOINED = "all members have joined"
@@ -50,7 +50,7 @@ TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
     (_S.EMPTY, _E.ASSIGNED): _S.STABLE,
     (_S.EMPTY, _E.EMPTIED): _S.EMPTY,
     (_S.STABLE, _E.EMPTIED): _S.EMPTY,
-    # Loading, and a static member that came back under a new member id (KIP-345).
+    # Loading, and a static member that rejoins with a new member id (KIP-345).
     (_S.STABLE, _E.ASSIGNED): _S.STABLE,
     (_S.EMPTY, _E.DELETED): _S.DEAD,
     (_S.STABLE, _E.DELETED): _S.DEAD,
@@ -58,11 +58,11 @@ TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
 
 
 class GroupTransitionError(HeadwaterError):
-    """A move that the table does not have: a bug, which drops the shard."""
+    """A transition that is not in the table: a bug; the shard is loaded again."""
 
 
 def next_state(group_id: str, state: GroupState, event: GroupEvent) -> GroupState:
-    """Where `event` leads. Raises GroupTransitionError."""
+    """The state after `event`. Raises GroupTransitionError."""
     found = TRANSITIONS.get((state, event))
     if found is None:
         raise GroupTransitionError(f"group {group_id!r} is {state.value}, but {event.value}")

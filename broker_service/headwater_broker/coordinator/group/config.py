@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headwater.config.keys import Values
+
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""A member that joins for the first time is kept this long while its join is parked, as it does
+"""A member that joins for the first time is kept this long while its JoinGroup waits, as it does
 not heartbeat meanwhile."""
 EXPIRY_GROUPS_PER_TICK = 200
-"""How many groups one tick looks through for expired offsets."""
+"""Groups that one tick searches for expired offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """What the machine must know."""
+    """Settings of the group coordinators of a broker."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
@@ -22,3 +24,16 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
     offsets_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
+
+    @classmethod
+    def from_values(cls, v: Values) -> GroupConfig:
+        """Out of a broker's settings."""
+        return cls(
+            min_session_timeout_ms=v.integer("group.min.session.timeout.ms"),
+            max_session_timeout_ms=v.integer("group.max.session.timeout.ms"),
+            initial_rebalance_delay_ms=v.integer("group.initial.rebalance.delay.ms"),
+            max_size=v.integer("group.max.size"),
+            offset_metadata_max_bytes=v.integer("offset.metadata.max.bytes"),
+            offsets_retention_ms=v.integer("offsets.retention.minutes") * 60_000,
+            offsets_check_interval_ms=v.integer("offsets.retention.check.interval.ms"),
+        )

@@ -1,12 +1,12 @@
-"""Committed offsets of a group: commit, fetch, delete, expire. Pure."""
+"""Committed offsets of a group: commit, fetch, delete, expiry. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater_broker.coordinator.common.decision import Now, StoredRecord
+from headwater_broker.coordinator.common.shard import Now, StoredRecord
 from headwater_broker.coordinator.group.classic_group import CONSUMER, Group, TopicPartition
 from headwater_broker.coordinator.group.classic_states import GroupState
 from headwater_broker.coordinator.group.config import GroupConfig
@@ -26,7 +26,7 @@ class Commit(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """One committed offset as fetched; -1 when there is none, which is no error."""
+    """One committed offset, for OffsetFetch; -1: none, which is no error."""
 
     offset: int = NO_OFFSET
     leader_epoch: int = -1
@@ -40,14 +40,14 @@ def commit(
     now: Now,
     config: GroupConfig,
 ) -> tuple[list[StoredRecord], dict[TopicPartition, ErrorCode]]:
-    """The records, and a code per partition. `retention_ms` -1: the broker's own rule."""
+    """The records, and an error code per partition. `retention_ms` -1: the broker's setting."""
     records = []
     codes = {}
     expire = now.wall_ms + retention_ms if retention_ms >= 0 else -1
     limit = config.offset_metadata_max_bytes
     for row in rows:
         key = (row.topic, row.partition)
-        # Characters as Java counts them (UTF-16 units), in spite of the setting's name.
+        # UTF-16 code units, as Java counts, in spite of the name of the setting.
         if len(row.metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit:
             codes[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
@@ -66,7 +66,7 @@ def commit(
 def fetch(
     group: Group | None, wanted: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, Committed]:
-    """The wanted partitions' offsets; None: all that there are."""
+    """The offsets of the wanted partitions; None: all."""
     known = {} if group is None else group.offsets
     keys = sorted(known) if wanted is None else wanted
     return {key: _committed(known.get(key)) for key in keys}
@@ -81,7 +81,7 @@ def _committed(value: OffsetCommitValue | None) -> Committed:
 def delete(
     group: Group, wanted: Iterable[TopicPartition]
 ) -> tuple[list[StoredRecord], dict[TopicPartition, ErrorCode]]:
-    """Tombstones for offsets of topics that no member reads (KIP-496). Raises KafkaError."""
+    """Tombstones for offsets of topics without subscribers (KIP-496). Raises KafkaError."""
     if group.is_in(GroupState.DEAD):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} was deleted")
     in_use: set[str] = set()
@@ -90,7 +90,7 @@ def delete(
         if group.protocol_type != CONSUMER or subscribed is None:
             raise KafkaError(
                 ErrorCode.NON_EMPTY_GROUP,
-                f"group {group.group_id!r} has members whose topics are not known",
+                f"group {group.group_id!r} has members whose subscriptions are unknown",
             )
         in_use = subscribed
     records = []
@@ -105,18 +105,23 @@ def delete(
     return records, codes
 
 
-def tombstones(group: Group, topics: frozenset[str] | None = None) -> Iterator[StoredRecord]:
-    """For every offset of the group, or those of some topics (which were deleted)."""
-    for topic, partition in sorted(group.offsets):
+def tombstones(
+    group: Group, topics: frozenset[str] | None, pending: Iterable[TopicPartition]
+) -> Iterator[StoredRecord]:
+    """For every offset of the group, or those of some topics; `pending`: partitions with an offset
+    in an open transaction, which a tombstone drops, too."""
+    for topic, partition in sorted({*group.offsets, *pending}):
         if topics is None or topic in topics:
             yield offset_record(group.group_id, topic, partition, None)
 
 
-def expired(group: Group, now: Now, config: GroupConfig) -> list[TopicPartition]:
-    """What is too old (KIP-211). An offset never expires while a member reads its topic.
+def expired(
+    group: Group, now: Now, config: GroupConfig, pending: Container[TopicPartition]
+) -> list[TopicPartition]:
+    """Partitions whose offset has expired (KIP-211). An offset does not expire while a member reads
+    its topic, or while an open transaction may change it (`pending`).
 
-    Of an empty group the clock starts when it became empty; of one that never had members at each
-    commit.
+    The time counts from when a group became empty; without any members ever, from each commit.
     """
     subscribed = set() if group.is_in(GroupState.EMPTY) else group.subscribed_topics()
     if subscribed is None:
@@ -126,7 +131,7 @@ def expired(group: Group, now: Now, config: GroupConfig) -> list[TopicPartition]
         since_empty = group.state_timestamp_ms
     found = []
     for key, value in group.offsets.items():
-        if key[0] in subscribed:
+        if key[0] in subscribed or key in pending:
             continue
         if value.expire_timestamp >= 0:
             is_old = now.wall_ms >= value.expire_timestamp

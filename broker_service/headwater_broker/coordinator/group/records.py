@@ -1,7 +1,7 @@
-"""What `__consumer_offsets` holds, in Kafka's own formats: int16 version, then the fields.
+"""The records of `__consumer_offsets` in Kafka's formats: int16 version, then the fields.
 
-The version of a key tells its kind: 0 and 1 a committed offset, 2 a group. Kafka's console tools
-read these topics, and a log written by Kafka loads here.
+The version of a key is its kind: 0 and 1 a committed offset, 2 a group. Kafka's console tools read
+these records, and a log written by Kafka is loaded here.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from headwater.wire.schema import (
     wire,
     wire_schema,
 )
-from headwater_broker.coordinator.common.decision import StoredRecord
+from headwater_broker.coordinator.common.shard import StoredRecord
 
 _VERSION = struct.Struct(">h")
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 OFFSET_VALUE_VERSION = 3
 OFFSET_VALUE_EXPIRING_VERSION = 1
-"""The only version that has an expiry of its own (OffsetCommit v2-4 with a retention time)."""
+"""The only version with an expiry of its own (OffsetCommit v2-4 with a retention time)."""
 GROUP_VALUE_VERSION = 3
 
 M = TypeVar("M", bound=Message)
 
 
 class NewerRecordError(HeadwaterError):
-    """A record that a newer broker wrote: to go on without it would lose a group's offsets."""
+    """A record written by a newer broker: loading without it would lose a group's offsets."""
 
 
 @wire_schema
 class OffsetCommitKey(Message):
-    """Key versions 0 and 1: which offset."""
+    """Key versions 0 and 1: a committed offset."""
 
     versions: ClassVar[tuple[int, int]] = (0, 1)
     flexible: ClassVar[int] = VERSION_MAX
@@ -67,7 +67,7 @@ class OffsetCommitValue(Message):
 
 @wire_schema
 class GroupMetadataKey(Message):
-    """Key version 2: which group."""
+    """Key version 2: a group."""
 
     versions: ClassVar[tuple[int, int]] = (2, 2)
     flexible: ClassVar[int] = VERSION_MAX
@@ -93,7 +93,7 @@ class MemberMetadata(Struct):
 
 @wire_schema
 class GroupMetadataValue(Message):
-    """A group's last complete generation; no members: it is empty."""
+    """The last complete generation of a group; without members: an empty group."""
 
     versions: ClassVar[tuple[int, int]] = (0, 4)
     flexible: ClassVar[int] = 4
@@ -107,7 +107,7 @@ class GroupMetadataValue(Message):
 
 
 def versioned(message: Message, version: int) -> bytes:
-    """The message with its version before it."""
+    """The message behind its version."""
     return _VERSION.pack(version) + encoder(type(message), version)(message)
 
 
@@ -142,7 +142,7 @@ def group_record(group: str, value: GroupMetadataValue | None) -> StoredRecord:
 
 
 def read_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
-    """The key; None for kinds this broker does not know. Raises SchemaError."""
+    """The key; None for kinds that this broker does not know. Raises SchemaError."""
     if len(key) < _VERSION.size:
         raise SchemaError(f"a key of {len(key)} bytes")
     version = _VERSION.unpack_from(key)[0]

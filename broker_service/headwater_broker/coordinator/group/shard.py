@@ -1,6 +1,6 @@
-"""All groups of one `__consumer_offsets` partition: replay, commands, deadlines. Pure.
+"""The groups of one `__consumer_offsets` partition: replay, commands, deadlines. Pure.
 
-The commands are what the API handlers ask for; `coordination.runtime` runs them.
+The commands are the requests of group members and tools; `coordinator.common.runtime` runs them.
 """
 
 from __future__ import annotations
@@ -15,41 +15,47 @@ from headwater.wire.apis.k14_sync_group import SyncGroupRequest
 from headwater.wire.apis.k15_describe_groups import DescribedGroup, DescribedGroupMember
 from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater.wire.schema import SchemaError
-from headwater_broker.coordinator.common.decision import Decision, Now, Token
+from headwater_broker.coordinator.common.expiration import ExpirationSweep
+from headwater_broker.coordinator.common.shard import (
+    NO_PRODUCER_ID,
+    Decision,
+    Decisions,
+    Now,
+    Token,
+)
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.group import offsets
 from headwater_broker.coordinator.group.classic_group import Group, TopicPartition
 from headwater_broker.coordinator.group.classic_protocol import (
-    Joining,
-    Membership,
-    Timer,
-    TimerKey,
-    refused_join,
+    ClassicProtocol,
+    MemberJoin,
+    failed_join,
     unknown_member,
 )
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
 from headwater_broker.coordinator.group.config import EXPIRY_GROUPS_PER_TICK, GroupConfig
 from headwater_broker.coordinator.group.offsets import Commit, Committed
+from headwater_broker.coordinator.group.pending_offsets import PendingOffset, PendingOffsets
 from headwater_broker.coordinator.group.records import (
     GroupMetadataKey,
     OffsetCommitKey,
+    OffsetCommitValue,
     group_record,
     offset_record,
     read_group,
     read_key,
     read_offset,
 )
+from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 
 CLASSIC = "classic"
-EXPIRY_PAUSE_MS = 10
-"""Between two parts of one look for expired offsets."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committing:
-    """An OffsetCommit; generation -1: a consumer that assigns itself, or a tool."""
+class OffsetCommit:
+    """An OffsetCommit request; generation -1: a consumer without group membership, or a tool."""
 
     group_id: str
     generation: int
@@ -60,19 +66,22 @@ class Committing:
 
 
 class GroupShard:
-    """Implements `coordination.decision.Shard`."""
+    """Implements `coordinator.common.shard.Shard`."""
 
     def __init__(self, config: GroupConfig) -> None:
         self.groups: dict[str, Group] = {}
         self._config = config
         self._deadlines: Deadlines[TimerKey] = Deadlines()
-        self._membership = Membership(config, self._deadlines)
-        self._to_expire: list[str] = []
+        self._protocol = ClassicProtocol(config, self._deadlines)
+        self._pending_offsets = PendingOffsets()
+        self._sweep = ExpirationSweep(EXPIRY_GROUPS_PER_TICK, config.offsets_check_interval_ms)
 
     # -- the log
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record. Kinds that are not known here (a newer broker's) are skipped.
+    def replay(
+        self, offset: int, producer_id: int, producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
+        """Apply one record. Kinds that are not known here (of a newer broker) are skipped.
 
         Raises NewerRecordError for a known kind in a newer version: loading fails until a broker
         that reads it leads.
@@ -80,27 +89,56 @@ class GroupShard:
         try:
             named = read_key(key)
             if isinstance(named, OffsetCommitKey):
-                self._replay_offset(named, value)
+                self._replay_offset(named, offset, producer_id, value)
             elif isinstance(named, GroupMetadataKey):
                 self._replay_group(named.group, value)
         except SchemaError:
             logger.exception("skipped a record that cannot be read, key %s", key.hex())
 
-    def _replay_offset(self, key: OffsetCommitKey, value: bytes | None) -> None:
+    def _replay_offset(
+        self, key: OffsetCommitKey, log_offset: int, producer_id: int, value: bytes | None
+    ) -> None:
+        partition = (key.topic, key.partition)
+        if producer_id != NO_PRODUCER_ID:
+            if value is not None:
+                pending = PendingOffset(log_offset, read_offset(value))
+                self._pending_offsets.put(producer_id, (key.group, partition), pending)
+            return
+        self._pending_offsets.committed((key.group, partition), log_offset)
         group = self.groups.get(key.group)
         if value is not None:
-            if group is None:
-                group = self.groups[key.group] = Group(key.group)
-            group.offsets[(key.topic, key.partition)] = read_offset(value)
+            self._set_offset(key.group, partition, read_offset(value))
         elif group is not None:
-            group.offsets.pop((key.topic, key.partition), None)
-            self._drop_if_bare(group)
+            group.offsets.pop(partition, None)
+            self._drop_if_unused(group)
 
-    def _drop_if_bare(self, group: Group) -> None:
-        """Offsets without a group record made it, and the last one is gone."""
-        is_bare = not (group.is_stored or group.offsets or group.members or group.pending)
-        if is_bare and group.is_in(GroupState.EMPTY):
-            group.move(GroupEvent.DELETED)
+    def _set_offset(
+        self, group_id: str, partition: TopicPartition, value: OffsetCommitValue
+    ) -> None:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        group.offsets[partition] = value
+
+    def replay_end_transaction(
+        self, producer_id: int, producer_epoch: int, *, commit: bool
+    ) -> None:
+        """Commit the producer's pending offsets, or drop them."""
+        for key, pending in self._pending_offsets.end(producer_id, commit=commit):
+            self._pending_offsets.committed(key, pending.log_offset)
+            self._set_offset(*key, pending.value)
+
+    def pending_offsets(self, group_id: str) -> set[TopicPartition]:
+        """The partitions whose offset an open transaction may still change."""
+        return self._pending_offsets.of_group(group_id)
+
+    def _drop_if_unused(self, group: Group) -> None:
+        """The group had offsets but no group record, and its last offset is gone."""
+        is_empty_simple = not (
+            group.is_stored or group.offsets or group.members or group.pending_members
+        )
+        if is_empty_simple and group.is_in(GroupState.EMPTY):
+            group.transition(GroupEvent.DELETED)
             del self.groups[group.group_id]
 
     def _replay_group(self, group_id: str, value: bytes | None) -> None:
@@ -108,48 +146,49 @@ class GroupShard:
         if value is not None:
             if group is None:
                 group = self.groups[group_id] = Group(group_id)
-            group.take(read_group(value))
+            group.replay(read_group(value))
             self._deadlines.cancel(TimerKey(Timer.REBALANCE, group_id))
-            self._membership.end_sync_wait(group)
+            self._protocol.end_sync_wait(group)
         elif group is not None:
             group.is_stored = False
             if group.offsets:
-                group.protocol_type = ""  # its offsets outlive it: a simple group now
+                group.protocol_type = ""  # its offsets remain: a simple group now
             else:
-                group.move(GroupEvent.DELETED)
+                group.transition(GroupEvent.DELETED)
                 del self.groups[group_id]
 
     def loaded(self, now: Now) -> None:
-        """Sessions begin now: members had no coordinator to heartbeat to."""
+        """Start sessions (members had no coordinator to heartbeat to) and the expiry of offsets."""
         for group in self.groups.values():
-            self._membership.restart(group, now)
+            self._protocol.restart_sessions(group, now)
         self._plan_expiry(now, self._config.offsets_check_interval_ms)
 
     # -- deadlines
 
     def next_deadline_ms(self) -> float | None:
-        """When to call `tick`."""
+        """When `tick` is due next."""
         return self._deadlines.next_ms()
 
-    def tick(self, now: Now) -> Decision:
-        """Run what is due."""
-        out = Decision()
+    def tick(self, now: Now) -> Decisions:
+        """Handle what is due, each deadline in a decision of its own."""
+        decisions: list[Decision] = []
         for key in self._deadlines.pop_due(now.steady_ms):
             if key.kind is Timer.EXPIRY:
-                self._expire(now, out)
+                decisions += self._expire(now)
                 continue
             group = self.groups.get(key.group_id)
             if group is not None:
-                self._due(group, key, now, out)
-        return out
+                decisions.append(Decision())
+                self._due(group, key, now, decisions[-1])
+        return decisions
 
     def _due(self, group: Group, key: TimerKey, now: Now, out: Decision) -> None:
-        rules = self._membership
+        rules = self._protocol
         if key.kind is Timer.SESSION:
             rules.session_due(group, key.member_id, now, out)
         elif key.kind is Timer.PENDING:
             rules.pending_due(group, key.member_id, now, out)
-            self._drop_if_bare(group)
+            self._drop_if_unused(group)
         elif key.kind is Timer.REBALANCE:
             rules.rebalance_due(group, now, out)
         else:
@@ -158,45 +197,43 @@ class GroupShard:
     def _plan_expiry(self, now: Now, wait_ms: int) -> None:
         self._deadlines.set(TimerKey(Timer.EXPIRY, ""), now.steady_ms + wait_ms)
 
-    def _expire(self, now: Now, out: Decision) -> None:
-        """Some groups at a time, so that no tick is long and no batch large."""
-        if not self._to_expire:
-            self._to_expire = list(self.groups)
-        names, self._to_expire = (
-            self._to_expire[:EXPIRY_GROUPS_PER_TICK],
-            self._to_expire[EXPIRY_GROUPS_PER_TICK:],
-        )
-        for name in names:
+    def _expire(self, now: Now) -> list[Decision]:
+        """Tombstones for expired offsets, and for groups that have none left: of some groups at a
+        time, so that no tick is long."""
+        out = Decision()
+        for name in self._sweep.next_part(self.groups):
             group = self.groups.get(name)
             if group is None:
                 continue
-            old = offsets.expired(group, now, self._config)
+            pending = self.pending_offsets(name)
+            old = offsets.expired(group, now, self._config, pending)
             out.records += [offset_record(name, topic, index, None) for topic, index in old]
             is_over = len(old) == len(group.offsets) and group.is_in(GroupState.EMPTY)
-            if is_over and group.is_stored and not group.pending:
+            if is_over and group.is_stored and not (group.pending_members or pending):
                 out.records.append(group_record(name, None))
-        more = bool(self._to_expire)
-        wait_ms = EXPIRY_PAUSE_MS if more else self._config.offsets_check_interval_ms
-        self._plan_expiry(now, wait_ms)
+        self._plan_expiry(now, self._sweep.wait_ms)
+        return out.split()
 
     # -- membership
 
-    def join(self, ask: Joining, now: Now, token: Token) -> Decision:
+    def join(self, request: MemberJoin, now: Now, token: Token) -> Decision:
         """JoinGroup; the reply is a JoinGroupResponse."""
         out = Decision()
-        group = self.groups.get(ask.group_id)
+        group = self.groups.get(request.group_id)
         if group is None:
-            if ask.member_id:
-                return out.reply(token, refused_join(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id))
-            group = self.groups[ask.group_id] = Group(ask.group_id)
-        self._membership.join(group, ask, now, token, out)
-        self._drop_if_bare(group)
+            if request.member_id:
+                return out.reply(token, failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            group = self.groups[request.group_id] = Group(request.group_id)
+        self._protocol.join(group, request, now, token, out)
+        self._drop_if_unused(group)
         return out
 
-    def sync(self, ask: SyncGroupRequest, now: Now, token: Token) -> Decision:
+    def sync(self, request: SyncGroupRequest, now: Now, token: Token) -> Decision:
         """SyncGroup; the reply is a SyncGroupResponse."""
         out = Decision()
-        self._membership.sync(self._group_of(ask.group_id, ask.member_id), ask, now, token, out)
+        self._protocol.sync(
+            self._group_of(request.group_id, request.member_id), request, now, token, out
+        )
         return out
 
     def heartbeat(
@@ -210,7 +247,7 @@ class GroupShard:
     ) -> Decision:
         """The reply is an ErrorCode."""
         group = self._group_of(group_id, member_id)
-        code = self._membership.heartbeat(group, member_id, instance_id, generation, now)
+        code = self._protocol.heartbeat(group, member_id, instance_id, generation, now)
         return Decision().reply(token, code)
 
     def leave(
@@ -223,7 +260,7 @@ class GroupShard:
         for row in members:
             code = ErrorCode.UNKNOWN_MEMBER_ID
             if group is not None:
-                code = self._membership.leave(group, row.member_id, row.group_instance_id, now, out)
+                code = self._protocol.leave(group, row.member_id, row.group_instance_id, now, out)
             rows.append(
                 MemberResponse(
                     member_id=row.member_id,
@@ -232,7 +269,7 @@ class GroupShard:
                 )
             )
         if group is not None:
-            self._drop_if_bare(group)
+            self._drop_if_unused(group)
         return out.reply(token, rows)
 
     def _group_of(self, group_id: str, member_id: str) -> Group:
@@ -243,49 +280,55 @@ class GroupShard:
 
     # -- offsets
 
-    def commit(self, ask: Committing, now: Now, token: Token) -> Decision:
-        """The reply is a code per (topic, partition). Raises KafkaError for the whole request."""
-        out = Decision()
-        self._check_committer(ask, now)
-        records, codes = offsets.commit(ask.group_id, ask.rows, ask.retention_ms, now, self._config)
-        out.records += records
-        return out.confirm(token, codes)
+    def commit(self, request: OffsetCommit, now: Now, token: Token) -> Decisions:
+        """The reply is a code per (topic, partition). Raises KafkaError for the whole request.
 
-    def _check_committer(self, ask: Committing, now: Now) -> None:
-        group = self.groups.get(ask.group_id)
+        The offsets of a large commit are appended in several batches: each is right by itself.
+        """
+        out = Decision()
+        self._check_committer(request, now)
+        records, codes = offsets.commit(
+            request.group_id, request.rows, request.retention_ms, now, self._config
+        )
+        out.records += records
+        return out.confirm(token, codes).split()
+
+    def _check_committer(self, request: OffsetCommit, now: Now) -> None:
+        group = self.groups.get(request.group_id)
         if group is None:
-            if ask.generation >= 0:
+            if request.generation >= 0:
                 raise KafkaError(
-                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {ask.group_id!r} is not known"
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"group {request.group_id!r} is not known"
                 )
             return
-        if ask.generation < 0 and group.is_in(GroupState.EMPTY):
-            # A consumer that assigns itself may have an instance id, and a tool a member id.
+        if request.generation < 0 and group.is_in(GroupState.EMPTY):
+            # A consumer without membership may have an instance id, and a tool a member id.
             return
-        if ask.generation < 0 and not ask.member_id and ask.instance_id is None:
+        if request.generation < 0 and not request.member_id and request.instance_id is None:
             raise unknown_member(group, "")
-        member = self._membership.member(group, ask.member_id, ask.instance_id)
-        self._membership.check_generation(group, ask.generation)
+        member = self._protocol.member(group, request.member_id, request.instance_id)
+        self._protocol.check_generation(group, request.generation)
         if group.is_in(GroupState.COMPLETING):
-            # The member has not been told its partitions: what it commits it no longer owns.
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance completes")
-        self._membership.touch(group, member, now)
+            # The member does not know its partitions yet: it commits what it no longer owns.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a rebalance is being completed")
+        self._protocol.renew_session(group, member, now)
 
     def fetch(
         self,
-        asks: Iterable[tuple[str, tuple[TopicPartition, ...] | None]],
+        requests: Iterable[tuple[str, tuple[TopicPartition, ...] | None]],
         _now: Now,
         token: Token,
     ) -> Decision:
         """The reply is a dict of Committed by (topic, partition) per group id."""
         found: dict[str, dict[TopicPartition, Committed]] = {
-            group_id: offsets.fetch(self.groups.get(group_id), wanted) for group_id, wanted in asks
+            group_id: offsets.fetch(self.groups.get(group_id), wanted)
+            for group_id, wanted in requests
         }
         return Decision().reply(token, found)
 
     def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token
-    ) -> Decision:
+    ) -> Decisions:
         """The reply is a code per (topic, partition). Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is None:
@@ -293,19 +336,20 @@ class GroupShard:
         out = Decision()
         records, codes = offsets.delete(group, wanted)
         out.records += records
-        return out.confirm(token, codes)
+        return out.confirm(token, codes).split()
 
-    def topics_deleted(self, topics: frozenset[str], _now: Now, token: Token) -> Decision:
-        """A topic that is gone has no offsets; a later one of its name begins anew."""
+    def topics_deleted(self, topics: frozenset[str], _now: Now, token: Token) -> Decisions:
+        """Tombstones for the offsets of deleted topics: a later topic of that name starts anew."""
         out = Decision()
         for group in self.groups.values():
-            out.records += offsets.tombstones(group, topics)
-        return out.confirm(token, len(out.records))
+            pending = self.pending_offsets(group.group_id)
+            out.records += offsets.tombstones(group, topics, pending)
+        return out.confirm(token, len(out.records)).split()
 
     # -- administration
 
     def describe(self, group_id: str, _now: Now, token: Token) -> Decision:
-        """The reply is a DescribedGroup; an unknown group is Dead, as clients expect."""
+        """The reply is a DescribedGroup; an unknown group is Dead (KIP-1043)."""
         out = Decision()
         group = self.groups.get(group_id)
         if group is None:
@@ -359,7 +403,7 @@ class GroupShard:
         ]
         return Decision().reply(token, rows)
 
-    def delete_groups(self, names: Iterable[str], _now: Now, token: Token) -> Decision:
+    def delete_groups(self, names: Iterable[str], _now: Now, token: Token) -> Decisions:
         """The reply is a code per group id."""
         out = Decision()
         codes: dict[str, ErrorCode] = {}
@@ -371,7 +415,7 @@ class GroupShard:
                 codes[name] = ErrorCode.NON_EMPTY_GROUP
             else:
                 codes[name] = ErrorCode.NONE
-                out.records += offsets.tombstones(group)
+                out.records += offsets.tombstones(group, None, self.pending_offsets(name))
                 if group.is_stored:
                     out.records.append(group_record(name, None))
-        return out.confirm(token, codes)
+        return out.confirm(token, codes).split()

@@ -1,4 +1,4 @@
-"""Producer ids from blocks of the controller; no id is ever given out twice (KIP-730)."""
+"""Producer ids from blocks of the controller; no id is ever assigned twice (KIP-730)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerIds:
-    """This broker's blocks. Ids left over at a stop are never used: there are 2^63.
+    """The blocks of this broker. Ids left at a stop are never used: there are 2^63.
 
-    With `stock` called now and then, new producers start without waiting for the controller, and
-    also while there is none because ZooKeeper is away.
+    A timer calls `stock`, so that new producers need not wait for the controller, and start also
+    while ZooKeeper is unreachable and there is no controller.
     """
 
     def __init__(self, allocate: Callable[[], Awaitable[tuple[int, int]]]) -> None:
-        """`allocate()` gives (start, length). Raises KafkaError."""
+        """`allocate()` returns (start, length) of a new block. Raises KafkaError."""
         self._allocate = allocate
         self._blocks: deque[range] = deque()
-        self._asking = asyncio.Lock()
+        self._fetching = asyncio.Lock()
 
     @property
     def is_low(self) -> bool:
@@ -34,16 +34,16 @@ class ProducerIds:
         return sum(map(len, self._blocks)) < IDS_LOW
 
     async def fresh(self) -> int:
-        """The next id. Raises KafkaError when no controller gives a block."""
+        """The next id. Raises KafkaError when no controller allocates a block."""
         while not self._blocks:
-            async with self._asking:
+            async with self._fetching:
                 if not self._blocks:
                     await self._fetch()
-        return self._take()
+        return self._next()
 
     async def stock(self) -> None:
-        """Fetch a block when few ids are left; what fails is told, and tried by the next call."""
-        async with self._asking:
+        """Fetch a block when few ids are left; a failure is logged, the next call tries again."""
+        async with self._fetching:
             if not self.is_low:
                 return
             try:
@@ -57,7 +57,7 @@ class ProducerIds:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "an empty id block")
         self._blocks.append(range(start, start + length))
 
-    def _take(self) -> int:
+    def _next(self) -> int:
         block = self._blocks[0]
         if len(block) == 1:
             self._blocks.popleft()

@@ -22,7 +22,7 @@ from headwater.wire.schema import (
     wire,
     wire_schema,
 )
-from headwater_broker.coordinator.common.decision import StoredRecord
+from headwater_broker.coordinator.common.shard import StoredRecord
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import Partition, Transaction
 

@@ -1,7 +1,7 @@
 """All transactional ids of one `__transaction_state` partition: replay, commands, deadlines. Pure.
 
-`coordinator.common.runtime` runs the commands. The records alone change the state; markers are
-sent once the record of the outcome is committed (`Decision.after_commit`).
+`coordinator.common.runtime` runs the commands. The records alone change the state; the markers of
+an outcome are due once its record is committed (`markers_due`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.schema import SchemaError
-from headwater_broker.coordinator.common.decision import Decision, Now, Token
+from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.records import (
@@ -75,7 +75,7 @@ class _Request:
 
 
 class TransactionShard:
-    """Implements `coordinator.common.decision.Shard`."""
+    """Implements `coordinator.common.shard.Shard`."""
 
     def __init__(self, config: TransactionConfig) -> None:
         self.transactions: dict[str, Transaction] = {}
@@ -87,11 +87,16 @@ class TransactionShard:
         self._left: dict[str, deque[_Request]] = {}
         """Requests that still wait once the record that was just decided is in the log."""
         self._to_look_at: list[str] = []
+        self._prepared_at: dict[str, int] = {}
+        """Transactional ids whose markers are on their way, with the log offset of the outcome."""
 
     # -- the log
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
+    def replay(
+        self, offset: int, producer_id: int, producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
         """Apply one record. Kinds of keys that are not known here are skipped, as Kafka does.
+        No transaction writes to this topic, so the record is committed.
 
         Raises NewerTransactionRecordError: loading fails until a broker that reads it leads.
         """
@@ -105,26 +110,39 @@ class TransactionShard:
             return
         if made is None:
             self.transactions.pop(transactional_id, None)
-            self._deadlines.cancel(transactional_id)
         else:
             self.transactions[transactional_id] = made
-            if made.deadline_ms is None:
-                self._deadlines.cancel(transactional_id)
+        if made is None or made.deadline_ms is None:
+            self._deadlines.cancel(transactional_id)
+        if made is not None and made.state.is_preparing:
+            self._prepared_at[transactional_id] = offset
+        else:
+            self._prepared_at.pop(transactional_id, None)
         left = self._left.pop(transactional_id, None)
         if left is not None:
             self._waiting[transactional_id] = left
         if not self._waiting.get(transactional_id, True):
             del self._waiting[transactional_id]
 
-    def loaded(self, now: Now) -> Decision:
-        """Set the timeouts of open transactions; send the markers of decided ones again."""
-        decision = Decision()
+    def replay_end_transaction(
+        self, producer_id: int, producer_epoch: int, *, commit: bool
+    ) -> None:
+        """No transaction writes to this topic: a marker in it ends none."""
+
+    def loaded(self, now: Now) -> None:
+        """Set the timeouts of open transactions."""
         for known in self.transactions.values():
             self._set_timeout(known, now)
-            if known.state.is_preparing:
-                decision.after_commit(MarkersDue(known.transactional_id, known.identity))
         self._deadlines.set(CLEANUP, now.steady_ms + self._config.cleanup_interval_ms)
-        return decision
+
+    def markers_due(self, committed_end: int) -> list[MarkersDue]:
+        """Transactions whose outcome is committed, below the high watermark `committed_end`, and
+        whose partitions do not all hold their marker yet: after a load, every one of them again."""
+        return [
+            MarkersDue(transactional_id, self.transactions[transactional_id].identity)
+            for transactional_id, offset in self._prepared_at.items()
+            if offset < committed_end
+        ]
 
     def next_deadline_ms(self) -> float | None:
         """When `tick` is wanted next."""
@@ -281,8 +299,6 @@ class TransactionShard:
         assert after is not None
         decision.records.append(transaction_record(after))
         self._set_timeout(after, now)
-        if after.state.is_preparing:
-            decision.after_commit(MarkersDue(after.transactional_id, after.identity))
 
     def _set_timeout(self, known: Transaction, now: Now) -> None:
         """A timeout whose record was refused finds another state, and does nothing."""

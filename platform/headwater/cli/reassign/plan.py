@@ -1,4 +1,4 @@
-"""Reassignment plans in the JSON of Kafka's own tool: read, checked, proposed, judged. Pure.
+"""Reassignment plans in the JSON of Kafka's own tool: parsed, checked, generated, verified. Pure.
 
 {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2],
                                "log_dirs": ["/disk1", "any"]}]}
@@ -18,118 +18,120 @@ from headwater.client.values import (
     TopicPartition,
 )
 from headwater.entropy import Entropy
-from headwater.errors import UsageError, no_text
+from headwater.errors import UsageError, encoding_error
 from headwater.placement import assign, assign_by_rack
 from headwater.wire.primitives import INT32_MAX
 
 Plan = dict[TopicPartition, tuple[int, ...]]
-Folders = dict[tuple[int, TopicPartition], str]
-"""(broker, partition) -> the data folder that its replica shall be in."""
+LogDirs = dict[tuple[int, TopicPartition], str]
+"""(broker, partition) -> the log dir that the replica is moved to."""
 
 PLAN_VERSION = 1
-ANY_FOLDER = "any"
+ANY_LOG_DIR = "any"
 ROW = '{"topic": "t", "partition": 0, "replicas": [1, 2]}'
-"""For messages: what a row is like."""
+"""An example for messages."""
 COMPLETE = "complete"
 IN_PROGRESS = "in progress"
 FAILED = "failed"
 
 
 def read_plan(text: str, origin: str) -> Plan:
-    """A plan from its JSON. Raises UsageError that says what is wrong with it."""
+    """Parse a plan. Raises UsageError that names the mistake."""
     rows = _rows(text, origin, "partitions")
     plan: Plan = {}
     for row in rows:
         tp, replicas = _partition(row, origin), _replicas(row, origin)
         if tp in plan:
-            raise UsageError(f"{origin}: {tp.topic}-{tp.partition} stands in it more than once")
+            raise UsageError(f"{origin}: {tp.topic}-{tp.partition} is listed more than once")
         doubled = sorted(b for b, times in Counter(replicas).items() if times > 1)
         if doubled:
             where = f"{tp.topic}-{tp.partition}"
             raise UsageError(f"{origin}: {where} names replicas more than once: {doubled}")
         plan[tp] = replicas
     if not plan:
-        raise UsageError(f"{origin}: it holds no partitions to move")
+        raise UsageError(f"{origin}: it has no partitions to move")
     return plan
 
 
 def read_partitions(text: str, origin: str) -> list[TopicPartition]:
-    """Partitions to elect leaders of: `{"partitions": [{"topic": "t", "partition": 0}]}`, as
-    Kafka's tool takes them. Raises UsageError."""
+    """Parse the partitions of an election, in the JSON of Kafka's tool:
+    `{"partitions": [{"topic": "t", "partition": 0}]}`. Raises UsageError."""
     found = [_partition(row, origin) for row in _rows(text, origin, "partitions")]
     doubled = sorted({f"{tp.topic}-{tp.partition}" for tp in found if found.count(tp) > 1})
     if doubled:
-        raise UsageError(f"{origin}: stand in it more than once: {', '.join(doubled)}")
+        raise UsageError(f"{origin}: listed more than once: {', '.join(doubled)}")
     if not found:
-        raise UsageError(f"{origin}: it holds no partitions")
+        raise UsageError(f"{origin}: it has no partitions")
     return found
 
 
-def read_folders(text: str, origin: str) -> Folders:
-    """The "log_dirs" of a plan that `read_plan` takes: one per replica, or "any" (KIP-113)."""
-    found: Folders = {}
+def read_log_dirs(text: str, origin: str) -> LogDirs:
+    """Parse the "log_dirs" of a plan: one per replica, "any" for no move (KIP-113)."""
+    found: LogDirs = {}
     for row in _rows(text, origin, "partitions"):
-        folders = row.get("log_dirs")
-        if folders is None:
+        paths = row.get("log_dirs")
+        if paths is None:
             continue
         tp, replicas = _partition(row, origin), _replicas(row, origin)
-        if not isinstance(folders, list) or len(folders) != len(replicas):
+        if not isinstance(paths, list) or len(paths) != len(replicas):
             where = f"{tp.topic}-{tp.partition}"
-            raise UsageError(f"{origin}: {where}: log_dirs must name a folder, or any, per replica")
-        for broker_id, folder in zip(replicas, folders, strict=True):
-            if not isinstance(folder, str) or not folder:
+            raise UsageError(f"{origin}: {where}: log_dirs must have a path, or any, per replica")
+        for broker_id, path in zip(replicas, paths, strict=True):
+            if not isinstance(path, str) or not path:
                 where = f"{tp.topic}-{tp.partition}"
-                raise UsageError(f"{origin}: {where}: log_dirs has {folder!r}: give a path, or any")
-            if folder != ANY_FOLDER:
-                found[broker_id, tp] = _text(folder, origin)
+                raise UsageError(f"{origin}: {where}: log_dirs has {path!r}: give a path, or any")
+            if path != ANY_LOG_DIR:
+                found[broker_id, tp] = _text(path, origin)
     return found
 
 
-def judge_folders(
-    wanted: Folders, folders: Mapping[int, Sequence[LogDirDescription]]
+def log_dir_moves(
+    wanted: LogDirs, log_dirs: Mapping[int, Sequence[LogDirDescription]]
 ) -> dict[str, str]:
-    """What is still to be said of replicas that are not in the folder wanted: IN_PROGRESS or
-    FAILED and a word more, by `t-0 on broker 1`. `folders`: of the brokers that run."""
-    told = {}
+    """The state of every replica that is not in its log dir yet: IN_PROGRESS or FAILED and a
+    reason, by `t-0 on broker 1`. `log_dirs` are those of the brokers that run."""
+    states = {}
     for (broker_id, tp), path in sorted(wanted.items()):
         name = f"{tp.topic}-{tp.partition} on broker {broker_id}"
-        if broker_id not in folders:
-            told[name] = f"{FAILED}, broker {broker_id} does not run: start it"
+        if broker_id not in log_dirs:
+            states[name] = f"{FAILED}, broker {broker_id} does not run: start it"
             continue
-        here = _folders_of(tp, folders[broker_id])
-        if here.get(path) is True:
-            told[name] = f"{IN_PROGRESS}, to {path}"
-        elif path not in here:
-            told[name] = f"{FAILED}, not in {path} and not on its way"
-    return told
+        present = _log_dirs_of(tp, log_dirs[broker_id])
+        if present.get(path) is True:
+            states[name] = f"{IN_PROGRESS}, to {path}"
+        elif path not in present:
+            states[name] = f"{FAILED}, not in {path} and not on its way"
+    return states
 
 
-def way_back(wanted: Folders, folders: Mapping[int, Sequence[LogDirDescription]]) -> Folders:
-    """The folder that each replica which is on its way is still served from: moved there, its
-    copy ends."""
-    found: Folders = {}
+def current_log_dirs(
+    wanted: LogDirs, log_dirs: Mapping[int, Sequence[LogDirDescription]]
+) -> LogDirs:
+    """The log dirs from which replicas that are being moved are served: a move there ends the
+    copy."""
+    found: LogDirs = {}
     for (broker_id, tp), path in wanted.items():
-        here = _folders_of(tp, folders.get(broker_id, ()))
-        served = [at for at, is_future in here.items() if not is_future]
-        if here.get(path) is True and served:
+        present = _log_dirs_of(tp, log_dirs.get(broker_id, ()))
+        served = [at for at, is_future in present.items() if not is_future]
+        if present.get(path) is True and served:
             found[broker_id, tp] = served[0]
     return found
 
 
-def _folders_of(tp: TopicPartition, folders: Sequence[LogDirDescription]) -> dict[str, bool]:
-    """The folders that hold a replica; True: a copy on its way."""
-    return {row.path: row.replicas[tp].is_future for row in folders if tp in row.replicas}
+def _log_dirs_of(tp: TopicPartition, log_dirs: Sequence[LogDirDescription]) -> dict[str, bool]:
+    """The log dirs that have a replica of the partition -> whether it is a future replica."""
+    return {row.path: row.replicas[tp].is_future for row in log_dirs if tp in row.replicas}
 
 
 def read_topics(text: str, origin: str) -> list[str]:
-    """Kafka's list of topics to move: `{"version": 1, "topics": [{"topic": "t"}]}`."""
+    """Parse a list of topics: `{"version": 1, "topics": [{"topic": "t"}]}`."""
     return [_topic(row, origin) for row in _rows(text, origin, "topics")]
 
 
 def _value(row: Any, key: str, remedy: str, origin: str) -> Any:
-    """What a row has under `key`. Raises UsageError with the remedy."""
+    """The value of `key` in a row. Raises UsageError with the remedy."""
     if not isinstance(row, dict):
-        raise UsageError(f"{origin}: {row!r} is no row: write an object, as in {ROW}")
+        raise UsageError(f"{origin}: {row!r} is not a JSON object: write one, as in {ROW}")
     if key not in row:
         raise UsageError(f'{origin}: {row!r} has no "{key}": {remedy}, as in {ROW}')
     return row[key]
@@ -139,20 +141,20 @@ def _topic(row: Any, origin: str) -> str:
     remedy = "name the topic"
     value = _value(row, "topic", remedy, origin)
     if not isinstance(value, str) or not value:
-        raise UsageError(f"{origin}: {row!r}: topic {value!r} is no name: {remedy}, as in {ROW}")
+        raise UsageError(f"{origin}: {row!r}: topic {value!r} is not a name: {remedy}, as in {ROW}")
     return _text(value, origin)
 
 
 def _text(value: str, origin: str) -> str:
     try:
         value.encode()
-    except UnicodeEncodeError as error:  # JSON may hold half of a surrogate pair
-        raise UsageError(f"{origin}: {no_text(error)}") from None
+    except UnicodeEncodeError as error:  # JSON may have half of a surrogate pair
+        raise UsageError(f"{origin}: {encoding_error(error)}") from None
     return value
 
 
 def _partition(row: Any, origin: str) -> TopicPartition:
-    """Digits in quotes are a number here, too: samples of Kafka's tools have had them."""
+    """The partition of a row. A number in quotes is accepted: samples of Kafka's tools had them."""
     topic, remedy = _topic(row, origin), "give a whole number from 0 on"
     value = _value(row, "partition", remedy, origin)
     if isinstance(value, str) and value.isascii() and value.isdigit():
@@ -171,7 +173,7 @@ def _replicas(row: Any, origin: str) -> tuple[int, ...]:
 
 
 def _is_id(value: Any) -> bool:
-    # True is an int of Python's, 1.5 no id, and what is longer has no place on the wire.
+    # In Python True is an int; ids have 31 bits.
     return type(value) is int and 0 <= value <= INT32_MAX
 
 
@@ -181,11 +183,11 @@ def _rows(text: str, origin: str, key: str) -> list[Any]:
     except ValueError as e:
         raise UsageError(f"{origin}: not JSON: {e}") from e
     except RecursionError:
-        raise UsageError(f"{origin}: not a plan: lists in lists in lists") from None
+        raise UsageError(f"{origin}: not a plan: it is nested too deep") from None
     if isinstance(document, dict) and document.get("version", PLAN_VERSION) != PLAN_VERSION:
         raise UsageError(
-            f"{origin}: version {document['version']!r}, known is {PLAN_VERSION}: write it anew, "
-            "or use the newer headwater command"
+            f"{origin}: version {document['version']!r}, this command reads {PLAN_VERSION}: "
+            "generate the plan again, or use a newer Headwater"
         )
     rows = document.get(key) if isinstance(document, dict) else None
     if not isinstance(rows, list):
@@ -194,7 +196,7 @@ def _rows(text: str, origin: str, key: str) -> list[Any]:
 
 
 def plan_document(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
-    """The plan as `read_plan` reads it."""
+    """The JSON document of a plan, as `read_plan` parses it."""
     rows = [
         {"topic": topic, "partition": index, "replicas": list(replicas)}
         for (topic, index), replicas in sorted(plan.items())
@@ -203,7 +205,7 @@ def plan_document(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any
 
 
 def current_plan(topics: Iterable[TopicDescription]) -> Plan:
-    """Where the replicas are now: what brings them back."""
+    """The plan that restores the present replicas."""
     return {TopicPartition(t.name, p.partition): p.replicas for t in topics for p in t.partitions}
 
 
@@ -215,13 +217,13 @@ def propose(
     *,
     by_rack: bool = True,
 ) -> Plan:
-    """Every topic placed anew over these brokers, in the order given (Kafka's algorithm).
+    """Generate a plan: every topic placed on these brokers by Kafka's algorithm.
 
-    Racks count when every broker has one. Raises UsageError, KafkaError (too few brokers).
+    Racks count if every broker has one. Raises UsageError, or KafkaError for too few brokers.
     """
     doubled = sorted(b for b, times in Counter(broker_ids).items() if times > 1)
     if doubled:
-        raise UsageError(f"brokers that are listed more than once: {doubled}")
+        raise UsageError(f"brokers listed more than once: {doubled}")
     known = {b.node_id: b.rack for b in live}
     missing = sorted(set(broker_ids) - known.keys())
     if missing:
@@ -242,10 +244,11 @@ def propose(
     return plan
 
 
-def judge(
+def states_of(
     plan: Plan, now: Mapping[TopicPartition, Sequence[int]], moving: Collection[TopicPartition]
 ) -> dict[TopicPartition, str]:
-    """How far each partition of a plan is; the order of replicas counts, as the first leads."""
+    """COMPLETE, IN_PROGRESS or FAILED for each partition of a plan. The order of the replicas
+    counts: the first is the preferred leader."""
     found: dict[TopicPartition, str] = {}
     for tp, target in plan.items():
         if tp in moving:

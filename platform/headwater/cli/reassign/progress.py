@@ -1,70 +1,87 @@
-"""How far the moves of a plan are: asked once, or until none is under way any more (KIP-455)."""
+"""The states of a plan's reassignments: once, or until none is in progress any more (KIP-455)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.cli.partitions import name_of
-from headwater.cli.reassign.log_dirs import folder_status
-from headwater.cli.reassign.plan import FAILED, IN_PROGRESS, Folders, Plan, current_plan, judge
+from headwater.cli.partition_arguments import name_of
+from headwater.cli.reassign.log_dirs import log_dir_states
+from headwater.cli.reassign.plan import (
+    FAILED,
+    IN_PROGRESS,
+    LogDirs,
+    Plan,
+    current_plan,
+    states_of,
+)
 from headwater.client.admin.client import Admin
 from headwater.client.values import TopicDescription, TopicPartition
 from headwater.system import SystemClock
 
-POLL_S = 0.5
-SETTLE_S = 5.0
-"""A broker's metadata may trail the controller: what looks failed is looked at for so long."""
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How `--wait` polls."""
+
+    poll_s: float = 0.5
+    settle_s: float = 5.0
+    """A failed state must last so long: a broker's metadata may lag behind the controller."""
+    sleep: Callable[[float], None] = time.sleep
 
 
 def topics_of(admin: Admin, plan: Plan) -> list[TopicDescription]:
-    """The topics of a plan, without those that do not exist."""
+    """The topics of a plan that exist."""
     known = set(admin.list_topics(include_internal=True))
     names = sorted({tp.topic for tp in plan} & known)
     return list(admin.describe_topics(names).values()) if names else []
 
 
-def status_of(admin: Admin, plan: Plan) -> dict[TopicPartition, str]:
+def plan_states(admin: Admin, plan: Plan) -> dict[TopicPartition, str]:
     """COMPLETE, IN_PROGRESS or FAILED for each partition of a plan."""
-    # The moves first: one that ends in between then is seen complete.
+    # Reassignments are listed before the topics: one that ends in between counts as complete.
     moving = admin.list_partition_reassignments()
-    return judge(plan, current_plan(topics_of(admin, plan)), moving)
+    return states_of(plan, current_plan(topics_of(admin, plan)), moving)
 
 
-def follow(admin: Admin, plan: Plan, folders: Folders, *, quiet: bool) -> dict[str, str]:
-    """A bar until no move of the plan is under way; then why not, by what has not arrived."""
+def wait_for(
+    admin: Admin, plan: Plan, log_dirs: LogDirs, pacing: Pacing, *, quiet: bool
+) -> dict[str, str]:
+    """Show a progress bar until no reassignment of the plan is in progress; the failures by
+    partition or replica."""
     output, clock = Console(stderr=True), SystemClock()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     hidden = quiet or not output.is_terminal
     until: float | None = None
     with Progress(*columns, TimeElapsedColumn(), console=output, disable=hidden) as shown:
-        task = shown.add_task("moving", total=len(plan))
+        task = shown.add_task("reassigning", total=len(plan))
         while True:
-            found, copies = status_of(admin, plan), folder_status(admin, folders)
-            left = sum(status == IN_PROGRESS for status in found.values())
+            found, copies = plan_states(admin, plan), log_dir_states(admin, log_dirs)
+            left = sum(state == IN_PROGRESS for state in found.values())
             shown.update(task, completed=len(plan) - left)
-            copying = any(told.startswith(IN_PROGRESS) for told in copies.values())
+            copying = any(state.startswith(IN_PROGRESS) for state in copies.values())
             if left or copying:
                 until = None
             elif not copies and FAILED not in found.values():
                 return {}
             elif until is None:
-                until = clock.monotonic() + SETTLE_S
+                until = clock.monotonic() + pacing.settle_s
             elif clock.monotonic() >= until:
-                return {**_unlike(plan, current_plan(topics_of(admin, plan))), **copies}
-            time.sleep(POLL_S)
+                return {**_failures(plan, current_plan(topics_of(admin, plan))), **copies}
+            pacing.sleep(pacing.poll_s)
 
 
-def _unlike(plan: Plan, now: Mapping[TopicPartition, Sequence[int]]) -> dict[str, str]:
-    """Why each partition is not as planned."""
+def _failures(plan: Plan, now: Mapping[TopicPartition, Sequence[int]]) -> dict[str, str]:
+    """The reason for each partition whose replicas are not those of the plan."""
     return {
         name_of(
             tp
         ): f"{FAILED}: its replicas are {list(now[tp])}, planned were {list(wanted)}: the "
-        "move was cancelled or replaced; execute the plan again"
+        "reassignment was cancelled or replaced; execute the plan again"
         if tp in now
         else f"{FAILED}: it does not exist any more"
         for tp, wanted in plan.items()

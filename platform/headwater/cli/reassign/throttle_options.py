@@ -1,4 +1,4 @@
-"""`headwater reassign --throttle`: sets the throttles of moves, and removes them (KIP-73)."""
+"""Sets and removes the throttles of a reassignment on brokers and topics (KIP-73)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.errors import ErrorCode, KafkaError
 
 
 def apply_throttles(admin: Admin, wanted: Throttles) -> None:
-    """Alter the configs of topics, whose lists tell which brokers have a rate, then of brokers."""
+    """Alter the configs of topics first: their lists name the brokers that have a rate."""
     for topic, settings in sorted(wanted.topics.items()):
         admin.alter_configs("topic", topic, settings)
     for broker_id, settings in sorted(wanted.brokers.items()):
@@ -23,8 +23,8 @@ def apply_throttles(admin: Admin, wanted: Throttles) -> None:
 
 
 def remove_throttles(admin: Admin, plan: Plan) -> None:
-    """From every topic of the plan that is there, every broker that runs, and those that took part
-    and are down, as they come back with what is set; moves that are under way keep theirs."""
+    """Remove them from the plan's topics and from all brokers, except what other reassignments in
+    progress need. Brokers that are down count too: they would come back with a throttle."""
     moves = admin.list_partition_reassignments()
     kept = {broker_id for move in moves.values() for broker_id in move.replicas}
     known = set(admin.list_topics(include_internal=True)) - {tp.topic for tp in moves}
@@ -34,7 +34,7 @@ def remove_throttles(admin: Admin, plan: Plan) -> None:
     for broker_id in sorted(brokers):
         try:
             apply_throttles(admin, no_throttles((), [broker_id]))
-        except KafkaError as error:  # a plan may name brokers that never were
+        except KafkaError as error:  # a plan may name brokers that do not exist
             if broker_id in live or error.code is not ErrorCode.BROKER_ID_NOT_REGISTERED:
                 raise
     apply_throttles(admin, no_throttles(topics, ()))

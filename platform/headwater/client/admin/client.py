@@ -1,25 +1,29 @@
-"""`Admin`: topics, partitions, configurations, offsets and groups, with blocking calls.
+"""`Admin`: topics, partitions, configurations, offsets, groups and replicas, with blocking calls.
 
     with Admin("127.0.0.1:9092") as admin:
         admin.create_topics([NewTopic("flights", 6, 3)])
 
-Every call raises typed errors (`headwater.client.errors`). One thread-safe object per program.
+Calls retry what can be retried for up to `default_api_timeout_ms`, then raise a typed error
+(`headwater.client.errors`). Arguments are checked before anything is sent. Threads may share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, Never, TypeVar
 
-from headwater.client.addresses import parse_bootstrap
+from headwater.client.admin import arguments
 from headwater.client.admin.groups import GroupCalls
+from headwater.client.admin.options import AdminOptions, OnWait
 from headwater.client.admin.quotas import QuotaCalls
-from headwater.client.admin.replicas import Outcomes, ReplicaCalls
-from headwater.client.admin.topics import TopicCalls
-from headwater.client.cluster import Cluster, ClusterOptions
+from headwater.client.admin.replicas import ELECTION_TYPES, Outcomes, ReplicaCalls
+from headwater.client.admin.topics import ISOLATION_LEVELS, RESOURCE_TYPES, TopicCalls
+from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
 from headwater.client.loop_thread import LoopThread
+from headwater.client.option_rules import checked
+from headwater.client.partition_names import PartitionName, named_partitions
 from headwater.client.values import (
     ClientQuotas,
     ClusterDescription,
@@ -39,7 +43,7 @@ from headwater.errors import KafkaError
 
 T = TypeVar("T")
 CALL_MARGIN_S = 5.0
-"""The loop's own time limit ends a call; the waiting thread gives up this much later."""
+"""A call's own time limit ends it; the waiting thread gives up so much later."""
 BOOTSTRAP_TIMEOUT_MS = 10_000
 
 EARLIEST = -2
@@ -48,9 +52,20 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
+ResourceType = Literal["topic", "broker", "group"]
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+ElectionType = Literal["preferred", "unclean"]
+
 
 class Admin:
-    """Administration of one cluster. Raises NoBrokersAvailableError when it cannot be reached."""
+    """Administers one cluster.
+
+    Options have Kafka's names with underscores for dots; times are milliseconds.
+
+    Raises OptionError for an unknown option or a value of a wrong type, UsageError for other bad
+    values, NoBrokersAvailableError when no broker answers within `bootstrap_timeout_ms`. So do the
+    methods for their arguments; those that name topics or groups take a list, not a string.
+    """
 
     def __init__(
         self,
@@ -58,27 +73,27 @@ class Admin:
         *,
         client_id: str = "headwater-admin",
         request_timeout_ms: int = 30_000,
-        default_api_timeout_ms: int = 60_000,
-        bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS,
-        on_wait: Callable[[str, int], None] | None = None,
+        default_api_timeout_ms: float = 60_000,
+        retry_backoff_ms: float = 50,
+        retry_backoff_max_ms: float = 1_000,
+        socket_connection_setup_timeout_ms: float = 10_000,
+        bootstrap_timeout_ms: float = BOOTSTRAP_TIMEOUT_MS,
+        on_wait: OnWait | None = None,
+        **unknown: Never,
     ) -> None:
-        """`on_wait` hears what a call waits for, and for how many ms at most; in another thread."""
-        options = ClusterOptions(
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            default_api_timeout_ms=default_api_timeout_ms,
-            on_wait=on_wait,
-        )
-        addresses = parse_bootstrap(bootstrap_servers)
-        self._timeout_s = default_api_timeout_ms / 1000 + CALL_MARGIN_S
-        self._thread = LoopThread("headwater-admin")
-        self._cluster = Cluster(addresses, options)
+        """`bootstrap_servers`: `"host:port,host:port"` or a list of such. `on_wait` is called, on
+        another thread, with what a call waits for and its time limit in ms; without it the reason
+        is logged. `unknown`: options that do not exist, for the error."""
+        options = checked("Admin", AdminOptions, locals(), unknown)
+        self._timeout_s = options.default_api_timeout_ms / 1000 + CALL_MARGIN_S
+        self._thread = LoopThread(options.client_id or "headwater-admin")
+        self._cluster = Cluster(options.bootstrap_servers, options.for_cluster())
         self._topics = TopicCalls(self._cluster)
         self._groups = GroupCalls(self._cluster)
         self._replicas = ReplicaCalls(self._cluster)
         self._quotas = QuotaCalls(self._cluster)
         try:
-            self._call(self._cluster.bootstrap(bootstrap_timeout_ms))
+            self._call(self._cluster.bootstrap(options.bootstrap_timeout_ms))
         except BaseException:
             self.close()
             raise
@@ -95,13 +110,15 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """Close connections and the background thread."""
+        """Close the connections and the background thread. A second call does nothing."""
         if not self._thread.loop.is_closed():
             self._thread.call(self._cluster.close(), CALL_MARGIN_S)
             self._thread.stop()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.call(work, self._timeout_s)
+
+    # --- topics -------------------------------------------------------------------------------
 
     def create_topics(
         self,
@@ -110,33 +127,39 @@ class Admin:
         timeout_ms: int = 30_000,
         validate_only: bool = False,
     ) -> None:
-        """Create topics. Raises TopicAlreadyExistsError, InvalidReplicationFactorError, ..."""
-        rows = [NewTopic(t) if isinstance(t, str) else t for t in topics]
-        self._call(self._topics.create(rows, timeout_ms, validate_only=validate_only))
+        """Create topics. Raises TopicAlreadyExistsError, InvalidReplicationFactorError,
+        InvalidConfigError, InvalidTopicError."""
+        rows = arguments.new_topics(topics)
+        limit = arguments.timeout(timeout_ms)
+        self._call(self._topics.create(rows, limit, validate_only=validate_only))
 
     def delete_topics(self, topics: Iterable[str], *, timeout_ms: int = 30_000) -> None:
-        """Delete topics. Raises UnknownTopicOrPartitionError; the others are deleted all the same:
-        `try_delete_topics` tells which."""
+        """Delete topics. Raises UnknownTopicOrPartitionError; the other topics are deleted all the
+        same (`try_delete_topics` returns which)."""
         _raise_failed(self.try_delete_topics(topics, timeout_ms=timeout_ms))
 
     def try_delete_topics(
         self, topics: Iterable[str], *, timeout_ms: int = 30_000
     ) -> dict[str, KafkaError | None]:
-        """Delete topics; per topic None, or why not. Raises KafkaError when nothing was done."""
-        names = list(dict.fromkeys(topics))
-        return self._call(self._topics.delete(names, timeout_ms)) if names else {}
+        """Delete topics; topic -> None or its error. Raises KafkaError if no topic has a result."""
+        names = arguments.names("topics", topics)
+        limit = arguments.timeout(timeout_ms)
+        return self._call(self._topics.delete(names, limit)) if names else {}
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """Names, sorted."""
+        """The names of all topics, sorted."""
         found = self._call(self._topics.describe(None))
         return sorted(t.name for t in found if include_internal or not t.is_internal)
 
     def describe_topics(
         self, topics: Iterable[str] | None = None, *, patient: bool = True
     ) -> dict[str, TopicDescription]:
-        """Partitions, leaders, replicas, ISR. Raises UnknownTopicOrPartitionError; unless
-        `patient` as soon as every live broker says so."""
-        names = None if topics is None else list(topics)
+        """Partitions, leaders, replicas and ISR of these topics, or of all.
+
+        Raises UnknownTopicOrPartitionError: after retries with `patient`, since a new topic takes a
+        moment to reach every broker; else as soon as every live broker lacks the topic.
+        """
+        names = None if topics is None else arguments.names("topics", topics)
         found = self._call(self._topics.describe(names, patient=patient))
         return {t.name: t for t in found}
 
@@ -148,44 +171,67 @@ class Admin:
         timeout_ms: int = 30_000,
         validate_only: bool = False,
     ) -> None:
-        """Grow topics to these partition counts. Raises InvalidPartitionsError.
+        """Increase topics to these numbers of partitions. Raises InvalidPartitionsError.
 
         `assignments`: topic -> the replicas of each new partition.
         """
         work = self._topics.create_partitions(
-            dict(counts), assignments or {}, timeout_ms, validate_only=validate_only
+            arguments.partition_counts(counts),
+            arguments.assignments(assignments),
+            arguments.timeout(timeout_ms),
+            validate_only=validate_only,
         )
         self._call(work)
 
-    def describe_configs(
-        self, resource_type: str, name: str = "", *, patient: bool = True
-    ) -> dict[str, ConfigEntry]:
-        """Every configuration of a "topic", "broker" (name is its id) or "group".
+    def list_offsets(
+        self,
+        wanted: Mapping[PartitionName, int],
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The offset of each partition at a timestamp (ms) or at EARLIEST, LATEST, ..."""
+        rows = arguments.integers_by_partition("timestamp", wanted, LATEST_TIERED)
+        level = arguments.one_of("isolation_level", isolation_level, ISOLATION_LEVELS)
+        return self._call(self._topics.list_offsets(rows, ISOLATION_LEVELS[level]))
 
-        Raises UnknownTopicOrPartitionError; unless `patient` as soon as every live broker says so.
+    def delete_records(
+        self, before: Mapping[PartitionName, int], *, timeout_ms: int = 30_000
+    ) -> dict[TopicPartition, int]:
+        """Delete the records below each offset (-1: all); the new log start offsets."""
+        rows = arguments.integers_by_partition("offset", before, -1)
+        return self._call(self._topics.delete_records(rows, arguments.timeout(timeout_ms)))
+
+    # --- configurations, quotas, the cluster --------------------------------------------------
+
+    def describe_configs(
+        self, resource_type: ResourceType, name: str = "", *, patient: bool = True
+    ) -> dict[str, ConfigEntry]:
+        """The configuration of a "topic", a "broker" (`name` is its id) or a "group".
+
+        Raises UnknownTopicOrPartitionError; for `patient` see `describe_topics`.
         """
-        return self._call(self._topics.describe_configs(resource_type, name, patient=patient))
+        kind = arguments.one_of("resource_type", resource_type, RESOURCE_TYPES)
+        return self._call(self._topics.describe_configs(kind, name, patient=patient))
 
     def alter_configs(
         self,
-        resource_type: str,
+        resource_type: ResourceType,
         name: str,
         settings: Mapping[str, str | None],
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set each value, or reset to its default with None; others stay (KIP-339)."""
-        work = self._topics.alter_configs(
-            resource_type, name, dict(settings), validate_only=validate_only
-        )
-        self._call(work)
+        """Set values, or with None reset them to their defaults; other settings stay (KIP-339)."""
+        kind = arguments.one_of("resource_type", resource_type, RESOURCE_TYPES)
+        rows = arguments.settings("settings", settings)
+        self._call(self._topics.alter_configs(kind, name, rows, validate_only=validate_only))
 
     def describe_client_quotas(
         self, entity: Mapping[str, str | None] | None = None
     ) -> list[ClientQuotas]:
-        """The quotas of {"client-id": "app"}, {"user": None}, ...; without an entity, all of them.
+        """The quotas of an entity, as {"client-id": "app"} or {"user": None}; by default all.
 
-        The name None is the default of its type.
+        The name None is the default entity of its type.
         """
         return self._call(self._quotas.describe(entity))
 
@@ -196,145 +242,125 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set each quota, or remove it with None; others stay (KIP-546).
+        """Set quotas, or with None remove them; other quotas stay (KIP-546).
 
-        Raises UsageError, KafkaError(INVALID_REQUEST).
+        Raises KafkaError(INVALID_REQUEST).
         """
-        self._call(self._quotas.alter(entity, quotas, validate_only=validate_only))
-
-    def list_offsets(
-        self,
-        wanted: Mapping[TopicPartition | tuple[str, int], int],
-        *,
-        isolation_level: str = "read_uncommitted",
-    ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """For each partition, the offset at a timestamp or at EARLIEST, LATEST, ..."""
-        rows = {TopicPartition(*tp): ts for tp, ts in wanted.items()}
-        return self._call(self._topics.list_offsets(rows, isolation_level))
-
-    def delete_records(
-        self, before: Mapping[TopicPartition | tuple[str, int], int], *, timeout_ms: int = 30_000
-    ) -> dict[TopicPartition, int]:
-        """Delete records below each offset (-1: all); the new log start offsets."""
-        rows = {TopicPartition(*tp): offset for tp, offset in before.items()}
-        return self._call(self._topics.delete_records(rows, timeout_ms))
+        rows = arguments.quotas(quotas)
+        known = arguments.mapping("entity", entity)
+        self._call(self._quotas.alter(known, rows, validate_only=validate_only))
 
     def describe_cluster(self) -> ClusterDescription:
-        """Cluster id, controller and live brokers."""
+        """The cluster's id, controller and live brokers."""
         return self._call(self._topics.describe_cluster())
+
+    # --- groups -------------------------------------------------------------------------------
 
     def list_groups(self) -> list[GroupListing]:
         """The groups of every coordinator, by id."""
         return self._call(self._groups.list_groups())
 
     def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
-        """State and members of each group; state "Dead" for one that does not exist."""
-        return self._call(self._groups.describe(list(groups)))
+        """State and members of each group; the state of one that does not exist is "Dead"."""
+        return self._call(self._groups.describe(arguments.names("groups", groups)))
 
     def delete_groups(self, groups: Iterable[str]) -> None:
-        """Delete empty groups. Raises NonEmptyGroupError, GroupIdNotFoundError; the others are
-        deleted all the same: `try_delete_groups` tells which."""
+        """Delete groups without members. Raises NonEmptyGroupError, GroupIdNotFoundError; the other
+        groups are deleted all the same (`try_delete_groups` returns which)."""
         _raise_failed(self.try_delete_groups(groups))
 
     def try_delete_groups(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete empty groups; per group None, or why not."""
-        return self._call(self._groups.delete(list(dict.fromkeys(groups))))
+        """Delete groups without members; group -> None or its error."""
+        return self._call(self._groups.delete(arguments.names("groups", groups)))
 
     def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Every committed offset of a group."""
-        return self._call(self._groups.offsets(group, None))
+        return self._call(self._groups.offsets(arguments.name("group", group), None))
 
     def alter_group_offsets(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int],
+        self, group: str, offsets: Mapping[PartitionName, OffsetAndMetadata | int]
     ) -> None:
-        """Commit these positions for a group without members. Raises NonEmptyGroupError."""
-        rows = {
-            TopicPartition(*tp): OffsetAndMetadata(at) if isinstance(at, int) else at
-            for tp, at in offsets.items()
-        }
-        self._call(self._groups.alter_offsets(group, rows))
+        """Commit offsets for a group without members. Raises NonEmptyGroupError."""
+        rows = arguments.offsets_by_partition(offsets)
+        self._call(self._groups.alter_offsets(arguments.name("group", group), rows))
 
-    def delete_group_offsets(
-        self, group: str, partitions: Iterable[TopicPartition | tuple[str, int]]
-    ) -> Outcomes:
-        """Forget committed offsets; per partition None, or why not (GROUP_SUBSCRIBED_TO_TOPIC).
+    def delete_group_offsets(self, group: str, partitions: Iterable[PartitionName]) -> Outcomes:
+        """Delete committed offsets; partition -> None or its error (GROUP_SUBSCRIBED_TO_TOPIC).
 
         Raises GroupIdNotFoundError.
         """
-        rows = [TopicPartition(*tp) for tp in partitions]
-        return self._call(self._groups.delete_offsets(group, rows))
+        rows = named_partitions(partitions)
+        return self._call(self._groups.delete_offsets(arguments.name("group", group), rows))
+
+    # --- replicas -----------------------------------------------------------------------------
 
     def elect_leaders(
         self,
-        election_type: str = "preferred",
-        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        election_type: ElectionType = "preferred",
+        partitions: Iterable[PartitionName] | None = None,
         *,
         timeout_ms: int = 30_000,
     ) -> Outcomes:
         """A "preferred" or "unclean" election (KIP-460) for these partitions, or for all.
 
-        Per partition None, or why not (ELECTION_NOT_NEEDED is one reason; with None given, those
-        that need none are left out).
+        Partition -> None or its error, for example ELECTION_NOT_NEEDED. When all partitions are
+        meant, those that need no election are left out.
         """
-        rows = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
-        return self._call(self._replicas.elect_leaders(election_type, rows, timeout_ms))
+        kind = arguments.one_of("election_type", election_type, ELECTION_TYPES)
+        rows = None if partitions is None else named_partitions(partitions)
+        return self._call(self._replicas.elect_leaders(kind, rows, arguments.timeout(timeout_ms)))
 
     def alter_partition_reassignments(
         self,
-        targets: Mapping[TopicPartition | tuple[str, int], Sequence[int] | None],
+        targets: Mapping[PartitionName, Sequence[int] | None],
         *,
         allow_replication_factor_change: bool = True,
         timeout_ms: int = 30_000,
     ) -> Outcomes:
-        """Begin to move partitions to these replicas, or with None cancel a move (KIP-455).
+        """Begin to move partitions to these replicas, or with None cancel a reassignment (KIP-455).
 
-        Per partition None, or why not. `list_partition_reassignments` tells how far they are.
+        Partition -> None or its error. `list_partition_reassignments` returns the progress.
         """
-        rows = {TopicPartition(*tp): None if r is None else list(r) for tp, r in targets.items()}
         work = self._replicas.alter_reassignments(
-            rows, timeout_ms, allow_replication_factor_change=allow_replication_factor_change
+            arguments.replicas_by_partition(targets),
+            arguments.timeout(timeout_ms),
+            allow_replication_factor_change=allow_replication_factor_change,
         )
         return self._call(work)
 
     def list_partition_reassignments(
-        self,
-        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
-        *,
-        timeout_ms: int = 30_000,
+        self, partitions: Iterable[PartitionName] | None = None, *, timeout_ms: int = 30_000
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The moves under way, of these partitions or of all."""
-        rows = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
-        return self._call(self._replicas.list_reassignments(rows, timeout_ms))
+        """The reassignments in progress, of these partitions or of all."""
+        rows = None if partitions is None else named_partitions(partitions)
+        return self._call(self._replicas.list_reassignments(rows, arguments.timeout(timeout_ms)))
 
     def describe_log_dirs(
         self, brokers: Iterable[int] | None = None
     ) -> dict[int, list[LogDirDescription]]:
-        """The data folders of these brokers, or of all, with the replicas in them."""
-        return self._call(self._replicas.describe_log_dirs(brokers))
+        """The log dirs of these brokers, or of all, with their replicas."""
+        ids = None if brokers is None else arguments.broker_ids("brokers", brokers)
+        return self._call(self._replicas.describe_log_dirs(ids))
 
-    def alter_replica_log_dirs(
-        self, broker: int, targets: Mapping[TopicPartition | tuple[str, int], str]
-    ) -> Outcomes:
-        """Begin to move replicas of a broker to other data folders of its (KIP-113).
+    def alter_replica_log_dirs(self, broker: int, targets: Mapping[PartitionName, str]) -> Outcomes:
+        """Begin to move replicas of a broker to other log dirs of it (KIP-113).
 
-        Per partition None, or why not; REPLICA_NOT_AVAILABLE: it will be made there when it comes.
-        `describe_log_dirs` tells how far they are.
+        Partition -> None or its error. REPLICA_NOT_AVAILABLE: the broker will create the replica
+        there once it has it. `describe_log_dirs` returns the progress.
         """
-        rows = {TopicPartition(*tp): path for tp, path in targets.items()}
-        return self._call(self._replicas.alter_log_dirs(broker, rows))
+        (broker_id,) = arguments.broker_ids("broker", [broker])
+        rows = arguments.paths_by_partition(targets)
+        return self._call(self._replicas.alter_log_dirs(broker_id, rows))
 
     def describe_producers(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+        self, partitions: Iterable[PartitionName]
     ) -> dict[TopicPartition, list[ProducerDescription]]:
-        """The idempotent producers that each partition's leader remembers (KIP-664)."""
-        rows = [TopicPartition(*tp) for tp in partitions]
-        return self._call(self._replicas.describe_producers(rows))
+        """The state that each partition's leader keeps of idempotent producers (KIP-664)."""
+        return self._call(self._replicas.describe_producers(named_partitions(partitions)))
 
 
 def _raise_failed(outcomes: Mapping[str, KafkaError | None]) -> None:
-    """The first code, with the story of all that failed."""
+    """Raise the first error, with the details of all."""
     failed = [error for error in outcomes.values() if error is not None]
     if failed:
         raise kafka_error(failed[0].code, "; ".join(error.detail for error in failed))

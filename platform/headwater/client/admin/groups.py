@@ -1,4 +1,4 @@
-"""Admin calls about groups and their offsets, on the loop."""
+"""Admin calls about groups and their offsets: their requests, on the loop."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from headwater.wire.consumer_protocol import ConsumerProtocolAssignment
 from headwater.wire.schema import SchemaError, decoder
 
 GROUPS_OFFSET_FETCH_VERSION = 8
-"""The first OffsetFetch version that asks for several groups."""
+"""The first OffsetFetch version with several groups."""
 NAMES_OFFSET_FETCH_VERSION = 9
-"""The last OffsetFetch version that names topics; later ones carry topic ids."""
+"""The last OffsetFetch version with topic names; later ones have topic ids."""
 NAMES_OFFSET_COMMIT_VERSION = 9
-"""The last OffsetCommit version that names topics."""
+"""The last OffsetCommit version with topic names."""
 CONSUMER_PROTOCOL = "consumer"
 
 
 class GroupCalls:
-    """Each method is one admin call at the coordinators concerned."""
+    """Each method is one admin call, with retries, to the groups' coordinators."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def list_groups(self) -> list[GroupListing]:
-        """ListGroups of every broker."""
+        """ListGroups at every broker."""
 
         async def ask(node: int) -> list[GroupListing]:
             async def attempt() -> list[GroupListing]:
@@ -93,7 +93,7 @@ class GroupCalls:
         return {a.group_id: a for a in answers}
 
     async def delete(self, groups: list[str]) -> dict[str, KafkaError | None]:
-        """DeleteGroups at each coordinator: per group None, or why not."""
+        """DeleteGroups at each coordinator; group -> None or its error."""
 
         async def one(group: str) -> KafkaError | None:
             async def attempt() -> None:
@@ -116,7 +116,7 @@ class GroupCalls:
     async def offsets(
         self, group: str, partitions: list[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets, of all partitions with None."""
+        """OffsetFetch at the coordinator, of these partitions or of all."""
 
         async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
             node = await self._cluster.coordinator(group)
@@ -127,7 +127,7 @@ class GroupCalls:
     async def alter_offsets(
         self, group: str, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """OffsetCommit at the coordinator, as nobody's member: for groups without members."""
+        """OffsetCommit at the coordinator, without a member id: for groups without members."""
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, index), at in offsets.items():
             row = OffsetCommitRequestPartition(
@@ -148,7 +148,7 @@ class GroupCalls:
         async def attempt() -> None:
             node = await self._cluster.coordinator(group)
             connection = await self._cluster.connection(node)
-            reply = await self._cluster.call_over(
+            reply = await self._cluster.call_on(
                 connection,
                 request,
                 OffsetCommitResponse,
@@ -164,7 +164,7 @@ class GroupCalls:
     async def delete_offsets(
         self, group: str, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """OffsetDelete at the coordinator; an outcome for each partition."""
+        """OffsetDelete at the coordinator; partition -> None or its error."""
         by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for topic, index in partitions:
             row = OffsetDeleteRequestPartition(partition_index=index)
@@ -225,7 +225,7 @@ def _described(group: DescribedGroup) -> GroupDescription:
 
 
 def _assignment(protocol_type: str, data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """What a member of the consumer protocol was assigned; nothing for other protocols."""
+    """A member's assignment in the protocol "consumer"; none in other protocols."""
     if protocol_type != CONSUMER_PROTOCOL or len(data) < 2:
         return ()
     version = min(int.from_bytes(data[:2], "big"), ConsumerProtocolAssignment.versions[1])
@@ -246,7 +246,7 @@ async def fetch_group_offsets(
     *,
     require_stable: bool = True,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """OffsetFetch at the coordinator `node`; partitions without a commit are left out."""
+    """OffsetFetch at the coordinator `node`, without the partitions that have no commit."""
     connection = await cluster.connection(node)
     version = connection.version_for(OffsetFetchRequest, NAMES_OFFSET_FETCH_VERSION)
     by_topic: dict[str, list[int]] | None = None
@@ -256,7 +256,7 @@ async def fetch_group_offsets(
             by_topic.setdefault(tp.topic, []).append(tp.partition)
     by_group = version >= GROUPS_OFFSET_FETCH_VERSION
     request = _offset_fetch_request(group, by_topic, by_group=by_group, stable=require_stable)
-    reply = await cluster.call_over(connection, request, OffsetFetchResponse, version=version)
+    reply = await cluster.call_on(connection, request, OffsetFetchResponse, version=version)
     answer = reply.groups[0] if by_group else reply
     if answer.error_code:
         raise kafka_error(answer.error_code, f"offsets of group {group}")
@@ -289,5 +289,5 @@ def _offset_fetch_request(
         old = tuple(
             OffsetFetchRequestTopic(name=t, partition_indexes=tuple(p)) for t, p in by_topic.items()
         )
-    # Versions below 7 cannot say `require_stable`.
+    # Versions below 7 have no `require_stable`.
     return OffsetFetchRequest(group_id=group, topics=old)

@@ -1,4 +1,4 @@
-"""Admin calls about client quotas, on the loop (KIP-546)."""
+"""Admin calls about client quotas (KIP-546): their requests, on the loop."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MATCH_DEFAULT = 1
 
 
 class QuotaCalls:
-    """Each method is one admin call: retried while that can help, typed errors otherwise."""
+    """Each method is one admin call, with retries."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def describe(self, entity: Mapping[str, str | None] | None) -> list[ClientQuotas]:
-        """DescribeClientQuotas of one entity, or of all."""
+        """DescribeClientQuotas for one entity, or for all."""
         request = DescribeClientQuotasRequest(
             components=tuple(
                 ComponentData(
@@ -67,7 +67,7 @@ class QuotaCalls:
         *,
         validate_only: bool,
     ) -> None:
-        """AlterClientQuotas of one entity; None removes."""
+        """AlterClientQuotas for one entity; None removes a quota."""
         path = entity_path(entity)
         row = AlterEntryData(
             entity=tuple(EntityData(entity_type=t, entity_name=n) for t, n in entity.items()),

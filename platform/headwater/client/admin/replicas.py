@@ -1,4 +1,4 @@
-"""Admin calls about where replicas live and who leads: elections, moves, folders, producers."""
+"""Admin calls about replicas: elections, reassignments, log dirs and producers, on the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.client.values import (
     ReplicaInfo,
     TopicPartition,
 )
-from headwater.errors import ErrorCode, KafkaError, UsageError
+from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k34_alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -55,7 +55,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class ReplicaCalls:
-    """Each method is one admin call; of many partitions each has an outcome of its own."""
+    """Each method is one admin call, with retries; each partition has an outcome of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -64,9 +64,6 @@ class ReplicaCalls:
         self, election_type: str, partitions: Iterable[TopicPartition] | None, timeout_ms: int
     ) -> Outcomes:
         """ElectLeaders at the controller."""
-        if election_type not in ELECTION_TYPES:
-            known = " or ".join(ELECTION_TYPES)
-            raise UsageError(f"election type {election_type!r}: use {known}")
         named = None
         if partitions is not None:
             named = tuple(
@@ -99,7 +96,7 @@ class ReplicaCalls:
         *,
         allow_replication_factor_change: bool,
     ) -> Outcomes:
-        """AlterPartitionReassignments at the controller; None cancels."""
+        """AlterPartitionReassignments at the controller; None cancels a reassignment."""
         by_topic: dict[str, list[ReassignablePartition]] = {}
         for (topic, index), replicas in targets.items():
             wanted = None if replicas is None else tuple(replicas)
@@ -175,7 +172,7 @@ class ReplicaCalls:
         return dict(zip(nodes, answers, strict=True))
 
     async def alter_log_dirs(self, node: int, targets: Mapping[TopicPartition, str]) -> Outcomes:
-        """AlterReplicaLogDirs at one broker."""
+        """AlterReplicaLogDirs at the broker."""
         by_path: dict[str, list[TopicPartition]] = {}
         for tp, path in targets.items():
             by_path.setdefault(path, []).append(tp)
@@ -200,7 +197,7 @@ class ReplicaCalls:
                 for p in t.partitions
             }
 
-        return await self._cluster.retrying(f"move between folders of broker {node}", attempt)
+        return await self._cluster.retrying(f"move between log dirs of broker {node}", attempt)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]

@@ -1,4 +1,4 @@
-"""Admin calls about topics, configurations and offsets, on the loop."""
+"""Admin calls about topics, configurations and offsets: their requests, on the loop."""
 
 from __future__ import annotations
 
@@ -90,14 +90,7 @@ CONFIG_DELETE = 1
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 NAMES_DELETE_VERSION = 5
 NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
-"""Final where the controller says it."""
-
-
-def isolation_code(name: str) -> int:
-    """0 or 1. Raises UsageError."""
-    if name not in ISOLATION_LEVELS:
-        raise UsageError(f"isolation level {name!r} is not one of {', '.join(ISOLATION_LEVELS)}")
-    return ISOLATION_LEVELS[name]
+"""The controller's answer is final."""
 
 
 def _raise_first(rows: list[tuple[str, int, str | None]]) -> None:
@@ -110,7 +103,7 @@ def _raise_first(rows: list[tuple[str, int, str | None]]) -> None:
 
 
 def _found(answer: T | KafkaError) -> T:
-    """The answer; an error that stands for it is raised."""
+    """`answer`, or raise it if it is an error."""
     if isinstance(answer, KafkaError):
         raise answer
     return answer
@@ -121,7 +114,7 @@ def _named(resource_type: str, name: str) -> str:
 
 
 class TopicCalls:
-    """Each method is one admin call: retried while that can help, typed errors otherwise."""
+    """Each method is one admin call, with retries."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -142,8 +135,8 @@ class TopicCalls:
         await self._cluster.retrying("create topics", attempt)
 
     async def delete(self, topics: list[str], timeout_ms: int) -> dict[str, KafkaError | None]:
-        """DeleteTopics at the controller: per topic None, or why not. Those that may yet go are
-        tried again. Raises KafkaError when no topic has an outcome."""
+        """DeleteTopics at the controller; topic -> None or its error. Retriable errors of single
+        topics are retried. Raises KafkaError if no topic has a result."""
         outcomes: dict[str, KafkaError | None] = {}
         late: set[str] = set()
 
@@ -158,7 +151,7 @@ class TopicCalls:
                 timeout_ms=timeout_ms,
             )
             reply = await self._cluster.call(node, request, DeleteTopicsResponse)
-            _take_deleted(reply, outcomes, late)
+            apply_deleted(reply, outcomes, late)
 
         try:
             await self._cluster.retrying("delete topics", attempt)
@@ -171,7 +164,7 @@ class TopicCalls:
     async def describe(
         self, names: list[str] | None, *, patient: bool = True
     ) -> list[TopicDescription]:
-        """Metadata of these topics, or of all."""
+        """Metadata of these topics, or of all topics."""
 
         async def attempt() -> list[TopicDescription] | KafkaError:
             await self._cluster.refresh(names)
@@ -188,13 +181,13 @@ class TopicCalls:
         return _found(await self._cluster.retrying("describe topics", attempt))
 
     async def _final(self, error: KafkaError, topic: str, *, patient: bool) -> KafkaError:
-        """The error, when no live broker knows the topic: one of them would if it had been made
-        just now. Otherwise it is raised, to be tried again."""
-        if patient or not await self._is_nowhere(topic):
+        """The error if it is final: no live broker knows the topic, which one would if it was
+        created just now. Otherwise raise it, so that the call is retried."""
+        if patient or not await self._is_unknown_everywhere(topic):
             raise error
         return error
 
-    async def _is_nowhere(self, topic: str) -> bool:
+    async def _is_unknown_everywhere(self, topic: str) -> bool:
         request = metadata_request([topic], auto_create=False)
 
         async def ask(node: int) -> ErrorCode:
@@ -203,7 +196,7 @@ class TopicCalls:
 
         try:
             answers = await asyncio.gather(*(ask(node) for node in self._cluster.cache.brokers))
-        except (OSError, KafkaError):  # one that does not answer may be the one that knows it
+        except (OSError, KafkaError):  # a broker that does not answer may know the topic
             return False
         return all(answer in NO_SUCH_TOPIC for answer in answers)
 
@@ -240,29 +233,27 @@ class TopicCalls:
         await self._cluster.retrying("create partitions", attempt, fatal=NO_SUCH_TOPIC)
 
     async def _resource_node(self, resource_type: str, name: str) -> int:
-        """A broker's configuration is asked of that broker; others of any."""
-        if resource_type not in RESOURCE_TYPES:
-            raise UsageError(f"resource type {resource_type!r}: one of {', '.join(RESOURCE_TYPES)}")
+        """The node to send a request about a resource to: the broker itself, else any."""
         if resource_type == "broker" and name:
             if not (name.isascii() and name.isdigit()):
-                raise UsageError(f"broker {name!r} is no broker id: give a number, as in 1")
+                raise UsageError(f"{name!r} is no broker id: give a number, as in 1")
             await self._cluster.any_node()
             return int(name)
         return await self._cluster.any_node()
 
     async def _require_live(self, node: int) -> None:
-        """Raises BROKER_NOT_AVAILABLE for a broker that fresh metadata does not name, either."""
+        """Raises KafkaError(BROKER_NOT_AVAILABLE) if fresh metadata lacks the broker."""
         if node not in self._cluster.cache.brokers:
             await self._cluster.refresh(())
         running = self._cluster.cache.brokers
         if node not in running:
             text = f"no broker {node} runs; running are {sorted(running)}"
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text)  # not one to wait for
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text)
 
     async def describe_configs(
         self, resource_type: str, name: str, *, patient: bool = True
     ) -> dict[str, ConfigEntry]:
-        """DescribeConfigs of one resource."""
+        """DescribeConfigs for one resource."""
 
         async def attempt() -> dict[str, ConfigEntry] | KafkaError:
             node = await self._resource_node(resource_type, name)
@@ -308,11 +299,11 @@ class TopicCalls:
         *,
         validate_only: bool,
     ) -> None:
-        """IncrementalAlterConfigs of one resource."""
+        """IncrementalAlterConfigs for one resource."""
 
         async def attempt() -> None:
             node = await self._resource_node(resource_type, name)
-            if node not in self._cluster.cache.brokers:  # one that is down may be configured, too
+            if node not in self._cluster.cache.brokers:  # it may be down
                 node = await self._cluster.any_node()
             rows = tuple(
                 AlterableConfig(
@@ -335,10 +326,9 @@ class TopicCalls:
         await self._cluster.retrying("alter configs", attempt, fatal=NO_SUCH_TOPIC)
 
     async def list_offsets(
-        self, wanted: dict[TopicPartition, int], isolation_level: str
+        self, wanted: dict[TopicPartition, int], isolation: int
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """ListOffsets at every leader, side by side."""
-        isolation = isolation_code(isolation_level)
+        """ListOffsets of each partition's leader, in parallel; `isolation` as on the wire."""
 
         async def one(tp: TopicPartition, timestamp: int) -> OffsetAndTimestamp:
             async def attempt() -> OffsetAndTimestamp:
@@ -354,7 +344,7 @@ class TopicCalls:
     async def delete_records(
         self, before: dict[TopicPartition, int], timeout_ms: int
     ) -> dict[TopicPartition, int]:
-        """DeleteRecords at every leader."""
+        """DeleteRecords at each partition's leader."""
 
         async def one(tp: TopicPartition, offset: int) -> int:
             async def attempt() -> int:
@@ -375,7 +365,7 @@ class TopicCalls:
         return dict(zip(before, answers, strict=True))
 
     async def describe_cluster(self) -> ClusterDescription:
-        """From fresh metadata, which every broker version answers."""
+        """From fresh metadata: every broker version supports it."""
 
         async def attempt() -> ClusterDescription:
             await self._cluster.refresh(())
@@ -384,11 +374,11 @@ class TopicCalls:
         return await self._cluster.retrying("describe cluster", attempt)
 
 
-def _take_deleted(
+def apply_deleted(
     reply: DeleteTopicsResponse, outcomes: dict[str, KafkaError | None], late: set[str]
 ) -> None:
-    """Note what became of each topic; raises the error of one that is to be asked again. A topic
-    whose deletion was `late` and that is unknown now was deleted."""
+    """Enter each topic's result in `outcomes`. Raises a retriable error of one, for a retry: it is
+    entered in `late`, and counts as deleted if it is unknown then."""
     again: KafkaError | None = None
     for row in reply.responses:
         name, code = row.name or str(row.topic_id), error_code(row.error_code)
@@ -424,7 +414,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 async def list_one_offset(
     cluster: Cluster, tp: TopicPartition, timestamp: int, isolation: int
 ) -> OffsetAndTimestamp:
-    """Ask a partition's leader once. Raises KafkaError, OSError."""
+    """One ListOffsets request to a partition's leader. Raises KafkaError, OSError."""
     node = await cluster.leader(*tp)
     entry = cluster.cache.partition(*tp)
     row = ListOffsetsPartition(

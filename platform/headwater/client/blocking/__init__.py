@@ -1,1 +1,1 @@
-"""A blocking client of record batches, for Spark tasks and tools."""
+"""Blocking clients of record batches, without asyncio."""

@@ -1,6 +1,6 @@
-"""A blocking connection to a broker: plain sockets, replies received into the caller's buffer.
+"""A blocking connection to a broker over a plain socket; responses go to the caller's buffer.
 
-For Spark tasks and tools that need no event loop. One thread at a time.
+For Spark tasks and tools without an event loop. One thread at a time may use a connection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import time
 from typing import TypeVar
 
 from headwater import __version__
+from headwater.client.core.sasl import SaslResponse, sasl_calls
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials, SaslExchange
 from headwater.sockets import tune
 from headwater.system import SystemClock
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,16 +24,24 @@ REPLY_BYTES_MAX = 1 << 30
 RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 _SIZE = struct.Struct(">i")
 HANDSHAKE_TIMEOUT_S = 5.0
-"""A broker that hangs accepts connections (its kernel does) and answers nothing."""
+"""The kernel accepts connections for a broker that hangs and never answers."""
 _HEAD_BYTES = 4
 
 R = TypeVar("R", bound=Message)
 
 
 class BlockingConnection:
-    """Requests out, replies in, in order. Raises OSError (TimeoutError, ConnectionError)."""
+    """Requests and their responses, in order. Raises OSError (TimeoutError, ConnectionError)."""
 
-    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
         self.host = host
         self.port = port
         self.client_id = client_id
@@ -39,13 +49,17 @@ class BlockingConnection:
         self.is_open = True
         self._correlation_id = 0
         self._clock = SystemClock()
-        self._free_at = 0.0
+        self._throttled_until = 0.0
         self._head = bytearray(_HEAD_BYTES)
         self.socket = socket.create_connection((host, port), timeout=HANDSHAKE_TIMEOUT_S)
         tune(self.socket)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         try:
+            if (tls := credentials.tls()) is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=host)
             self._negotiate()
+            if (exchange := credentials.sasl()) is not None:
+                self._authenticate(exchange)
             self.socket.settimeout(timeout_s)
         except BaseException:
             self.close()
@@ -65,28 +79,43 @@ class BlockingConnection:
         reply = decode_response(ApiVersionsResponse, version, raw, correlation_id)
         self.versions = {a.api_key: (a.min_version, a.max_version) for a in reply.api_keys}
 
+    def _authenticate(self, exchange: SaslExchange) -> None:
+        calls = sasl_calls(exchange)
+        response: SaslResponse | None = None
+        while True:
+            try:
+                call = next(calls) if response is None else calls.send(response)
+            except StopIteration:
+                return
+            request, reply_type, version = call
+            correlation_id = self.send(request, version)
+            response = decode_response(reply_type, version, self.receive(), correlation_id)
+
     def version_for(self, cls: type[Message], cap: int | None = None) -> int:
-        """The highest version both sides know, at most `cap`."""
+        """The highest version that both sides support, at most `cap`. Raises KafkaError."""
         low, high = cls.versions
         high = high if cap is None else min(high, cap)
-        served = self.versions.get(cls.api_key, (1, 0))
-        if served[0] > min(high, served[1]) or served[1] < low:
+        served = self.versions.get(cls.api_key)
+        if served is None or served[0] > min(high, served[1]) or served[1] < low:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{cls.__name__} {low}-{high}, {self.host}:{self.port} serves {served}",
+                f"{cls.__name__}: this client knows versions {low}-{high}, {self.host}:{self.port} "
+                f"serves {'none' if served is None else f'{served[0]}-{served[1]}'}",
             )
         return min(high, served[1])
 
-    def hold(self, reply: Message) -> None:
-        """Send nothing for the throttle time that a reply tells: it would not be read (KIP-219)."""
-        told_s = float(getattr(reply, "throttle_time_ms", 0)) / 1000
-        if told_s > 0:
-            self._free_at = max(self._free_at, self._clock.monotonic() + told_s)
+    def throttle(self, response: Message) -> None:
+        """Heed the throttle time of a response: the broker reads nothing until then (KIP-219)."""
+        seconds = float(getattr(response, "throttle_time_ms", 0)) / 1000
+        if seconds > 0:
+            until = self._clock.monotonic() + seconds
+            self._throttled_until = max(self._throttled_until, until)
 
     def send(self, request: Message, version: int) -> int:
-        """Send a request, once a throttle is over; its correlation id."""
-        if self._free_at and (held_s := self._free_at - self._clock.monotonic()) > 0:
-            time.sleep(held_s)
+        """Send a request, once the throttle time has passed; its correlation id."""
+        if self._throttled_until:
+            left_s = self._throttled_until - self._clock.monotonic()
+            time.sleep(max(0.0, left_s))
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         body = encode_request(request, version, self._correlation_id, self.client_id)
         self.socket.sendall(_SIZE.pack(len(body)) + body)
@@ -101,14 +130,15 @@ class BlockingConnection:
             at += got
 
     def receive(self, buffer: bytearray | None = None) -> memoryview:
-        """The next reply, header and body, in `buffer`; in fresh memory when that is too small.
+        """The next response, header and body, in `buffer`, or in a new one if that is too small.
 
-        `result.obj` is the bytearray used, to hand in again once nobody looks at it.
+        `result.obj` is the bytearray used: it can be handed in again once the response is not
+        needed any more.
         """
         self._fill(memoryview(self._head))
         size = _SIZE.unpack(self._head)[0]
         if not 4 <= size <= REPLY_BYTES_MAX:
-            raise ConnectionError(f"reply of {size} bytes from {self.host}:{self.port}")
+            raise ConnectionError(f"a response of {size} bytes from {self.host}:{self.port}")
         if buffer is None or len(buffer) < size:
             buffer = bytearray(size)
         view = memoryview(buffer)[:size]
@@ -123,7 +153,7 @@ class BlockingConnection:
         cap: int | None = None,
         timeout_s: float | None = None,
     ) -> R:
-        """Send one request and wait for its reply, for `timeout_s` if that is less than usual."""
+        """Send one request and wait for its response, for `timeout_s` if it is given."""
         version = self.version_for(type(request), cap)
         correlation_id = self.send(request, version)
         usual = self.socket.gettimeout()
@@ -132,7 +162,7 @@ class BlockingConnection:
         raw = self.receive()
         self.socket.settimeout(usual)
         reply = decode_response(reply_type, version, raw, correlation_id)
-        self.hold(reply)
+        self.throttle(reply)
         return reply
 
     def close(self) -> None:

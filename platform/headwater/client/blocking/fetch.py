@@ -1,6 +1,6 @@
-"""Fetches over one blocking connection: requests, replies, and a stream that asks ahead.
+"""Fetches over a blocking connection: requests, responses, and a stream that fetches ahead.
 
-Used by `headwater.client.blocking.record_client` only; `RawFetch` is what it hands out.
+`headwater.client.blocking.record_client` uses it; `FetchedBatches` is what both return.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from headwater.wire.apis.k01_fetch import (
 from headwater.wire.framing import decode_response
 
 NAMES_FETCH_VERSION = 12
-"""The last Fetch version that carries topic names, not ids."""
+"""The last Fetch version with topic names; later ones have topic ids."""
 _BATCH_START = struct.Struct(">qi")
 _LEADER_EPOCH_AT = 12
 _OFFSET_DELTA_AT = 23
 _INT32 = struct.Struct(">i")
 
 
-class RawFetch(NamedTuple):
-    """Whole batches as stored: the first may begin below the asked offset, the last end above.
+class FetchedBatches(NamedTuple):
+    """Whole batches as stored. The first may begin before the requested offset.
 
-    `aborted` is [(producer_id, first_offset)] under READ_COMMITTED. `next_offset` is where to go
-    on: after the last whole batch, or the asked offset when there was none.
+    `aborted` is [(producer_id, first_offset)] under READ_COMMITTED. `next_offset` is where to
+    continue: after the last whole batch, or the requested offset if there is none.
     """
 
     records: memoryview
@@ -45,8 +45,8 @@ class RawFetch(NamedTuple):
 
 
 def next_offset_after(records: memoryview, offset: int) -> tuple[int, int, int]:
-    """(offset after the last whole batch in `records`, its end byte, the leader epoch it was
-    written in); (`offset`, 0, -1) if there is none."""
+    """(the offset after the last whole batch in `records`, its end byte, its leader epoch);
+    (`offset`, 0, -1) if there is none."""
     at, end, unpack = 0, len(records), _BATCH_START.unpack_from
     last = -1
     while end - at >= HEADER_BYTES:
@@ -64,7 +64,7 @@ def next_offset_after(records: memoryview, offset: int) -> tuple[int, int, int]:
 
 
 class FetchStream:
-    """Fetches of one partition over one connection: the next is asked before the last is used."""
+    """Fetches of one partition over one connection, each requested before the last is returned."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class FetchStream:
         self._max_wait_ms = max_wait_ms
         self._version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
         self.is_pending = False
-        """True while a reply is outstanding: the connection is then of no use to others."""
+        """True while a response is outstanding: no other call may use the connection."""
 
-    def _ask(self, offset: int) -> int:
+    def _request(self, offset: int) -> int:
         request = fetch_request(
             self._topic,
             self._partition,
@@ -97,11 +97,11 @@ class FetchStream:
         self.is_pending = True
         return self._connection.send(request, self._version)
 
-    def chunks(self, offset: int, end: int) -> Iterator[RawFetch]:
-        """Until `end`; an empty chunk (nothing new yet) is given too."""
+    def fetches(self, offset: int, end: int) -> Iterator[FetchedBatches]:
+        """Fetches until `end`; also empty ones, when there is nothing new yet."""
         buffers = [bytearray(self._max_bytes + 4096), bytearray(self._max_bytes + 4096)]
         turn = 0
-        correlation_id = self._ask(offset)
+        correlation_id = self._request(offset)
         while True:
             reply = self._connection.receive(buffers[turn])
             self.is_pending = False
@@ -109,13 +109,13 @@ class FetchStream:
                 buffers[turn] = reply.obj
             response = decode_response(FetchResponse, self._version, reply, correlation_id)
             if is_throttled(self._connection, response):
-                correlation_id = self._ask(offset)
+                correlation_id = self._request(offset)
                 continue
-            chunk = parse_fetch(response, self._topic, self._partition, offset)
-            offset = chunk.next_offset
+            fetched = parse_fetch(response, self._topic, self._partition, offset)
+            offset = fetched.next_offset
             if offset < end:
-                correlation_id = self._ask(offset)
-            yield chunk
+                correlation_id = self._request(offset)
+            yield fetched
             if offset >= end:
                 return
             turn = 1 - turn
@@ -124,7 +124,7 @@ class FetchStream:
 def fetch_request(
     topic: str, partition: int, offset: int, max_bytes: int, isolation: int, max_wait_ms: int
 ) -> FetchRequest:
-    """A Fetch of one partition, by topic name."""
+    """A Fetch request for one partition, with the topic's name."""
     row = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     return FetchRequest(
         max_wait_ms=max_wait_ms,
@@ -136,13 +136,13 @@ def fetch_request(
 
 
 def is_throttled(connection: BlockingConnection, response: FetchResponse) -> bool:
-    """Over its quota a client is answered without topics: it asks anew, when it may again."""
-    connection.hold(response)
+    """True for a response without topics, of a broker that throttles the client: fetch again."""
+    connection.throttle(response)
     return not response.responses and response.throttle_time_ms > 0
 
 
-def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int) -> RawFetch:
-    """What a reply holds. Raises KafkaError for the codes in it."""
+def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int) -> FetchedBatches:
+    """The batches in a response. Raises KafkaError for an error code."""
     if response.error_code:
         raise kafka_error(response.error_code, f"fetch from {topic}-{partition}")
     answer: PartitionData = response.responses[0].partitions[0]
@@ -155,7 +155,7 @@ def parse_fetch(response: FetchResponse, topic: str, partition: int, offset: int
     records = memoryview(answer.records or b"")
     next_offset, end, _ = next_offset_after(records, offset)
     aborted = [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()]
-    return RawFetch(
+    return FetchedBatches(
         records[:end],
         answer.high_watermark,
         answer.last_stable_offset,

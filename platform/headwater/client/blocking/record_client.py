@@ -1,13 +1,14 @@
-"""Raw record batches to and from partition leaders, blocking: for Spark tasks and tools.
+"""Record batches to and from partition leaders over blocking sockets: for Spark tasks and tools.
 
-    with RawClient("127.0.0.1:9092") as client:
-        for chunk in client.stream_raw("flights", 0, 0, 1_000_000):
-            consume(chunk.records)
+    with RecordClient("127.0.0.1:9092") as client:
+        for fetched in client.stream_batches("flights", 0, 0, 1_000_000):
+            consume(fetched.records)
 
-No asyncio, no threads, no optional libraries. `stream_raw` keeps one fetch ahead and receives into
-two buffers by turns. Every call outlives the death of brokers (`raw_cluster`) for
-`retry_timeout_s` without any success. One thread at a time; picklable arguments only (open the
-client inside the task).
+It needs no asyncio, no threads and no optional libraries. `stream_batches` keeps one fetch ahead
+and receives into two buffers in turn. Every call survives the death of brokers
+(`headwater.client.blocking.cluster`): it is retried until nothing has succeeded for
+`retry_timeout_s`. One thread at a time may use a client. Open it inside the Spark task: it cannot
+be pickled, but its arguments can.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-from headwater.client.blocking.cluster import RawCluster, is_retriable
+from headwater.client.blocking.cluster import BlockingCluster, is_retriable
 from headwater.client.blocking.connection import BlockingConnection
 from headwater.client.blocking.fetch import (
     NAMES_FETCH_VERSION,
+    FetchedBatches,
     FetchStream,
-    RawFetch,
     fetch_request,
     is_throttled,
     next_offset_after,
     parse_fetch,
 )
-from headwater.client.core.metadata import Topic
+from headwater.client.core.metadata import TopicMetadata
 from headwater.client.errors import kafka_error
 from headwater.client.values import OffsetAndTimestamp
 from headwater.errors import ErrorCode, KafkaError
+from headwater.ports.credentials import NO_CREDENTIALS, Credentials
 from headwater.system import SystemClock
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -60,9 +62,9 @@ __all__ = [
     "MAX_TIMESTAMP",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
-    "WITHOUT_ID",
-    "RawClient",
-    "RawFetch",
+    "NO_PRODUCER",
+    "RecordClient",
+    "FetchedBatches",
     "next_offset_after",
 ]
 
@@ -79,17 +81,17 @@ FETCH_WAIT_MS_DEFAULT = 500
 RETRY_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_MS = 20_000
-"""Below the request's own: the leader tells of missing replicas before the client gives up."""
+"""Less than REQUEST_TIMEOUT_S: the leader reports missing replicas before the client gives up."""
 NAMES_PRODUCE_VERSION = 12
-WITHOUT_ID = (-1, -1)
-"""From brokers that give out no producer ids."""
+NO_PRODUCER = (-1, -1)
+"""(producer id, epoch) without idempotence."""
 
 PartitionId = tuple[str, int]
 R = TypeVar("R", bound=Message)
 
 
-class RawClient:
-    """Blocking connections to the brokers of one cluster, and what is asked of them."""
+class RecordClient:
+    """Fetches, produces and asks for offsets, with retries."""
 
     def __init__(
         self,
@@ -98,16 +100,18 @@ class RawClient:
         client_id: str = "headwater-raw",
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         retry_timeout_s: float = RETRY_TIMEOUT_S,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        self._cluster = RawCluster(
+        self._cluster = BlockingCluster(
             bootstrap_servers,
             SystemClock(),
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             retry_timeout_s=retry_timeout_s,
+            credentials=credentials,
         )
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> RecordClient:
         return self
 
     def __exit__(
@@ -122,16 +126,16 @@ class RawClient:
         """Close every connection."""
         self._cluster.close()
 
-    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
-        """Ask the cluster anew; these topics (None: all), by name.
+    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+        """Fetch the metadata of these topics (None: all), by name.
 
-        Raises UnknownTopicOrPartitionError for a named topic that does not exist.
+        Raises UnknownTopicOrPartitionError for a topic that does not exist.
         """
         return self._cluster.metadata(topics)
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id once metadata has been asked for."""
+        """The cluster's id, once metadata was fetched."""
         return self._cluster.cache.cluster_id
 
     def call_any(
@@ -142,8 +146,8 @@ class RawClient:
         *,
         cap: int | None = None,
     ) -> R:
-        """Ask whichever broker answers. `check` raises the KafkaError that the reply holds, which
-        is what decides whether to ask again.
+        """Send a request to any broker. `check` raises the KafkaError of a response, so that a
+        retriable one is retried.
         """
 
         def ask(connection: BlockingConnection) -> R:
@@ -156,7 +160,7 @@ class RawClient:
     def call_broker(
         self, broker_id: int, request: Message, reply: type[R], *, timeout_s: float | None = None
     ) -> R:
-        """Ask this very broker, for `timeout_s` at most if that is not the usual time."""
+        """Send a request to this broker, with retries for `timeout_s` if it is given."""
         return self._cluster.with_broker(
             f"{type(request).__name__} to broker {broker_id}",
             broker_id,
@@ -165,7 +169,7 @@ class RawClient:
         )
 
     def new_producer_id(self) -> tuple[int, int]:
-        """A fresh (producer id, epoch) (KIP-98); WITHOUT_ID from brokers that give out none."""
+        """A new (producer id, epoch) (KIP-98); NO_PRODUCER from brokers without InitProducerId."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         def check(reply: InitProducerIdResponse) -> None:
@@ -176,25 +180,25 @@ class RawClient:
             reply = self.call_any(request, InitProducerIdResponse, check, cap=5)
         except KafkaError as e:
             if e.code == ErrorCode.UNSUPPORTED_VERSION:
-                return WITHOUT_ID
+                return NO_PRODUCER
             raise
         return reply.producer_id, reply.producer_epoch
 
     def list_offsets(
         self, wanted: Mapping[PartitionId, int], isolation: int = READ_UNCOMMITTED
     ) -> dict[PartitionId, OffsetAndTimestamp]:
-        """For each (topic, partition): the offset at its timestamp, or EARLIEST, LATEST, ...
+        """For each (topic, partition): the offset at a timestamp (ms), or EARLIEST, LATEST, ...
 
-        LATEST under READ_COMMITTED is the last stable offset. Offset -1: nothing that late. One
-        request per leader; what fails for now is asked again by itself.
+        LATEST under READ_COMMITTED is the last stable offset. Offset -1: no record is that late.
+        One request per leader; only the partitions that failed are retried.
         """
         found: dict[PartitionId, OffsetAndTimestamp] = {}
-        patience = self._cluster.patience("list offsets")
+        timer = self._cluster.retry_timer("list offsets")
         while left := {tp: at for tp, at in wanted.items() if tp not in found}:
             failure = self._list_once(left, isolation, found)
             if failure is not None:
-                patience.pause_after(failure)
-                self._cluster.refresh_quietly(sorted({topic for topic, _ in left}))
+                timer.pause_after(failure)
+                self._cluster.refresh_if_possible(sorted({topic for topic, _ in left}))
         return {tp: found[tp] for tp in wanted}
 
     def _list_once(
@@ -203,19 +207,19 @@ class RawClient:
         isolation: int,
         found: dict[PartitionId, OffsetAndTimestamp],
     ) -> Exception | None:
-        """Ask every leader once; the last failure that may pass, if any."""
+        """One request to each leader; the last retriable error, or None."""
         failure: Exception | None = None
         by_leader: dict[int, dict[PartitionId, int]] = {}
         for tp, at in left.items():
             try:
                 by_leader.setdefault(self._cluster.leader(*tp), {})[tp] = at
             except KafkaError as e:
-                failure = _passing(e)
+                failure = _retriable(e)
         for leader, rows in by_leader.items():
             try:
                 connection = self._cluster.connection(leader)
             except (OSError, KafkaError) as e:
-                failure = _passing(e)
+                failure = _retriable(e)
                 continue
             try:
                 failure = _list_at(connection, rows, isolation, found) or failure
@@ -224,7 +228,7 @@ class RawClient:
                 failure = e
         return failure
 
-    def fetch_raw(
+    def fetch_batches(
         self,
         topic: str,
         partition: int,
@@ -233,13 +237,14 @@ class RawClient:
         isolation: int = READ_UNCOMMITTED,
         *,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
-    ) -> RawFetch:
-        """One fetch from the leader. The records stay valid. Raises KafkaError, also
-        OffsetOutOfRangeError.
+    ) -> FetchedBatches:
+        """One fetch from the leader. The records stay valid.
+
+        Raises KafkaError, for example OffsetOutOfRangeError.
         """
         request = fetch_request(topic, partition, offset, max_bytes, isolation, max_wait_ms)
 
-        def ask(connection: BlockingConnection) -> RawFetch:
+        def ask(connection: BlockingConnection) -> FetchedBatches:
             version = connection.version_for(FetchRequest, NAMES_FETCH_VERSION)
             while True:
                 correlation_id = connection.send(request, version)
@@ -250,7 +255,7 @@ class RawClient:
 
         return self._cluster.with_leader("fetch from", topic, partition, ask)
 
-    def stream_raw(
+    def stream_batches(
         self,
         topic: str,
         partition: int,
@@ -261,33 +266,32 @@ class RawClient:
         isolation: int = READ_UNCOMMITTED,
         max_wait_ms: int = FETCH_WAIT_MS_DEFAULT,
         idle_timeout_s: float | None = None,
-    ) -> Iterator[RawFetch]:
-        """Fetches of [start, end) in order, one kept ahead; goes on where it was at a new leader.
+    ) -> Iterator[FetchedBatches]:
+        """Fetches of [start, end) in order, one ahead; at a new leader they continue.
 
-        **A chunk's records are valid until the next chunk is taken.** Raises KafkaTimeoutError when
-        nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) although `end` is
-        not reached.
+        **The records of a fetch are valid until the next one is taken.** Raises KafkaTimeoutError
+        when nothing came for `idle_timeout_s` (None: the client's `retry_timeout_s`) before `end`.
         """
         cluster, offset = self._cluster, start
-        patience = cluster.patience(f"fetch from {topic}-{partition}", idle_timeout_s)
+        timer = cluster.retry_timer(f"fetch from {topic}-{partition}", idle_timeout_s)
         while offset < end:
             leader = cluster.with_leader("fetch from", topic, partition, cluster.check_out)
             stream = FetchStream(leader, topic, partition, max_bytes, isolation, max_wait_ms)
             try:
-                for chunk in stream.chunks(offset, end):
-                    if chunk.next_offset > offset:
-                        offset = chunk.next_offset
-                        yield chunk
-                        patience.restart()
+                for fetched in stream.fetches(offset, end):
+                    if fetched.next_offset > offset:
+                        offset = fetched.next_offset
+                        yield fetched
+                        timer.restart()
                     else:
-                        patience.check(_stays(topic, partition, offset, end))
+                        timer.check(_stuck(topic, partition, offset, end))
             except (OSError, KafkaError) as e:
-                patience.pause_after(e)
-                cluster.refresh_quietly([topic])
+                timer.pause_after(e)
+                cluster.refresh_if_possible([topic])
             finally:
                 cluster.give_back(leader, fit=not stream.is_pending)
 
-    def produce_raw(
+    def produce_batch(
         self,
         topic: str,
         partition: int,
@@ -299,7 +303,7 @@ class RawClient:
     ) -> int:
         """Send one built batch to the leader; its base offset (-1 with acks=0).
 
-        A retry after a lost connection may double it unless the batch carries a producer id.
+        Without a producer id in the batch, a retry after a lost connection may write it twice.
         """
         request = ProduceRequest(
             transactional_id=transactional_id,
@@ -322,7 +326,7 @@ class RawClient:
             reply = connection.call(request, ProduceResponse, cap=NAMES_PRODUCE_VERSION)
             answer = reply.responses[0].partition_responses[0]
             if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                return -1  # an earlier try got through; its offset is no longer remembered
+                return -1  # an earlier attempt succeeded; its offset is not known
             if answer.error_code:
                 detail = answer.error_message or f"produce to {topic}-{partition}"
                 raise kafka_error(answer.error_code, detail)
@@ -331,13 +335,13 @@ class RawClient:
         return self._cluster.with_leader("produce to", topic, partition, ask)
 
 
-def _stays(topic: str, partition: int, offset: int, end: int) -> KafkaError:
-    story = f"{topic}-{partition} stays at offset {offset}, {end} was asked for"
-    return kafka_error(ErrorCode.OFFSET_NOT_AVAILABLE, story)
+def _stuck(topic: str, partition: int, offset: int, end: int) -> KafkaError:
+    text = f"{topic}-{partition} stays at offset {offset}, {end} was requested"
+    return kafka_error(ErrorCode.OFFSET_NOT_AVAILABLE, text)
 
 
-def _passing(error: OSError | KafkaError) -> Exception:
-    """The error, if another try may help; raises it otherwise."""
+def _retriable(error: OSError | KafkaError) -> Exception:
+    """The error if it is retriable; otherwise raise it."""
     if not is_retriable(error):
         raise error
     return error
@@ -349,7 +353,7 @@ def _list_at(
     isolation: int,
     found: dict[PartitionId, OffsetAndTimestamp],
 ) -> Exception | None:
-    """One leader's answers into `found`; an error that may pass is returned, others raise."""
+    """One request to a leader, its answers into `found`; a retriable error is returned."""
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), timestamp in rows.items():
         row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
@@ -364,7 +368,7 @@ def _list_at(
         for answer in answers.partitions:
             tp = (answers.name, answer.partition_index)
             if answer.error_code:
-                failure = _passing(kafka_error(answer.error_code, f"offsets of {tp[0]}-{tp[1]}"))
+                failure = _retriable(kafka_error(answer.error_code, f"offsets of {tp[0]}-{tp[1]}"))
                 continue
             found[tp] = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
     return failure

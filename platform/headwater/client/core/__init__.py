@@ -1,1 +1,1 @@
-"""The client's sans-IO state machines: events and replies in, decisions out."""
+"""The client's protocol logic without I/O: responses and time in, decisions out."""

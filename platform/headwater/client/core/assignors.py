@@ -1,7 +1,7 @@
-"""Client-side assignors of the consumer protocol: range, roundrobin, cooperative-sticky. Pure.
+"""The assignors of the classic group protocol: range, roundrobin, cooperative-sticky. Pure.
 
-Every member could compute the same result from the same view; the group's leader does. Members and
-partitions are sorted first, so the outcome depends on nothing else.
+The group's leader computes the assignment. Members and partitions are sorted first, so that the
+result does not depend on their order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater.errors import UsageError
 
 
 class Subscription(NamedTuple):
-    """What a member told when it joined. `generation` dates `owned` (-1: unknown)."""
+    """What a member sent when it joined. `owned` is of `generation` (-1: not known)."""
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
@@ -24,12 +24,13 @@ class Subscription(NamedTuple):
 
 Members = Mapping[str, Subscription]
 Counts = Mapping[str, int]
-"""Topic -> number of partitions; topics that do not exist are absent."""
+"""Topic -> number of partitions, of the topics that exist."""
 Assignment = dict[str, list[TopicPartition]]
 
 
 def _in_order(members: Members) -> list[str]:
-    """Static members by instance id first, so that a restart keeps their place (KIP-345)."""
+    """Static members first, by instance id, so that a restart does not change their place
+    (KIP-345)."""
     return sorted(
         members, key=lambda m: (members[m].group_instance_id is None,
                                 members[m].group_instance_id or m)
@@ -37,16 +38,17 @@ def _in_order(members: Members) -> list[str]:
 
 
 def assign_range(members: Members, counts: Counts) -> Assignment:
-    """Per topic: contiguous partitions; the first members take one more when it is uneven."""
+    """Of each topic contiguous partitions; if they do not divide evenly, the first members have one
+    more."""
     out: Assignment = {m: [] for m in members}
     ordered = _in_order(members)
     for topic in sorted(counts):
-        takers = [m for m in ordered if topic in members[m].topics]
-        if not takers:
+        subscribers = [m for m in ordered if topic in members[m].topics]
+        if not subscribers:
             continue
-        base, extra = divmod(counts[topic], len(takers))
+        base, extra = divmod(counts[topic], len(subscribers))
         at = 0
-        for index, member in enumerate(takers):
+        for index, member in enumerate(subscribers):
             size = base + (1 if index < extra else 0)
             out[member] += [TopicPartition(topic, p) for p in range(at, at + size)]
             at += size
@@ -54,7 +56,7 @@ def assign_range(members: Members, counts: Counts) -> Assignment:
 
 
 def assign_roundrobin(members: Members, counts: Counts) -> Assignment:
-    """All partitions of all topics dealt in turn, members that do not subscribe skipped."""
+    """The partitions of all topics to the members in turn, without those that do not subscribe."""
     out: Assignment = {m: [] for m in members}
     ordered = _in_order(members)
     turn = 0
@@ -70,7 +72,8 @@ def assign_roundrobin(members: Members, counts: Counts) -> Assignment:
 
 
 def _current_owners(members: Members, counts: Counts) -> dict[TopicPartition, str]:
-    """Who holds what, by the newest generation; a claim that two share is nobody's (KIP-792)."""
+    """Partition -> its owner by the newest generation. If two members of one generation claim a
+    partition, it has no owner (KIP-792)."""
     newest: dict[TopicPartition, int] = {}
     owners: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
@@ -90,7 +93,7 @@ def _current_owners(members: Members, counts: Counts) -> dict[TopicPartition, st
 
 
 def assign_sticky(members: Members, counts: Counts) -> Assignment:
-    """As balanced as subscriptions allow, with the fewest moves away from the present owners."""
+    """As balanced as the subscriptions allow, with the fewest partitions that change owners."""
     held: dict[str, list[TopicPartition]] = {m: [] for m in _in_order(members)}
     owners = _current_owners(members, counts)
     for tp in sorted(owners):
@@ -101,21 +104,21 @@ def assign_sticky(members: Members, counts: Counts) -> Assignment:
         for p in range(counts[topic])
         if TopicPartition(topic, p) not in owners
     ]
-    takers = {t: [m for m in held if t in members[m].topics] for t in counts}
-    # Partitions with the fewest possible takers first: the others can still even things out.
-    for tp in sorted(free, key=lambda tp: (len(takers[tp.topic]), tp)):
-        if takers[tp.topic]:
-            held[min(takers[tp.topic], key=lambda m: len(held[m]))].append(tp)
-    while _move_one(held, takers):
+    subscribers = {t: [m for m in held if t in members[m].topics] for t in counts}
+    # Partitions with the fewest subscribers first: the others can still be balanced.
+    for tp in sorted(free, key=lambda tp: (len(subscribers[tp.topic]), tp)):
+        if subscribers[tp.topic]:
+            held[min(subscribers[tp.topic], key=lambda m: len(held[m]))].append(tp)
+    while _move_one(held, subscribers):
         pass
     return {m: sorted(rows) for m, rows in held.items()}
 
 
-def _move_one(held: dict[str, list[TopicPartition]], takers: Mapping[str, list[str]]) -> bool:
-    """Move one partition from a fuller member to one with at least two fewer, if there is any."""
+def _move_one(held: dict[str, list[TopicPartition]], subscribers: Mapping[str, list[str]]) -> bool:
+    """Move one partition to a member that has at least two fewer; False if there is none."""
     for member in sorted(held, key=lambda m: -len(held[m])):
         for tp in reversed(held[member]):
-            least = min(takers[tp.topic], key=lambda m: len(held[m]))
+            least = min(subscribers[tp.topic], key=lambda m: len(held[m]))
             if len(held[least]) + 1 < len(held[member]):
                 held[member].remove(tp)
                 held[least].append(tp)
@@ -124,7 +127,7 @@ def _move_one(held: dict[str, list[TopicPartition]], takers: Mapping[str, list[s
 
 
 def assign_cooperative(members: Members, counts: Counts) -> Assignment:
-    """Sticky, but a partition that another member still owns waits for its release (KIP-429)."""
+    """Sticky, without the partitions that another member has not revoked yet (KIP-429)."""
     target = assign_sticky(members, counts)
     owned_by: dict[TopicPartition, set[str]] = {}
     for member, subscription in members.items():
@@ -137,7 +140,7 @@ def assign_cooperative(members: Members, counts: Counts) -> Assignment:
 
 
 class Assignor(NamedTuple):
-    """A strategy by the name it has in the protocol."""
+    """An assignor and its name in the protocol."""
 
     name: str
     assign: Callable[[Members, Counts], Assignment]
@@ -155,7 +158,7 @@ ASSIGNORS = {
 
 
 def assignors_named(names: tuple[str, ...]) -> tuple[Assignor, ...]:
-    """By name, in order of preference. Raises UsageError."""
+    """The assignors of these names, in order of preference. Raises UsageError."""
     unknown = [n for n in names if n not in ASSIGNORS]
     if unknown or not names:
         raise UsageError(

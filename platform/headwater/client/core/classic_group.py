@@ -1,6 +1,7 @@
-"""Membership of a consumer group by the classic protocol (KIP-62, 345, 394, 429). Pure.
+"""A member of a consumer group in the classic protocol (KIP-62, KIP-345, KIP-394, KIP-429). Pure.
 
-`GroupMachine` builds requests and reads replies; each `on_*` gives the `Step` to take next.
+`ClassicMember` builds the requests and reads the responses. Each `on_*` method gives the
+`NextAction`.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ ASSIGNMENT_VERSION = 3
 NO_GENERATION = -1
 
 
-class Step(Enum):
-    """What the shell does next."""
+class NextAction(Enum):
+    """What a member does after a response."""
 
     SYNC = auto()
     JOIN_AGAIN = auto()
@@ -69,7 +70,7 @@ def _with_version(version: int, body: bytes) -> bytes:
 
 
 def decode_subscription(data: bytes | memoryview, instance_id: str | None) -> Subscription:
-    """A member's metadata; a newer version is read as the newest known. Raises SchemaError."""
+    """A member's metadata. A newer version is read as the newest known one. Raises SchemaError."""
     version = min(int.from_bytes(data[:2], "big"), SUBSCRIPTION_VERSION)
     row, _ = decoder(ConsumerProtocolSubscription, version)(data, 2)
     owned = tuple(TopicPartition(t.topic, p) for t in row.owned_partitions for p in t.partitions)
@@ -77,7 +78,7 @@ def decode_subscription(data: bytes | memoryview, instance_id: str | None) -> Su
 
 
 def decode_assignment(data: bytes | memoryview) -> list[TopicPartition]:
-    """What SyncGroup gave this member; nothing when it is empty. Raises SchemaError."""
+    """The assignment in a SyncGroup response; empty bytes are no partitions. Raises SchemaError."""
     if len(data) < 2:
         return []
     version = min(int.from_bytes(data[:2], "big"), ASSIGNMENT_VERSION)
@@ -85,8 +86,8 @@ def decode_assignment(data: bytes | memoryview) -> list[TopicPartition]:
     return [TopicPartition(t.topic, p) for t in row.assigned_partitions for p in t.partitions]
 
 
-class GroupMachine:
-    """One member. Not joined while `generation` is -1."""
+class ClassicMember:
+    """One member. `generation` is -1 while it has not joined."""
 
     def __init__(
         self,
@@ -112,11 +113,12 @@ class GroupMachine:
 
     @property
     def is_cooperative(self) -> bool:
-        """Members keep what they own while they join only if every assignor allows it."""
+        """True if every assignor is cooperative: members then keep their partitions while they
+        join."""
         return all(a.is_cooperative for a in self._assignors.values())
 
     def join_request(self, topics: list[str], owned: list[TopicPartition]) -> JoinGroupRequest:
-        """Ask to be a member of the next generation."""
+        """Join the next generation. `owned`: the partitions that the member has."""
         subscription = ConsumerProtocolSubscription(
             topics=tuple(sorted(topics)),
             owned_partitions=_group_by_topic(owned) if self.is_cooperative else (),
@@ -135,12 +137,12 @@ class GroupMachine:
             ),
         )
 
-    def on_join(self, reply: JoinGroupResponse) -> Step:
-        """Read the reply to `join_request`."""
+    def on_join(self, reply: JoinGroupResponse) -> NextAction:
+        """The response to `join_request`. Raises SchemaError."""
         code = error_code(reply.error_code)
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = reply.member_id
-            return Step.JOIN_AGAIN
+            return NextAction.JOIN_AGAIN
         if code != ErrorCode.NONE:
             return self._on_error(code)
         self.member_id = reply.member_id
@@ -154,15 +156,15 @@ class GroupMachine:
                 m.member_id: decode_subscription(m.metadata, m.group_instance_id)
                 for m in reply.members
             }
-        return Step.SYNC
+        return NextAction.SYNC
 
     @property
     def group_topics(self) -> set[str]:
-        """As leader: every topic that some member subscribes to."""
+        """As the group's leader: the topics that any member subscribes to."""
         return {t for s in self._members.values() for t in s.topics}
 
     def sync_request(self, counts: Counts) -> SyncGroupRequest:
-        """Ask for the assignment; the leader brings it. `counts` covers `group_topics`."""
+        """Ask for the assignment. The leader computes it: `counts` has its `group_topics`."""
         rows: tuple[SyncGroupRequestAssignment, ...] = ()
         if self.is_leader and not self._skip_assignment:
             assigned = self._assignors[self.protocol].assign(self._members, counts)
@@ -180,17 +182,17 @@ class GroupMachine:
             assignments=rows,
         )
 
-    def on_sync(self, reply: SyncGroupResponse) -> Step:
-        """Read the reply to `sync_request`."""
+    def on_sync(self, reply: SyncGroupResponse) -> NextAction:
+        """The response to `sync_request`."""
         code = error_code(reply.error_code)
         if code == ErrorCode.NONE:
-            return Step.STABLE
+            return NextAction.STABLE
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            return Step.JOIN_AGAIN
+            return NextAction.JOIN_AGAIN
         return self._on_error(code)
 
     def heartbeat_request(self) -> HeartbeatRequest:
-        """Still here."""
+        """A heartbeat."""
         return HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -198,17 +200,17 @@ class GroupMachine:
             group_instance_id=self.group_instance_id,
         )
 
-    def on_heartbeat(self, code_value: int) -> Step:
-        """Read the reply to a heartbeat."""
+    def on_heartbeat(self, code_value: int) -> NextAction:
+        """The error code of the response to a heartbeat."""
         code = error_code(code_value)
         if code == ErrorCode.NONE:
-            return Step.STABLE
+            return NextAction.STABLE
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            return Step.JOIN_AGAIN
+            return NextAction.JOIN_AGAIN
         return self._on_error(code)
 
     def leave_request(self, reason: str) -> LeaveGroupRequest:
-        """Give up membership at once, not after the session timeout."""
+        """Leave at once, before the session times out."""
         return LeaveGroupRequest(
             group_id=self.group_id,
             members=(
@@ -221,23 +223,23 @@ class GroupMachine:
         )
 
     def reset(self) -> None:
-        """Membership is lost: start over as a new member."""
+        """The membership is lost: join as a new member."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self.is_leader = False
 
-    def _on_error(self, code: ErrorCode) -> Step:
+    def _on_error(self, code: ErrorCode) -> NextAction:
         self.error = code
         if code in _LOST_MEMBERSHIP:
             if code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
             self.generation = NO_GENERATION
-            return Step.JOIN_AGAIN
+            return NextAction.JOIN_AGAIN
         if code in _LOST_COORDINATOR:
-            return Step.FIND_COORDINATOR
+            return NextAction.FIND_COORDINATOR
         if code.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
-            return Step.WAIT
-        return Step.FAIL
+            return NextAction.WAIT
+        return NextAction.FAIL
 
 
 def _encoded(partitions: list[TopicPartition]) -> bytes:

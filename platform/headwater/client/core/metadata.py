@@ -1,8 +1,8 @@
-"""What the client knows of the cluster: brokers, topics, leaders and their epochs. Pure.
+"""The client's metadata: brokers, topics, leaders and their epochs. Pure.
 
-A leader epoch never goes back for the same topic id (KIP-320): a broker that lags behind must not
-send producers to a deposed leader, nor a consumer that has heard of a newer epoch from an offset.
-A topic under a new id starts afresh (KIP-516).
+The leader epoch of a partition never decreases for the same topic id (KIP-320): a broker that lags
+behind must not send producers to a former leader, nor a consumer whose offset has a newer epoch.
+A topic with a new id starts afresh (KIP-516).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from headwater.client.errors import error_code
 from headwater.client.values import (
     Broker,
     ClusterDescription,
@@ -27,14 +28,11 @@ from headwater.wire.apis.k03_metadata import (
 )
 
 NO_LEADER = -1
-STALE_PATIENCE_S = 30.0
-"""How long brokers that tell of older leader epochs than an offset's are not believed. Java's
-consumer waits for ever: for a group whose topic was made anew under its name, say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic of the cache; `partitions[i]` is partition i."""
+class TopicMetadata:
+    """A topic in the cache; `partitions[i]` is partition i."""
 
     name: str
     topic_id: UUID
@@ -42,12 +40,12 @@ class Topic:
     partitions: tuple[PartitionDescription, ...]
 
     def describe(self) -> TopicDescription:
-        """The caller's form."""
+        """As `Admin.describe_topics` returns it."""
         return TopicDescription(self.name, self.topic_id, self.is_internal, self.partitions)
 
 
 def metadata_request(topics: Iterable[str] | None, *, auto_create: bool) -> MetadataRequest:
-    """Ask for these topics, or for all of them with None."""
+    """A request for these topics, or with None for all."""
     rows = None
     if topics is not None:
         rows = tuple(MetadataRequestTopic(name=name) for name in topics)
@@ -55,24 +53,24 @@ def metadata_request(topics: Iterable[str] | None, *, auto_create: bool) -> Meta
 
 
 class MetadataCache:
-    """Brokers and topics by the newest answers seen. Replaced values, never changed in place."""
+    """Brokers and topics by the last responses. Values are replaced, never changed in place."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
         self.controller_id = NO_LEADER
         self.brokers: dict[int, Broker] = {}
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, TopicMetadata] = {}
         self.names: dict[UUID, str] = {}
         self.errors: dict[str, ErrorCode] = {}
-        """Topics whose last answer was an error."""
-        self.awaited_epochs: dict[tuple[str, int], int] = {}
-        """(topic, partition) -> the epoch of an offset, while older ones only are told."""
-        self.generation = 0
-        """Counts updates, so that waiters see change."""
+        """Topic -> the error code of its last response, if it was one."""
+        self.required_epochs: dict[tuple[str, int], int] = {}
+        """(topic, partition) -> an offset's leader epoch, while brokers know only older ones."""
+        self.updates = 0
+        """Counts the updates, so that a waiting caller sees a change."""
 
     def update(self, response: MetadataResponse) -> None:
-        """Take in an answer. A topic with an error keeps its old entry, unless it is gone."""
-        self.generation += 1
+        """Apply a response. A topic with an error keeps its entry, unless it does not exist."""
+        self.updates += 1
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         self.brokers = {
@@ -81,10 +79,10 @@ class MetadataCache:
         for topic in response.topics:
             if topic.name:
                 self._update_topic(topic.name, topic)
-        self._look_for_awaited()
+        self._check_required()
 
     def _update_topic(self, name: str, answer: MetadataResponseTopic) -> None:
-        code = _code(answer.error_code)
+        code = error_code(answer.error_code)
         gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
         if code != ErrorCode.NONE:
             self.errors[name] = code
@@ -96,7 +94,7 @@ class MetadataCache:
         if old is not None and old.topic_id != answer.topic_id:
             self.names.pop(old.topic_id, None)
             old = None
-            self.awaited_epochs = {k: v for k, v in self.awaited_epochs.items() if k[0] != name}
+            self.required_epochs = {k: v for k, v in self.required_epochs.items() if k[0] != name}
         rows = sorted(answer.partitions, key=lambda p: p.partition_index)
         partitions = []
         for index, row in enumerate(rows):
@@ -111,11 +109,13 @@ class MetadataCache:
             known = old.partitions[index] if old and index < len(old.partitions) else None
             stale = known is not None and -1 < fresh.leader_epoch < known.leader_epoch
             partitions.append(known if stale and known is not None else fresh)
-        self.topics[name] = Topic(name, answer.topic_id, answer.is_internal, tuple(partitions))
+        self.topics[name] = TopicMetadata(
+            name, answer.topic_id, answer.is_internal, tuple(partitions)
+        )
         self.names[answer.topic_id] = name
 
     def forget(self, name: str) -> None:
-        """Drop a topic that is gone."""
+        """Remove a topic that does not exist any more."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             self.names.pop(topic.topic_id, None)
@@ -128,14 +128,14 @@ class MetadataCache:
         return entry.partitions[partition]
 
     def leader(self, topic: str, partition: int) -> int:
-        """The leader's node id; -1 when there is none, or none as new as `heed_epoch` asks for."""
+        """The leader's node id; -1 without a leader, or while its epoch is older than required."""
         entry = self.partition(topic, partition)
-        if entry is None or (topic, partition) in self.awaited_epochs:
+        if entry is None or (topic, partition) in self.required_epochs:
             return NO_LEADER
         return entry.leader
 
     def move_leader(self, topic: str, partition: int, leader: int, epoch: int) -> bool:
-        """Take a leader told by a Produce or Fetch reply (KIP-951). True when it is news."""
+        """Apply the leader that a Produce or Fetch response names (KIP-951). True if it is new."""
         entry = self.partition(topic, partition)
         if entry is None or leader < 0 or epoch <= entry.leader_epoch:
             return False
@@ -144,77 +144,77 @@ class MetadataCache:
         old = self.topics[topic]
         changed = entry._replace(leader=leader, leader_epoch=epoch)
         partitions = (*old.partitions[:partition], changed, *old.partitions[partition + 1 :])
-        self.topics[topic] = Topic(old.name, old.topic_id, old.is_internal, partitions)
-        self._look_for_awaited()
-        self.generation += 1
+        self.topics[topic] = TopicMetadata(old.name, old.topic_id, old.is_internal, partitions)
+        self._check_required()
+        self.updates += 1
         return True
 
-    def heed_epoch(self, topic: str, partition: int, epoch: int) -> None:
-        """An offset is known to be of this epoch, so who tells of an older one lags behind
-        (KIP-320): the partition has no leader until one as new is told, or `ignore_epoch`."""
-        if epoch >= 0 and not self._is_told(topic, partition, epoch):
-            awaited = self.awaited_epochs.get((topic, partition), -1)
-            self.awaited_epochs[topic, partition] = max(awaited, epoch)
+    def require_epoch(self, topic: str, partition: int, epoch: int) -> None:
+        """An offset has this leader epoch: a broker that knows an older one lags behind (KIP-320).
 
-    def ignore_epoch(self, topic: str, partition: int) -> None:
-        """Undo `heed_epoch`: whoever is known to lead does."""
-        self.awaited_epochs.pop((topic, partition), None)
+        The partition has no leader until a response names one with this epoch or a newer one, or
+        until `drop_required_epoch`.
+        """
+        if epoch >= 0 and not self._has_epoch(topic, partition, epoch):
+            known = self.required_epochs.get((topic, partition), -1)
+            self.required_epochs[topic, partition] = max(known, epoch)
 
-    def _look_for_awaited(self) -> None:
-        for (topic, partition), epoch in list(self.awaited_epochs.items()):
-            if self._is_told(topic, partition, epoch):
-                del self.awaited_epochs[topic, partition]
+    def drop_required_epoch(self, topic: str, partition: int) -> None:
+        """Undo `require_epoch`: the known leader counts, whatever its epoch."""
+        self.required_epochs.pop((topic, partition), None)
 
-    def _is_told(self, topic: str, partition: int, epoch: int) -> bool:
+    def _check_required(self) -> None:
+        for (topic, partition), epoch in list(self.required_epochs.items()):
+            if self._has_epoch(topic, partition, epoch):
+                del self.required_epochs[topic, partition]
+
+    def _has_epoch(self, topic: str, partition: int, epoch: int) -> bool:
         entry = self.partition(topic, partition)
-        return entry is not None and not -1 < entry.leader_epoch < epoch  # -1: they tell none
+        return entry is not None and not -1 < entry.leader_epoch < epoch  # -1: older than epochs
 
     def add_broker(self, broker: Broker) -> None:
-        """Learn an address from a reply's node endpoints (KIP-951)."""
+        """Add the address in a response's node endpoints (KIP-951)."""
         self.brokers = {**self.brokers, broker.node_id: broker}
 
     def describe_cluster(self) -> ClusterDescription:
-        """The caller's form."""
+        """As `Admin.describe_cluster` returns it."""
         rows = tuple(self.brokers[node] for node in sorted(self.brokers))
         return ClusterDescription(self.cluster_id, self.controller_id, rows)
 
 
-class _Stale(NamedTuple):
+class _StaleCount(NamedTuple):
     since: float
     last: float
-    answers: int
+    responses: int
 
 
-class StaleAnswers:
-    """Patience with brokers that know no leader as new as an offset's: it has an end."""
+class StaleMetadata:
+    """Decides when to stop waiting for a leader epoch that no broker knows.
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._told: dict[tuple[tuple[str, int], int], _Stale] = {}
+    Brokers that lag behind learn the epoch in time. But no broker ever will if the topic was
+    deleted and created again: its epochs begin with 0. Java's consumer waits without end.
+    """
 
-    def judge(
-        self, awaited: Mapping[tuple[str, int], int], brokers: int, now: float
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._counts: dict[tuple[tuple[str, int], int], _StaleCount] = {}
+
+    def on_response(
+        self, required: Mapping[tuple[str, int], int], brokers: int, now: float
     ) -> tuple[int, list[tuple[str, int]]]:
-        """After an answer at `now` (monotonic), with these epochs awaited still by partition.
+        """Call it after a metadata response at `now` (monotonic s) that left `required` epochs.
 
-        Gives the most such answers that a partition has had, and the partitions to wait for no
-        longer: for all its patience as many as there are `brokers` told of older epochs only.
+        Gives the highest number of such responses for one partition, and the partitions to wait for
+        no longer: those for which more than `brokers` responses in `timeout_s` had older epochs.
         """
-        # What was told before a pause says nothing; a rebalance is none.
-        self._told = {k: v for k, v in self._told.items() if now - v.last < self._patience_s}
+        # Counts from before a pause of the caller say nothing; a rebalance is no such pause.
+        self._counts = {k: v for k, v in self._counts.items() if now - v.last < self._timeout_s}
         most, given_up = 0, []
-        for place, epoch in awaited.items():
-            since, _, answers = self._told.get((place, epoch), _Stale(now, now, 0))
-            answers += 1
-            self._told[place, epoch] = _Stale(since, now, answers)
-            most = max(most, answers)
-            if now - since >= self._patience_s and answers > brokers:
+        for place, epoch in required.items():
+            since, _, responses = self._counts.get((place, epoch), _StaleCount(now, now, 0))
+            responses += 1
+            self._counts[place, epoch] = _StaleCount(since, now, responses)
+            most = max(most, responses)
+            if now - since >= self._timeout_s and responses > brokers:
                 given_up.append(place)
         return most, given_up
-
-
-def _code(value: int) -> ErrorCode:
-    try:
-        return ErrorCode(value)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

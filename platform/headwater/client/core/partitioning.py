@@ -1,4 +1,4 @@
-"""Which partition a record goes to: murmur2 of the key as Java's client, sticky without a key."""
+"""Partitioners: murmur2 of the key, as Java's producer has it, and sticky without a key. Pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """Java's default partitioner: the hash's low 31 bits modulo the count, leaderless included."""
+    """Java's default partitioner: the hash's low 31 bits modulo the number of partitions, those
+    without a leader included."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-class StickyChoice:
-    """Keyless records stay on one partition until it took `switch_bytes`, then move (KIP-794).
+class StickyPartitioner:
+    """Keyless records stay on one partition for `switch_bytes`, then move to another (KIP-794).
 
-    `pick(n)` is any uniform choice below n.
+    `pick(n)` is a uniform random choice of 0 to n - 1.
     """
 
     __slots__ = ("_left", "_pick", "_switch_bytes", "partition")
@@ -47,15 +48,15 @@ class StickyChoice:
         self._left = switch_bytes
         self.partition = -1
 
-    def choose(self, available: list[int], partitions: int) -> int:
-        """Another partition: among those with a leader, or among all when none has one."""
+    def switch(self, available: list[int], partitions: int) -> int:
+        """Another partition: one of those with a leader, or any one when none has a leader."""
         among = available or list(range(partitions))
         others = [p for p in among if p != self.partition] or among
         self.partition = others[self._pick(len(others))]
         self._left = self._switch_bytes
         return self.partition
 
-    def took(self, size_bytes: int) -> bool:
-        """Account for a record; True when it is time to choose again."""
+    def add(self, size_bytes: int) -> bool:
+        """Count a record of this size; True when it is time to switch."""
         self._left -= size_bytes
         return self._left <= 0

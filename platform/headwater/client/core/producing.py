@@ -1,21 +1,25 @@
-"""The producer's machine for one partition: batches waiting, in flight, to be repeated. Pure.
+"""The producer's state of one partition: batches waiting, in flight and to be retried. Pure.
 
-Order and exactness (KIP-98, KIP-360):
-- A batch takes its sequence when it is first sent and keeps it through retries.
-- After a failure nothing new is sent until every batch in flight is back; then the failed ones go
-  again, oldest first, one at a time.
-- OUT_OF_ORDER_SEQUENCE for a batch behind an unfinished one is only an echo of that one's failure:
-  repeat. For the oldest one it means that the broker's state and ours have parted: take the next
-  epoch, number what is left from 0. That batch was surely not appended, so nothing is doubled.
-- A batch that is given up leaves a hole: with others behind it their replies tell whether it was
-  appended; with none behind it the next batch starts a new epoch.
+Order and exactly-once (KIP-98, KIP-360):
+- A batch is numbered when it is first sent and keeps its sequence through retries.
+- After a failure nothing new is sent until every batch in flight has been answered. Then the failed
+  batches are sent again, oldest first, one at a time.
+- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch after an unfinished one only follows from that one's
+  failure: the batch is retried. For the oldest batch it means that the broker's producer state and
+  this one differ: the next epoch begins, and what is left is numbered from 0. The broker did not
+  append that batch, so nothing is written twice.
+- A batch that is given up leaves a hole in the sequence. If batches follow it, their replies show
+  whether it was appended; if none does, the next batch begins a new epoch.
+- A batch of several records that is too large for the broker is split; its parts take its place and
+  its sequences.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
+from typing import Protocol
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.records.builder import BatchBuilder
@@ -25,12 +29,23 @@ IN_FLIGHT_MAX = 5
 EPOCH_MAX = 32767
 SEQUENCE_MODULUS = 1 << 31
 NO_SEQUENCE = -1
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
-Done = Callable[["Batch"], None]
+
+class Completion(Protocol):
+    """Waits for batches and calls back (`headwater.client.futures.BatchCompletion`)."""
+
+    def wait(self, batches: list[ProducerBatch], timeout_s: float | None) -> bool:
+        """True once all are done; False when the time is up."""
+        ...
+
+    def add_callback(self, batch: ProducerBatch, callback: Callable[[], None]) -> bool:
+        """Call `callback` when the batch is done. False if it is done already."""
+        ...
 
 
-class Batch:
-    """Records on their way to one partition. `data` is set once built; `builder` before."""
+class ProducerBatch:
+    """Records for one partition. `builder` holds them until the batch is built, then `data`."""
 
     __slots__ = (
         "append_time",
@@ -39,26 +54,34 @@ class Batch:
         "builder",
         "bytes_held",
         "callbacks",
+        "completion",
         "count",
         "created",
         "data",
         "error",
         "is_done",
-        "owner",
+        "parent",
+        "parts",
+        "parts_left",
         "producer_epoch",
         "producer_id",
         "queue",
+        "reserved_bytes",
         "sequence",
     )
 
-    def __init__(self, queue: PartitionQueue, owner: object, created: float) -> None:
+    def __init__(self, queue: PartitionQueue, completion: Completion, created: float) -> None:
         self.queue = queue
-        self.owner = owner
+        self.completion = completion
         self.created = created
+        """Monotonic seconds."""
         self.builder: BatchBuilder | None = None
         self.data: bytearray | None = None
         self.count = 0
         self.bytes_held = 0
+        """An upper bound of the records' size before compression."""
+        self.reserved_bytes = 0
+        """How much of buffer_memory the batch occupies."""
         self.attempts = 0
         self.sequence = NO_SEQUENCE
         self.producer_id = -1
@@ -68,24 +91,49 @@ class Batch:
         self.base_offset = -1
         self.append_time = -1
         self.callbacks: list[Callable[[], None]] | None = None
+        self.parent: ProducerBatch | None = None
+        """The batch that was split into this one and others."""
+        self.parts: list[ProducerBatch] = []
+        self.parts_left = 0
+
+    def leaves(self) -> Iterator[ProducerBatch]:
+        """The batches that were sent in the end: itself, or the parts that it was split into."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+    def locate(self, index: int) -> tuple[ProducerBatch, int]:
+        """The batch that record `index` was sent in, and its index there."""
+        batch = self
+        while batch.parts:
+            for part in batch.parts:
+                if index < part.count:
+                    batch = part
+                    break
+                index -= part.count
+        return batch, index
 
 
-class Verdict(Enum):
-    """What a failed batch comes to."""
+class FailureAction(Enum):
+    """What follows from a failed attempt to send a batch."""
 
     RETRY = auto()
+    SPLIT = auto()
     FAIL = auto()
-    SUCCESS = auto()
+    SUCCEED = auto()
 
 
 class PartitionQueue:
-    """Batches of one partition, in order. The caller guards it with its lock."""
+    """The batches of one partition, in order. The accumulator's lock guards it."""
 
     __slots__ = (
         "_unfinished",
         "in_flight",
         "is_idempotent",
+        "last_error",
         "leader_id",
+        "missing_since",
         "needs_reset",
         "next_sequence",
         "not_before",
@@ -102,33 +150,53 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.is_idempotent = is_idempotent
-        self.open: Batch | None = None
-        self.sealed: deque[Batch] = deque()
-        self.retry: list[Batch] = []
+        self.open: ProducerBatch | None = None
+        """The batch that records are added to."""
+        self.sealed: deque[ProducerBatch] = deque()
+        self.retry: list[ProducerBatch] = []
         self.in_flight = 0
         self.leader_id = -1
-        """The node that the batches in flight went to."""
+        """The node that the batches in flight were sent to."""
         self.not_before = 0.0
+        """Monotonic seconds: no retry before."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.next_sequence = 0
         self.needs_reset = False
-        self._unfinished: deque[Batch] = deque()
+        self.last_error: Exception | None = None
+        """The last retriable error, until a batch succeeds."""
+        self.missing_since: float | None = None
+        """Since when the topic exists without this partition: it was created again, smaller."""
+        self._unfinished: deque[ProducerBatch] = deque()
+        """Batches that were sent at least once, oldest first."""
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits and nothing is in flight."""
+        """True while nothing waits and nothing is in flight."""
         return not (self.open or self.sealed or self.retry or self.in_flight)
 
+    def waiting_since(self, now: float, linger_s: float) -> float | None:
+        """Since when a batch could have been acknowledged (monotonic s); None without such a batch.
+
+        The open batch waits from the end of its linger time on.
+        """
+        if self._unfinished:
+            return self._unfinished[0].created
+        if self.sealed:
+            return self.sealed[0].created
+        if self.open is None or self.open.created + linger_s > now:
+            return None
+        return self.open.created + linger_s
+
     def seal(self) -> None:
-        """Close the open batch: it goes out with the next drain."""
+        """Close the open batch: the next drain sends it."""
         batch = self.open
         if batch is not None:
             self.open = None
             self.sealed.append(batch)
 
     def due_at(self, linger_s: float) -> float | None:
-        """When something may be sent; None while only replies can change that."""
+        """When a batch may be sent; None while only replies can change that."""
         if self.retry:
             return None if self.in_flight else self.not_before
         if self.in_flight >= IN_FLIGHT_MAX or (self.needs_reset and self.in_flight):
@@ -138,12 +206,12 @@ class PartitionQueue:
         return None if self.open is None else self.open.created + linger_s
 
     def may_go_to(self, node_id: int) -> bool:
-        """False while batches are in flight to a former leader: to the new one their successors
-        would be out of order."""
+        """False while batches are in flight to the former leader: at the new leader their
+        successors would be out of order."""
         return self.in_flight == 0 or self.leader_id == node_id or not self.is_idempotent
 
-    def take(self, producer_id: int, producer_epoch: int) -> Batch:
-        """The next batch to send; the caller saw that one is due."""
+    def next_batch(self, producer_id: int, producer_epoch: int) -> ProducerBatch:
+        """Remove the next batch to send and number it. Call it only when `due_at` says so."""
         if self.retry:
             if self.needs_reset:
                 self._start_epoch(producer_id, producer_epoch)
@@ -160,7 +228,7 @@ class PartitionQueue:
         self.in_flight += 1
         return batch
 
-    def _number(self, batch: Batch, producer_id: int, producer_epoch: int) -> None:
+    def _number(self, batch: ProducerBatch, producer_id: int, producer_epoch: int) -> None:
         is_new_producer = self.producer_id != producer_id
         if (is_new_producer or self.needs_reset) and self.in_flight == 0:
             self._start_epoch(producer_id, producer_epoch)
@@ -169,7 +237,7 @@ class PartitionQueue:
         self.next_sequence = (self.next_sequence + batch.count) % SEQUENCE_MODULUS
 
     def _start_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """Number from 0 again: under a new producer id as given, else under our next epoch."""
+        """Number from 0 again: with a new producer id and its epoch, else with the next epoch."""
         if self.producer_id != producer_id:
             self.producer_id, self.producer_epoch = producer_id, producer_epoch
         else:
@@ -181,31 +249,63 @@ class PartitionQueue:
 
     @property
     def wants_new_producer(self) -> bool:
-        """True when the epochs of this producer id are used up."""
+        """True when this producer id has no epoch left."""
         return self.needs_reset and self.producer_epoch >= EPOCH_MAX
 
-    def succeeded(self, batch: Batch) -> None:
-        """The broker has it."""
+    def succeeded(self, batch: ProducerBatch) -> None:
+        """The broker acknowledged the batch."""
         self.in_flight -= 1
+        self.last_error = None
         self._unfinished.remove(batch)
 
     def failed(
-        self, batch: Batch, error: Exception, now: float, *, retry_until: float, backoff_s: float
-    ) -> Verdict:
-        """A reply with an error, or none at all (OSError). Decides, and queues a retry."""
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        now: float,
+        *,
+        retry_until: float,
+        backoff_s: float,
+    ) -> FailureAction:
+        """The broker answered with an error, or not at all (OSError).
+
+        RETRY: the batch is queued again. SPLIT: the caller calls `replace` with its parts. FAIL and
+        SUCCEED: the batch is finished.
+        """
         code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
         self.in_flight -= 1
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._unfinished.remove(batch)
-            return Verdict.SUCCESS
+            return FailureAction.SUCCEED
+        if code in TOO_LARGE and batch.count > 1 and now < retry_until:
+            return FailureAction.SPLIT
         is_oldest = self._unfinished[0] is batch
         if self._is_curable(code, is_oldest=is_oldest) and now + backoff_s < retry_until:
+            self.last_error = error
             self.not_before = now + backoff_s
-            self.retry.append(batch)
-            self.retry.sort(key=self._unfinished.index)
-            return Verdict.RETRY
+            self._retry([batch])
+            return FailureAction.RETRY
         self.give_up(batch)
-        return Verdict.FAIL
+        return FailureAction.FAIL
+
+    def _retry(self, batches: list[ProducerBatch]) -> None:
+        self.retry += batches
+        self.retry.sort(key=self._unfinished.index)
+
+    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """`parts` take the place of the unfinished `batch`, and its sequences in order."""
+        at = self._unfinished.index(batch)
+        del self._unfinished[at]
+        sequence = batch.sequence
+        for part in reversed(parts):
+            self._unfinished.insert(at, part)
+        for part in parts:
+            part.producer_id, part.producer_epoch = batch.producer_id, batch.producer_epoch
+            part.attempts = batch.attempts
+            part.sequence = sequence
+            if sequence != NO_SEQUENCE:
+                sequence = (sequence + part.count) % SEQUENCE_MODULUS
+        self._retry(parts)
 
     def _is_curable(self, code: ErrorCode, *, is_oldest: bool) -> bool:
         lost_state = (
@@ -221,16 +321,16 @@ class PartitionQueue:
             return True
         return code.retriable or code == ErrorCode.BROKER_NOT_AVAILABLE
 
-    def give_up(self, batch: Batch) -> None:
-        """Forget a batch that failed for good or whose time is up."""
+    def give_up(self, batch: ProducerBatch) -> None:
+        """Forget a batch that failed for good or expired."""
         if batch in self._unfinished:
             self._unfinished.remove(batch)
             if batch.sequence != NO_SEQUENCE and not self._unfinished:
                 self.needs_reset = True
 
-    def expire(self, created_before: float) -> list[Batch]:
-        """Take out waiting batches that are too old; those in flight are not touched."""
-        old: list[Batch] = []
+    def expire(self, created_before: float) -> list[ProducerBatch]:
+        """Remove the waiting batches created before (monotonic s). Batches in flight stay."""
+        old: list[ProducerBatch] = []
         for batch in [*self.retry, *self.sealed, *([self.open] if self.open else [])]:
             if batch.created < created_before:
                 old.append(batch)

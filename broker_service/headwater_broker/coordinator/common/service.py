@@ -1,0 +1,222 @@
+"""A coordinator service: the shards of one internal topic, and which of them are on this broker.
+
+Group, transaction and share coordinators each have one. It follows leadership (load and drop
+shards), metadata (deleted topics, where keys live), and lets a request wait a moment for a shard
+that is about to be ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Generic, Protocol
+
+from headwater.clock import Clock
+from headwater.entropy import Entropy
+from headwater.errors import ErrorCode, KafkaError
+from headwater.ordered import OrderedSet
+from headwater_broker.coordinator.common.appender import Appender, ReplicaAppender
+from headwater_broker.coordinator.common.partitioning import partition_of
+from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement
+from headwater_broker.coordinator.common.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
+from headwater_broker.coordinator.common.shard import Command, S
+from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
+from headwater_broker.replica.append_service import AppendService
+from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.partition import Partition
+
+ARRIVAL_WAIT_S = 1.0
+"""How long a request may wait for a shard that is about to be ready."""
+
+logger = logging.getLogger(__name__)
+
+
+class CoordinatorType(IntEnum):
+    """Key types of FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+class CoordinatorService(Generic[S]):
+    """Routes each command to the shard of its key. Methods that run commands raise KafkaError:
+    NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, and the command's own.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        make_shard: Callable[[int], S],
+        appender: Appender,
+        placement: Placement,
+        clock: Clock,
+        *,
+        partition_key: Callable[[str], str] = str,
+        topics_deleted: Callable[[frozenset[str]], Command[S]] | None = None,
+        write_timeout_ms: int = WRITE_TIMEOUT_MS,
+    ) -> None:
+        """`partition_key(key)`: the part of a key that decides its partition.
+        `topics_deleted(names)`: a command for every shard when topics were deleted.
+        """
+        self.topic = topic
+        self._placement = placement
+        self._clock = clock
+        self._partition_key = partition_key
+        self._topics_deleted = topics_deleted
+        self._arrivals: set[asyncio.Future[None]] = set()
+        self._deletions = OrderedSet[asyncio.Task[None]]()
+        self.runtime = CoordinatorRuntime(
+            topic,
+            make_shard,
+            appender,
+            clock,
+            write_timeout_ms=write_timeout_ms,
+            on_loaded=lambda _partition: self._wake_arrivals(),
+        )
+
+    def partition_of(self, key: str) -> int:
+        """The partition of a key. Raises COORDINATOR_NOT_AVAILABLE before the topic exists."""
+        count = self._placement.partition_count()
+        if count <= 0:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic} is not created yet"
+            )
+        return partition_of(self._partition_key(key), count)
+
+    async def run(self, key: str, command: Command[S]) -> Any:
+        """Run a command on the shard of `key`; the reply to its token."""
+        await self._arrived(key)
+        return await self.runtime.run(self.partition_of(key), command)
+
+    async def run_on_all(self, command: Command[S]) -> list[Any]:
+        """Run a command on every shard here; the replies. Raises the first error, once every shard
+        has replied.
+        """
+        results = await asyncio.gather(
+            *(self.runtime.run(partition, command) for partition in self.runtime.partitions),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    async def close(self) -> None:
+        """Drop every shard."""
+        for task in list(self._deletions):
+            task.cancel()
+        await asyncio.gather(*self._deletions, return_exceptions=True)
+        await self.runtime.close()
+
+    # -- what happens around it
+
+    def leadership_changed(self, partition: Partition) -> None:
+        """A listener of `ReplicaManager.leadership_listeners`."""
+        if partition.topic != self.topic:
+            return
+        if partition.is_leader:
+            self.runtime.on_leader(partition.partition, partition.leader_epoch)
+        else:
+            self.runtime.on_resign(partition.partition)
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """A listener of `MetadataCache.on_change`."""
+        self._wake_arrivals()
+        if delta.deleted and self._topics_deleted is not None and self.runtime.partitions:
+            work = self._forget_topics(delta.deleted, self._topics_deleted(delta.deleted))
+            task = asyncio.get_running_loop().create_task(work)
+            self._deletions.add(task)
+            task.add_done_callback(self._deletions.discard)
+
+    async def _forget_topics(self, topics: frozenset[str], command: Command[S]) -> None:
+        try:
+            await self.run_on_all(command)
+        except KafkaError as error:
+            logger.warning(
+                "%s keeps records of the deleted topics %s: %s", self.topic, sorted(topics), error
+            )
+
+    # -- arrivals
+
+    def _wake_arrivals(self) -> None:
+        arrivals, self._arrivals = self._arrivals, set()
+        for arrival in arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
+
+    async def _arrived(self, key: str) -> None:
+        """Wait a moment for a shard that is about to be here.
+
+        A client that has just found this coordinator may come before the controller's LeaderAndIsr,
+        or while the shard loads; an error would cost it a back-off of up to seconds.
+        """
+        deadline = 0.0
+        while self._is_coming(key):
+            now = self._clock.monotonic()
+            deadline = deadline or now + ARRIVAL_WAIT_S
+            if now >= deadline:
+                return
+            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._arrivals.add(arrival)
+            await asyncio.wait((arrival,), timeout=deadline - now)
+            self._arrivals.discard(arrival)
+
+    def _is_coming(self, key: str) -> bool:
+        if self._placement.partition_count() <= 0:
+            return True
+        partition = self.partition_of(key)
+        if self.runtime.is_ready(partition):
+            return False
+        return self.runtime.is_hosted(partition) or self._placement.leads(partition)
+
+
+class Coordinator(Protocol):
+    """What the rest of the broker needs of a coordinator service."""
+
+    @property
+    def topic(self) -> str:
+        """The internal topic."""
+        ...
+
+    def partition_of(self, key: str) -> int:
+        """See `CoordinatorService`."""
+        ...
+
+    def leadership_changed(self, partition: Partition) -> None:
+        """See `CoordinatorService`."""
+        ...
+
+    def metadata_changed(self, delta: MetadataDelta) -> None:
+        """See `CoordinatorService`."""
+        ...
+
+    async def close(self) -> None:
+        """See `CoordinatorService`."""
+        ...
+
+
+Coordinators = Mapping[CoordinatorType, Coordinator]
+"""The coordinator services of a broker, by the key type that FindCoordinator names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorParts:
+    """What the coordinator services of a broker are built from."""
+
+    replicas: ReplicaManager
+    appends: AppendService
+    view: MetadataCache
+    clock: Clock
+    entropy: Entropy
+
+    def appender(self, topic: str) -> Appender:
+        """The log of an internal topic."""
+        return ReplicaAppender(topic, self.replicas, self.appends)
+
+    def placement(self, topic: str) -> Placement:
+        """Where the partitions of an internal topic are."""
+        return MetadataPlacement(topic, self.view, self.replicas.broker_id)

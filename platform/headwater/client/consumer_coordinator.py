@@ -1,0 +1,194 @@
+"""The caller's side of group membership: rebalances within `poll`, and offset commits."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable, Mapping
+
+from headwater.client.cluster import Cluster
+from headwater.client.consumer_options import ConsumerOptions
+from headwater.client.core.classic_group import ClassicMember
+from headwater.client.errors import OptionError
+from headwater.client.group_membership import GroupMembership
+from headwater.client.loop_thread import LoopThread
+from headwater.client.option_rules import as_integer
+from headwater.client.subscription_state import SubscriptionState
+from headwater.client.topic_watch import TopicWatch
+from headwater.client.values import OffsetAndMetadata, TopicPartition
+from headwater.clock import Clock
+from headwater.errors import KafkaError, UsageError
+
+AUTO_COMMIT_TIMEOUT_MS = 5_000
+CALL_TIMEOUT_S = 10.0
+
+RebalanceListener = Callable[[list[TopicPartition]], object]
+Offsets = Mapping[TopicPartition | tuple[str, int], OffsetAndMetadata | int]
+
+log = logging.getLogger(__name__)
+
+
+class ConsumerCoordinator:
+    """Keeps the assignment in step with the group. The thread that polls calls it."""
+
+    def __init__(
+        self,
+        membership: GroupMembership,
+        state: SubscriptionState,
+        thread: LoopThread,
+        options: ConsumerOptions,
+        clock: Clock,
+        assign: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        """`assign` replaces the partitions that are read."""
+        self.membership = membership
+        self._on_assign: RebalanceListener | None = None
+        self._on_revoke: RebalanceListener | None = None
+        self._state = state
+        self._thread = thread
+        self._options = options
+        self._clock = clock
+        self._assign = assign
+        self._join: concurrent.futures.Future[list[TopicPartition]] | None = None
+        self._next_commit = 0.0
+
+    def subscribe(
+        self, on_assign: RebalanceListener | None, on_revoke: RebalanceListener | None
+    ) -> None:
+        """The subscription has changed: the next `poll` joins with it, and calls the listeners."""
+        self._on_assign, self._on_revoke = on_assign, on_revoke
+        self.membership.rejoin_needed = True
+
+    def poll(self) -> None:
+        """Rebalance if necessary, apply a finished join, commit when it is time."""
+        member = self.membership
+        now = self._clock.monotonic()
+        member.last_poll = now
+        if self._state.is_subscribed:
+            if self._join is None and member.rejoin_needed:
+                self._start_join()
+            if self._join is not None and self._join.done():
+                join, self._join = self._join, None
+                self._finish_join(join.result())
+        if self._options.enable_auto_commit and now >= self._next_commit:
+            self._next_commit = now + self._options.auto_commit_interval_ms / 1000
+            self.commit_automatically()
+
+    def _start_join(self) -> None:
+        """Commit and, unless the assignors are cooperative, revoke everything; join on the loop."""
+        self.commit_automatically()
+        order = list(self._state.order)
+        if not self.membership.member.is_cooperative and order:
+            self._revoke(order, keep=[])
+        work = self.membership.join(list(self._state.order))
+        self._join = asyncio.run_coroutine_threadsafe(work, self._thread.loop)
+        self._join.add_done_callback(lambda _: self._state.notify())
+
+    def _finish_join(self, assigned: list[TopicPartition]) -> None:
+        member, order = self.membership, self._state.order
+        revoked = [tp for tp in order if tp not in assigned]
+        added = [tp for tp in assigned if tp not in order]
+        if revoked:
+            self.commit_automatically()
+            self._revoke(revoked, keep=[tp for tp in order if tp in assigned])
+            # The revoked partitions are assigned to others in a second rebalance (KIP-429).
+            member.rejoin_needed = member.rejoin_needed or member.member.is_cooperative
+        self._assign(assigned)
+        if self._on_assign is not None:
+            self._on_assign(added)
+
+    def _revoke(self, revoked: list[TopicPartition], *, keep: list[TopicPartition]) -> None:
+        if self._on_revoke is not None:
+            self._on_revoke(revoked)
+        self._assign(keep)
+
+    def leave(self, reason: str) -> None:
+        """Commit if that is automatic, and leave the group."""
+        self.cancel_join()
+        self.commit_automatically()
+        self._thread.call(self.membership.leave(reason), CALL_TIMEOUT_S)
+        self.membership.rejoin_needed = True
+
+    def cancel_join(self) -> None:
+        """Give up a join that runs on the loop."""
+        join, self._join = self._join, None
+        if join is not None:
+            join.cancel()
+
+    def commit_automatically(self) -> None:
+        """Commit the positions that changed. An error is logged: the next commit repeats them."""
+        if not self._options.enable_auto_commit:
+            return
+        known = self._state.committed
+        offsets = {tp: o for tp, o in self._state.next_offsets().items() if o != known.get(tp)}
+        if not offsets:
+            return
+        try:
+            work = self.membership.commit(offsets, AUTO_COMMIT_TIMEOUT_MS)
+            self._thread.call(work, CALL_TIMEOUT_S)
+            self._state.committed.update(offsets)
+        except KafkaError as e:
+            log.warning("automatic commit of %d partitions: %s", len(offsets), e)
+
+    def commit(self, offsets: Offsets | None, timeout_ms: float | None) -> None:
+        """Commit these next offsets, or all positions. Raises CommitFailedError, OptionError."""
+        rows = self._state.next_offsets() if offsets is None else _offset_rows(offsets)
+        limit = self._options.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        self._thread.call(self.membership.commit(rows, limit))
+        self._state.committed.update(rows)
+
+    async def load_committed(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The same as `committed`, for the loop."""
+        return await self.membership.committed(partitions, self._options.default_api_timeout_ms)
+
+    def committed(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's committed offsets, without the partitions that have none."""
+        return self._thread.call(self.load_committed(partitions))
+
+
+async def no_commits(
+    _: list[TopicPartition],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """`load_committed` of a consumer without a group."""
+    return {}
+
+
+def make_coordinator(
+    cluster: Cluster,
+    options: ConsumerOptions,
+    watch: TopicWatch,
+    state: SubscriptionState,
+    thread: LoopThread,
+    assign: Callable[[list[TopicPartition]], None],
+) -> ConsumerCoordinator | None:
+    """The coordinator of a consumer's group; None without a `group_id`."""
+    if options.group_id is None:
+        return None
+    member = ClassicMember(
+        options.group_id,
+        options.partition_assignment_strategy,
+        session_timeout_ms=options.session_timeout_ms,
+        rebalance_timeout_ms=options.max_poll_interval_ms,
+        group_instance_id=options.group_instance_id,
+    )
+    membership = GroupMembership(cluster, options, member, watch, state.notify)
+    return ConsumerCoordinator(membership, state, thread, options, cluster.clock, assign)
+
+
+def _offset_rows(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    if not isinstance(offsets, Mapping):
+        raise OptionError(f"commit of {offsets!r}: give {{TopicPartition(topic, n): offset}}")
+    rows = {}
+    for tp, at in offsets.items():
+        row = (
+            at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(as_integer("offset", at))
+        )
+        if row.offset < 0:
+            raise UsageError(f"commit of {tp[0]}-{tp[1]} at offset {row.offset}: it is negative")
+        rows[TopicPartition(*tp)] = row
+    return rows

@@ -1,0 +1,42 @@
+"""The requests of a SASL authentication, whatever its mechanism (KIP-43, KIP-152)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from headwater.client.errors import kafka_error
+from headwater.ports.credentials import SaslExchange
+from headwater.wire.apis.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from headwater.wire.apis.k36_sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+
+HANDSHAKE_VERSION = 1
+"""Tokens then go in SaslAuthenticate requests."""
+AUTHENTICATE_VERSION = 2
+
+SaslRequest = SaslHandshakeRequest | SaslAuthenticateRequest
+SaslResponse = SaslHandshakeResponse | SaslAuthenticateResponse
+SaslCall = tuple[SaslRequest, type[SaslResponse], int]
+"""Request, type of its response, version of both."""
+
+
+def sasl_calls(exchange: SaslExchange) -> Generator[SaslCall, SaslResponse, None]:
+    """Yield the calls to make, in order; `send` the response of each.
+
+    Raises KafkaError when the broker knows no such mechanism or refuses the credentials.
+    """
+    handshake = SaslHandshakeRequest(mechanism=exchange.mechanism)
+    response = yield handshake, SaslHandshakeResponse, HANDSHAKE_VERSION
+    if response.error_code:
+        known = ", ".join(getattr(response, "mechanisms", ())) or "none"
+        raise kafka_error(response.error_code, f"{exchange.mechanism}: the broker has {known}")
+    challenge = b""
+    while not exchange.is_complete:
+        token = SaslAuthenticateRequest(auth_bytes=exchange.step(challenge))
+        response = yield token, SaslAuthenticateResponse, AUTHENTICATE_VERSION
+        assert isinstance(response, SaslAuthenticateResponse)
+        if response.error_code:
+            raise kafka_error(response.error_code, response.error_message or exchange.mechanism)
+        challenge = bytes(response.auth_bytes)

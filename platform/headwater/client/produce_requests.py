@@ -1,0 +1,71 @@
+"""Produce requests: batches to their bytes, a request for one node, the response by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from headwater.client.core.producing import ProducerBatch
+from headwater.client.producer_options import ProducerOptions
+from headwater.records.builder import stamp_producer
+from headwater.records.compression import Compression
+from headwater.wire.apis.k00_produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+NAMES_PRODUCE_VERSION = 12
+"""The last Produce version with topic names; later ones have topic ids (KIP-516)."""
+
+
+def built_batch(batch: ProducerBatch, compression: Compression, level: int | None) -> bytearray:
+    """The batch's bytes with its current producer id, epoch and sequence."""
+    if batch.data is None:
+        assert batch.builder is not None
+        batch.data = batch.builder.build(
+            compression=compression,
+            level=level,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.sequence,
+        )
+        batch.builder = None
+    elif batch.queue.is_idempotent:
+        stamp_producer(batch.data, batch.producer_id, batch.producer_epoch, batch.sequence)
+    return batch.data
+
+
+def produce_request(
+    batches: list[ProducerBatch],
+    options: ProducerOptions,
+    compression: Compression,
+    topic_ids: Mapping[str, UUID],
+) -> ProduceRequest:
+    """One request with these batches, at most one per partition."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch in batches:
+        data = built_batch(batch, compression, options.compression_level)
+        row = PartitionProduceData(index=batch.queue.partition, records=memoryview(data))
+        topics.setdefault(batch.queue.topic, []).append(row)
+    return ProduceRequest(
+        acks=options.acks,
+        timeout_ms=options.request_timeout_ms,
+        topic_data=tuple(
+            TopicProduceData(name=name, topic_id=topic_ids[name], partition_data=tuple(rows))
+            for name, rows in topics.items()
+        ),
+    )
+
+
+def responses_by_partition(
+    response: ProduceResponse, names: Mapping[UUID, str]
+) -> dict[tuple[str, int], PartitionProduceResponse]:
+    """(topic, partition) -> its part of the response; `names` resolves topic ids."""
+    return {
+        (topic.name or names.get(topic.topic_id, ""), row.index): row
+        for topic in response.responses
+        for row in topic.partition_responses
+    }

@@ -1,0 +1,230 @@
+"""The producer's batches, from `send` to their acknowledgement, within `buffer_memory`.
+
+A batch reserves its memory in steps, so that the bound holds and a record costs no accounting of
+its own. A thread that finds no room waits for up to `max_block_ms`; meanwhile batches are sent
+without lingering. The lock guards the partitions' queues too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import sleep
+
+from headwater.client.core.producing import PartitionQueue, ProducerBatch
+from headwater.client.errors import BufferExhaustedError, ClosedError, MessageTooLargeError
+from headwater.client.futures import BatchCompletion
+from headwater.client.loop_thread import LoopThread
+from headwater.client.outages import OutageLog, summary
+from headwater.client.producer_options import ProducerOptions
+from headwater.clock import Clock
+from headwater.records.builder import BatchBuilder
+
+RESERVE_STEP_BYTES = 16 * 1024
+YIELD_S = 0.00005
+"""After sealing a batch the sending thread pauses for a moment: the loop then gets the interpreter
+without waiting for the end of a switch interval."""
+
+
+class RecordAccumulator:
+    """Queues, open batches and the memory that they occupy. `send` and the sender share it."""
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        clock: Clock,
+        completion: BatchCompletion,
+        thread: LoopThread,
+        outages: OutageLog,
+        wake_sender: Callable[[], None],
+    ) -> None:
+        self.lock = threading.Lock()
+        self.queues: dict[tuple[str, int], PartitionQueue] = {}
+        self.reserved_bytes = 0
+        self.blocked_threads = 0
+        self.flushing_threads = 0
+        self.is_closed = False
+        self._options = options
+        self._clock = clock
+        self._completion = completion
+        self._thread = thread
+        self._outages = outages
+        self._wake_sender = wake_sender
+        self._room = threading.Condition(self.lock)
+        self._batch_bytes_max = options.batch_bytes_max
+        self._buffer_bytes_max = options.buffer_memory
+        self._unfinished: dict[int, ProducerBatch] = {}
+        """By identity: batches in the order of their creation."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """True while a thread waits for room or in `flush`: batches are sent without lingering."""
+        return self.blocked_threads > 0 or self.flushing_threads > 0
+
+    def unfinished(self) -> list[ProducerBatch]:
+        """The batches that are neither acknowledged nor failed, oldest first."""
+        with self.lock:
+            return list(self._unfinished.values())
+
+    def add_queues(self, topic: str, count: int) -> list[PartitionQueue]:
+        """The queues of partitions 0 to `count` - 1, new ones included."""
+        idempotent = self._options.is_idempotent
+        with self.lock:
+            known = self.queues
+            queues = [
+                known.get((topic, p)) or PartitionQueue(topic, p, is_idempotent=idempotent)
+                for p in range(count)
+            ]
+            # The sender iterates over the dict it sees: it is replaced, not changed.
+            self.queues = {**known, **{(topic, q.partition): q for q in queues}}
+        return queues
+
+    def batch_for(self, queue: PartitionQueue, size: int) -> ProducerBatch:
+        """The open batch of the queue, with room for a record of `size` bytes.
+
+        Called and left with the lock held. Raises MessageTooLargeError, BufferExhaustedError,
+        ClosedError.
+        """
+        self._check_size(size, "a record of about")
+        yielded = False
+        while True:
+            if self.is_closed:
+                raise ClosedError("the producer is closed")
+            batch = queue.open
+            is_full = batch is not None and batch.bytes_held + size > self._batch_bytes_max
+            if batch is not None and batch.count and is_full:
+                queue.seal()
+                self.trim(batch)
+                self._wake_sender()
+                if not yielded:
+                    yielded = True
+                    self._yield()
+                continue
+            held = 0 if batch is None else batch.bytes_held
+            reserved = 0 if batch is None else batch.reserved_bytes
+            if held + size <= reserved and batch is not None:
+                return batch
+            if self.reserved_bytes + held + size - reserved > self._buffer_bytes_max:
+                self._wait_for_room(held + size - reserved)
+                continue  # the batch may have been sent meanwhile
+            if batch is None:
+                batch = self._open(queue)
+            self._reserve(batch, held + size)
+
+    def _yield(self) -> None:
+        self.lock.release()
+        try:
+            sleep(YIELD_S)
+        finally:
+            self.lock.acquire()
+
+    def _open(self, queue: PartitionQueue) -> ProducerBatch:
+        batch = ProducerBatch(queue, self._completion, self._clock.monotonic())
+        batch.builder = BatchBuilder()
+        queue.open = batch
+        self._unfinished[id(batch)] = batch
+        self._wake_sender()
+        return batch
+
+    def _reserve(self, batch: ProducerBatch, needed: int) -> None:
+        """Let the batch hold `needed` bytes, and a step beyond if there is room."""
+        wanted = max(needed, min(batch.reserved_bytes + RESERVE_STEP_BYTES, self._batch_bytes_max))
+        room = self._buffer_bytes_max - self.reserved_bytes
+        granted = min(wanted - batch.reserved_bytes, room)
+        batch.reserved_bytes += granted
+        self.reserved_bytes += granted
+
+    def trim(self, batch: ProducerBatch) -> None:
+        """Free what a batch reserved and does not use: no record is added any more.
+
+        Called with the lock held.
+        """
+        self.reserved_bytes -= batch.reserved_bytes - batch.bytes_held
+        batch.reserved_bytes = batch.bytes_held
+        if self.blocked_threads:
+            self._room.notify_all()
+
+    def add_built(self, queue: PartitionQueue, data: bytearray, count: int) -> ProducerBatch:
+        """Queue a batch that is built already.
+
+        Raises MessageTooLargeError, BufferExhaustedError, ClosedError.
+        """
+        size = len(data)
+        self._check_size(size, "a batch of")
+        with self.lock:
+            while not self.is_closed and self.reserved_bytes + size > self._buffer_bytes_max:
+                self._wait_for_room(size)
+            if self.is_closed:
+                raise ClosedError("the producer is closed")
+            batch = ProducerBatch(queue, self._completion, self._clock.monotonic())
+            batch.data, batch.count, batch.bytes_held = data, count, size
+            batch.reserved_bytes = size
+            queue.seal()
+            queue.sealed.append(batch)
+            self._unfinished[id(batch)] = batch
+            self.reserved_bytes += size
+            self._wake_sender()
+        return batch
+
+    def _check_size(self, size: int, what: str) -> None:
+        for name in ("max_request_size", "buffer_memory"):
+            limit = getattr(self._options, name)
+            if size > limit:
+                raise MessageTooLargeError(f"{what} {size} bytes: {name} is {limit}")
+
+    def _wait_for_room(self, size: int) -> None:
+        """Wait, with the lock released, until `size` bytes are free or the producer is closed."""
+        if self._thread.is_current:
+            raise BufferExhaustedError(
+                f"buffer_memory ({self._buffer_bytes_max} bytes) is full. This is a callback on "
+                "the producer's own thread: waiting here would keep it from sending"
+            )
+        limit_s = self._options.max_block_ms / 1000
+        deadline = self._clock.monotonic() + limit_s
+        self.blocked_threads += 1
+        try:
+            while self.reserved_bytes + size > self._buffer_bytes_max and not self.is_closed:
+                self._wake_sender()
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    causes = summary(self._outages.outages())
+                    raise BufferExhaustedError(
+                        f"{self.reserved_bytes} of {self._buffer_bytes_max} bytes of buffer_memory "
+                        f"are in use, and no {size} bytes became free within {limit_s:g} s"
+                        + (f": {causes}" if causes else "")
+                    )
+                self._room.wait(left)
+        finally:
+            self.blocked_threads -= 1
+
+    def finished(self, batches: list[ProducerBatch]) -> list[ProducerBatch]:
+        """Free the memory of batches that are acknowledged or have failed.
+
+        Gives those batches, and the batches that were split into them and have no other part left.
+        """
+        done: list[ProducerBatch] = []
+        with self.lock:
+            for batch in batches:
+                current: ProducerBatch | None = batch
+                while current is not None:
+                    done.append(current)
+                    self._free(current)
+                    current = current.parent
+                    if current is not None:
+                        current.parts_left -= 1
+                        if current.parts_left:
+                            break
+            self._room.notify_all()
+        return done
+
+    def _free(self, batch: ProducerBatch) -> None:
+        batch.builder = batch.data = None
+        self.reserved_bytes -= batch.reserved_bytes
+        batch.reserved_bytes = 0
+        self._unfinished.pop(id(batch), None)
+
+    def close(self) -> None:
+        """Accept no more records; threads that wait for room raise ClosedError."""
+        with self.lock:
+            self.is_closed = True
+            self._room.notify_all()

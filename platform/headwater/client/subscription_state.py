@@ -1,0 +1,102 @@
+"""The subscription of a consumer: how its partitions were chosen, and the state of each."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+
+from headwater.client.core.fetching import PartitionFetchState
+from headwater.client.errors import IllegalStateError
+from headwater.client.values import ConsumerRecord, OffsetAndMetadata, TopicPartition
+
+
+class SubscriptionType(Enum):
+    """How the partitions were chosen; the value completes "this consumer ..."."""
+
+    NONE = "reads nothing"
+    TOPICS = "subscribes to topics"
+    PATTERN = "subscribes to a pattern"
+    ASSIGNED = "has partitions that assign() gave it"
+
+
+class SubscriptionState:
+    """The partitions of one consumer. `condition` guards them: the loop and the caller share them.
+
+    `pending` has the records that a poll returned and iteration has not yielded yet.
+    """
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.type = SubscriptionType.NONE
+        self.partitions: dict[TopicPartition, PartitionFetchState] = {}
+        self.order: list[TopicPartition] = []
+        """The order in which `poll` goes through the partitions."""
+        self.pending: deque[ConsumerRecord] = deque()
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """What this consumer has committed last."""
+
+    @property
+    def is_subscribed(self) -> bool:
+        """True when topics or a pattern were subscribed to."""
+        return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
+
+    def set_type(self, wanted: SubscriptionType) -> None:
+        """Topics, a pattern and assign() exclude each other. Raises IllegalStateError."""
+        if self.type not in (SubscriptionType.NONE, wanted):
+            raise IllegalStateError(f"this consumer {self.type.value}: call unsubscribe() first")
+        self.type = wanted
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions. Those that were read before keep their state."""
+        wanted = list(partitions)
+        with self.condition:
+            known = self.partitions
+            self.partitions = {tp: known.get(tp) or PartitionFetchState(*tp) for tp in wanted}
+            self.order = wanted
+            self.pending = deque(r for r in self.pending if r[:2] in self.partitions)
+            self.committed = {tp: o for tp, o in self.committed.items() if tp in self.partitions}
+
+    def entry(self, partition: TopicPartition | tuple[str, int]) -> PartitionFetchState:
+        """The state of an assigned partition. Raises IllegalStateError for another one."""
+        entry = self.partitions.get(TopicPartition(*partition))
+        if entry is None:
+            name = f"{partition[0]}-{partition[1]}"
+            raise IllegalStateError(f"{name} is not assigned to this consumer")
+        return entry
+
+    def drop_pending(self, partitions: list[TopicPartition]) -> None:
+        """Forget the records of these partitions that iteration has not yielded."""
+        self.pending = deque(r for r in self.pending if r[:2] not in partitions)
+
+    def next_offset(self, entry: PartitionFetchState) -> OffsetAndMetadata:
+        """The position, or the first record that iteration has not yielded.
+
+        It has the leader epoch of the record before the position, or of that first record: a
+        consumer that continues there reads from no leader with an older one (KIP-320).
+        """
+        place = (entry.topic, entry.partition)
+        first = next((r for r in self.pending if r[:2] == place), None)
+        if first is not None:
+            return OffsetAndMetadata(first.offset, leader_epoch=first.leader_epoch)
+        return OffsetAndMetadata(entry.position or 0, leader_epoch=entry.leader_epoch)
+
+    def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit of everything commits: the next offset of each known position."""
+        with self.condition:
+            return {
+                tp: self.next_offset(entry)
+                for tp, entry in self.partitions.items()
+                if entry.position is not None
+            }
+
+    def has_news(self) -> bool:
+        """True when a poll would return records or raise an error. Call it with the lock held."""
+        entries = self.partitions.values()
+        return any(not e.is_paused and (e.has_data or e.error) for e in entries)
+
+    def notify(self) -> None:
+        """Wake a poll that waits."""
+        with self.condition:
+            self.condition.notify_all()

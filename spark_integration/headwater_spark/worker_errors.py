@@ -1,0 +1,32 @@
+"""Headwater's errors in a Python worker, shown to Spark's users without a traceback.
+
+A Python worker that fails sends its traceback to the JVM, whose exception shows all of it; the
+message of a HeadwaterError is its last line. Spark omits tracebacks when the worker's environment
+has `SPARK_HIDE_TRACEBACK`. The variable is set while a HeadwaterError leaves the worker; errors of
+other kinds are bugs and keep their traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headwater.errors import HeadwaterError
+
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+
+
+@contextmanager
+def without_traceback() -> Iterator[None]:
+    """Wraps every entry point that Spark calls in a worker."""
+    try:
+        yield
+    except HeadwaterError as error:
+        if HIDE_TRACEBACK not in os.environ:
+            os.environ[HIDE_TRACEBACK] = "1"
+            # The worker ends after it has sent the error. If the error is handled instead, the
+            # variable goes with it.
+            weakref.finalize(error, os.environ.pop, HIDE_TRACEBACK, None)
+        raise

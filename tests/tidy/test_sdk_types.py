@@ -1,0 +1,101 @@
+"""What a type checker and an editor see of the SDK: exports, and wrong options."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import headwater
+from headwater.exports import EXPORTS
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "platform" / "headwater"
+
+WRONG = """
+from headwater import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
+
+producer = Producer("a:1", linger=5)  # wrong: "linger"
+producer = Producer("a:1", linger_ms="5")  # wrong: "linger_ms"
+producer = Producer("a:1", acks="al")  # wrong: "acks"
+producer = Producer("a:1", compression_type="brotli")  # wrong: "compression_type"
+producer = Producer({"bootstrap.servers": "a:1"})  # wrong: "Producer"
+producer.send("t", b"v", timestamp="now")  # wrong: "timestamp"
+consumer = Consumer("t", group_id=3)  # wrong: "group_id"
+consumer = Consumer("t", enable_auto_commit="false")  # wrong: "enable_auto_commit"
+consumer = Consumer("t", auto_offset_reset="begin")  # wrong: "auto_offset_reset"
+consumer = Consumer("t", partition_assignment_strategy=["sticky"])  # wrong: List item
+consumer = Consumer("t", groupid="g")  # wrong: "groupid"
+admin = Admin("a:1", request_timeout=1)  # wrong: "request_timeout"
+admin.describe_configs("topics")  # wrong: "describe_configs"
+admin.elect_leaders("fair")  # wrong: "elect_leaders"
+record: ConsumerRecord = consumer.poll()  # wrong: assignment
+
+producer = Producer(["a:1"], linger_ms=5, acks=1, compression_type="zstd", on_error=print)
+consumer = Consumer("t", bootstrap_servers="a:1", group_id="g", auto_offset_reset="earliest")
+rows: dict[TopicPartition, list[ConsumerRecord]] = consumer.poll(100)
+"""
+
+
+def test_mypy_sees_wrong_options_and_wrong_types(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WRONG)
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports", "silent", str(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    expected = {
+        number: line.partition("# wrong: ")[2]
+        for number, line in enumerate(WRONG.splitlines(), 1)
+        if "# wrong: " in line
+    }
+    found: dict[int, str] = {}
+    for line in done.stdout.splitlines():
+        if ": error: " in line:
+            place, _, message = line.partition(": error: ")
+            found[int(place.rpartition(":")[2])] = message
+    assert found.keys() == expected.keys(), done.stdout
+    for number, part in expected.items():
+        assert part in found[number], (part, found[number])
+
+
+def test_the_stub_declares_what_the_package_exports() -> None:
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    declared = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert declared == EXPORTS
+    (listed,) = (n for n in ast.walk(tree) if isinstance(n, ast.Assign))
+    assert set(ast.literal_eval(listed.value)) == set(headwater.__all__)
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_each_exported_name_can_be_imported() -> None:
+    for name, module in EXPORTS.items():
+        assert getattr(headwater, name) is getattr(importlib.import_module(module), name)
+        assert name in dir(headwater)
+
+
+def test_all_public_errors_are_exported() -> None:
+    errors = importlib.import_module("headwater.client.errors")
+    public = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type)
+        and issubclass(value, Exception)
+        and value.__module__ == errors.__name__
+        and not name.startswith("_")
+    }
+    assert public <= EXPORTS.keys()
+
+
+def test_importing_the_package_does_not_load_the_client() -> None:
+    code = "import headwater, sys; print([m for m in sys.modules if m.startswith('headwater.')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ast.literal_eval(done.stdout) == ["headwater.exports"]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from headwater.testing.clocks import SeededEntropy
-from headwater.testing.memory_files import MemoryFile, MemoryFiles, _Node
+from headwater.testing.memory_files import FileData, MemoryFile, MemoryFiles
 from sim.loop import KilledError, ProcessLoop, Scheduler
 
 LATE_S = 0.3
@@ -134,7 +134,7 @@ class Disk(MemoryFiles):
             if must_exist:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._journal.append(lambda: self._drop(path))
-        return _SyncedFile(self, path, self._nodes.setdefault(path, _Node()))
+        return _SyncedFile(self, path, self._nodes.setdefault(path, FileData()))
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace; on the loop durable a moment later."""
@@ -170,7 +170,7 @@ class Disk(MemoryFiles):
     def _drop(self, path: str) -> None:
         self._nodes.pop(path, None)
 
-    def _put_back(self, path: str, before: _Node | None) -> None:
+    def _put_back(self, path: str, before: FileData | None) -> None:
         if before is None:
             self._nodes.pop(path, None)
         else:

@@ -110,7 +110,7 @@ class Cursor:
         index = max(bisect_right(bases, self.offset) - 1, 0)
         for number in range(index, len(bases)):
             segment = log.segments[number]
-            data = segment.file._node.data  # type: ignore[attr-defined]
+            data = segment.file.data  # type: ignore[attr-defined]
             at = self._position if segment.base_offset == self._base else 0
             while len(data) - at >= HEADER_BYTES:
                 header = read_header(data, at)

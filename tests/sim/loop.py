@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from asyncio import events
+from asyncio.events import _get_running_loop as get_running_loop
+from asyncio.events import _set_running_loop as set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
@@ -185,11 +186,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             return
         ready, after = self._ready, scheduler.after_event
         scheduler.digest = hash((scheduler.digest, self._number, scheduler.now, len(ready)))
-        events._set_running_loop(self)
+        set_running_loop(self)
         try:
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                if handle._cancelled:
+                if handle.cancelled():
                     continue
                 scheduler.events += 1
                 handle._run()
@@ -201,7 +202,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
                 if self.is_dead:
                     return
         finally:
-            events._set_running_loop(None)
+            set_running_loop(None)
         self._turn_due = False
         if ready:
             self._turn_due = True
@@ -246,8 +247,8 @@ class ThreadDouble(Executor):
         if not future.set_running_or_notify_cancel():
             return
         self.is_running_job = True
-        running = events._get_running_loop()
-        events._set_running_loop(None)
+        running = get_running_loop()
+        set_running_loop(None)
         try:
             result = job()
         except Exception as error:  # noqa: BLE001 - as a thread pool does: it belongs to the future
@@ -258,4 +259,4 @@ class ThreadDouble(Executor):
             future.set_result(result)
         finally:
             self.is_running_job = False
-            events._set_running_loop(running)
+            set_running_loop(running)

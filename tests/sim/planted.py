@@ -130,7 +130,7 @@ def forget_removals_at_a_failover(patch: pytest.MonkeyPatch) -> None:
     async def forget(*_: object) -> tuple[list[znodes.Deletion], list[UUID]]:
         return [], []
 
-    patch.setattr(reader, "_read_deletions", forget)
+    patch.setattr(reader, "read_deletions", forget)
 
 
 def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ class Ensemble:
 
     def is_alive(self, session_id: int) -> bool:
         """Does the session exist?"""
-        return session_id in self.tree._sessions
+        return self.tree.has_session(session_id)
 
     def _look(self) -> None:
         """Sessions of silent clients end; clients notice lost and mended connections."""

@@ -268,7 +268,7 @@ def test_admin_is_told_the_truth_of_a_config(world: World) -> None:
 
 def test_metadata_converges(world: World) -> None:
     """Nobody runs, so nothing is whole."""
-    world._judge()
+    world.judge()
     assert world.violation is not None
     assert world.violation.name == "MetadataConverges"
     assert "broker 1 is not ready" in world.violation.text

@@ -316,7 +316,7 @@ def _latest(partition: Partition) -> dict[bytes, tuple[int, bytes]]:
     """Key -> (offset, value), without what is deleted."""
     found: dict[bytes, tuple[int, bytes]] = {}
     for segment in partition.log.segments:
-        for record in read_records(bytes(segment.file._node.data)):  # type: ignore[attr-defined]
+        for record in read_records(bytes(segment.file.data)):  # type: ignore[attr-defined]
             assert record.key is not None
             found.pop(record.key, None)
             if record.value is not None:

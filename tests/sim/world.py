@@ -10,7 +10,6 @@ import logging
 import sys
 import traceback
 import warnings
-from asyncio import events
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -30,7 +29,7 @@ from sim.control import ControlPlane
 from sim.fate import Fate
 from sim.invariants import ALL, Seen, ViolationError, overriding
 from sim.ledger import Acked, Key, Ledger, Told
-from sim.loop import ProcessLoop, Scheduler
+from sim.loop import ProcessLoop, Scheduler, set_running_loop
 from sim.network import Network
 from sim.plan import Plan, make_plan
 from sim.releases import Release
@@ -242,7 +241,7 @@ class World:
         """Offset -> value of everything in a log."""
         found: dict[int, bytes] = {}
         for segment in partition.log.segments:
-            data = bytes(segment.file._node.data)  # type: ignore[attr-defined]
+            data = bytes(segment.file.data)  # type: ignore[attr-defined]
             found.update((r.offset, r.value or b"") for r in read_records(data))
         return found
 
@@ -286,8 +285,8 @@ class World:
 
     def owner_of(self, path: str) -> int | None:
         """The session that owns a node; None when there is no node."""
-        entry = self.ensemble.tree._entries.get(path)
-        return None if entry is None else entry.node.ephemeral_owner
+        node = self.ensemble.tree.find(path)
+        return None if node is None else node.ephemeral_owner
 
     # -- the whole
 
@@ -309,7 +308,7 @@ class World:
         self.until(HEAL_S, self._is_whole)
         self.has_given_up = self.is_over = True
         if self.violation is None:
-            self._judge()
+            self.judge()
 
     def work(self) -> None:
         """The time under faults."""
@@ -399,7 +398,7 @@ class World:
                 return f"{key[0]}-{key[1]}: marks differ: {sorted(marks)}"
         return ""
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         missing = self._not_whole()
         if missing:
             self.broken(ViolationError("MetadataConverges", f"after {HEAL_S:.0f} s: {missing}"))
@@ -466,10 +465,10 @@ def _collect() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # coroutines that nobody runs any more
         for _ in range(COLLECTIONS_MAX):
-            events._set_running_loop(limbo)
+            set_running_loop(limbo)
             try:
                 found = gc.collect()
             finally:
-                events._set_running_loop(None)
+                set_running_loop(None)
             if not found:
                 return

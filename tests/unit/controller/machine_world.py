@@ -56,13 +56,13 @@ class World:
         self.updates: list[BrokerUpdate] = []
         self.warnings: list[str] = []
         self._loop = asyncio.new_event_loop()
-        self.store: MemoryStore = self._run(self._connect())
+        self.store: MemoryStore = self.run(self._connect())
         self.machine = self.fail_over()
 
     def close(self) -> None:
         self._loop.close()
 
-    def _run(self, work: Any) -> Any:
+    def run(self, work: Any) -> Any:
         return self._loop.run_until_complete(work)
 
     async def _connect(self) -> MemoryStore:
@@ -76,8 +76,8 @@ class World:
         """Another controller, from the store alone."""
         self.controller_epoch += 1
         data = str(self.controller_epoch).encode()
-        self._run(self.store.multi([Set(znodes.CONTROLLER_EPOCH, data)]))
-        snapshot = self._run(read_snapshot(self.store))
+        self.run(self.store.multi([Set(znodes.CONTROLLER_EPOCH, data)]))
+        snapshot = self.run(read_snapshot(self.store))
         self.machine = ControllerMachine(
             1,
             self.controller_epoch,
@@ -100,7 +100,7 @@ class World:
             self.warnings += ready.warnings
             fence = Check(znodes.CONTROLLER_EPOCH, self.controller_epoch)
             for group in ready.writes:
-                self._run(self.store.multi([fence, *group]))
+                self.run(self.store.multi([fence, *group]))
             for reply in ready.replies:
                 self.replies[reply.token] = reply.value
             self.updates.extend(ready.updates)
@@ -202,8 +202,8 @@ class World:
     def find(self, name: str, *replicas: tuple[int, ...]) -> None:
         """Make the topic by hand in the store, where no broker need live."""
         row = TopicAssignment(topic_id=NO_DIRECTORY, partitions=dict(enumerate(replicas)))
-        self._run(self.store.multi([Create(znodes.topic_path(name), row.encode())]))
-        self.handle(self._run(read_found_topics(self.store, [name], print)))
+        self.run(self.store.multi([Create(znodes.topic_path(name), row.encode())]))
+        self.handle(self.run(read_found_topics(self.store, [name], print)))
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         found = self.machine.state.partition(topic, index)

@@ -44,7 +44,7 @@ def test_who_died_before_it_answered_is_asked_when_it_is_back_and_not_before(wor
     lost = world.machine.take_ready()
     assert [u.broker_id for u in lost.updates if u.stops] == [2]
     for group in lost.writes:
-        world._run(world.store.multi(group))
+        world.run(world.store.multi(group))
     world.down(2)
     world.handle(Tick())
     assert world.machine.state.pending_deletions[topic_id].waiting() == {0: (2,)}

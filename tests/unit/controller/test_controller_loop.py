@@ -8,19 +8,16 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.metadata_store import Create, Delete, NoNodeError
-from headwater.testing.memory_control import MemoryControlNetwork
 from headwater.testing.memory_store import MemoryTree
 from headwater_broker.controller import controller_election
-from headwater_broker.controller import controller_loop as controller_loop_module
 from headwater_broker.controller.broker_channel import BrokerChannel
-from headwater_broker.controller.controller_loop import ControllerLoop
 from headwater_broker.controller.events import (
     AutoPreferredLeaderElection,
     CreateTopics,
-    Event,
     NewTopic,
 )
 from headwater_broker.controller.state import ControllerConfig
+from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings
 from headwater_broker.controller.zk import writer
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.registration import ensure_cluster_id
@@ -120,7 +117,8 @@ def test_a_second_term_of_the_same_process_starts_clean() -> None:
         assert second is not None and second.machine is not None
         assert second.machine.state is not first.machine.state
         assert second.machine.state.shutting_down == set()
-        assert not first._channels and not first._answering
+        channels = [t for t in asyncio.all_tasks() if t.get_name() == "controller-to-broker-1"]
+        assert len(channels) == 1, "that of the first epoch is closed"
         assert await create(one, "u", (1,)) is ErrorCode.NONE
         assert leader(one, "u") == 1
 
@@ -183,7 +181,6 @@ def test_a_term_that_has_ended_refuses_at_once() -> None:
         with pytest.raises(KafkaError) as refused:
             await asyncio.wait_for(ended.ask(lambda token: CreateTopics(token, (), False)), 1)
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        assert not ended._waiting
 
     play(story, brokers=1)
 
@@ -240,55 +237,13 @@ def test_a_config_that_a_vanished_topic_left_behind_is_written_over() -> None:
     play(story, brokers=1)
 
 
-class StoppedClock:
-    """Stands at `now` seconds."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
+def test_leaders_are_balanced_five_seconds_into_the_epoch_and_then_by_the_interval() -> None:
+    schedule = BalanceSchedule(100.0, ControllerTimings().first_balance_s)
+    times = (104.9, 105.0, 105.1, 164.9, 165.0, 224.9, 225.0)
+    assert [s for s in times if schedule.is_due(s, interval_ms=60_000)] == [105.0, 165.0, 225.0]
 
 
-def test_leaders_are_balanced_five_seconds_into_the_term_and_then_by_the_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(controller_loop_module, "TICK_S", 0)
-
-    async def story() -> None:
-        store = MemoryTree().connect()
-        clock = StoppedClock()
-        won = await controller_election.elect(store, 1, "a:1", clock, "c")
-        assert won is not None
-        config = ControllerConfig(leader_imbalance_check_interval_ms=60_000)
-        calls = MemoryControlNetwork().calls()
-        controller_loop = ControllerLoop(
-            1, "c", won, store, calls, clock, CountingEntropy(), config
-        )
-        posted: list[Event] = []
-        monkeypatch.setattr(controller_loop, "post", posted.append)
-        timer = asyncio.get_running_loop().create_task(controller_loop._run_timer())
-        due = {}
-        for seconds in (4.9, 5.0, 64.9, 65.0):
-            clock.now = 100.0 + seconds
-            posted.clear()
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert posted
-            due[seconds] = sum(isinstance(event, AutoPreferredLeaderElection) for event in posted)
-        assert due == {4.9: 0, 5.0: 1, 64.9: 0, 65.0: 1}
-        timer.cancel()
-
-    asyncio.run(story())
-
-
-def test_a_leader_comes_home_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_loop_module, "TICK_S", 0.01)
-    monkeypatch.setattr(controller_loop_module, "FIRST_BALANCE_S", 0.02)
-
+def test_a_leader_comes_home_by_itself() -> None:
     async def story(cluster: Cluster) -> None:
         await create(cluster.brokers[1], "t", (2, 1, 3))
         await cluster.kill(2)
@@ -298,7 +253,11 @@ def test_a_leader_comes_home_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         await rejoin(cluster, "t", 1)
         await until(lambda: leader(cluster.all()[0], "t") == 2)
 
-    play(story, config=ControllerConfig(leader_imbalance_check_interval_ms=20))
+    play(
+        story,
+        config=ControllerConfig(leader_imbalance_check_interval_ms=20),
+        timings=ControllerTimings(tick_s=0.01, first_balance_s=0.02),
+    )
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -106,14 +106,14 @@ def test_the_next_controller_finishes_what_one_began(
         count = len(writes)
         fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
         for group in writes[:cut]:
-            world._run(world.store.multi([fence, *group]))
+            world.run(world.store.multi([fence, *group]))
         world.updates.clear()
         world.fail_over()
         world.handle(Tick())
         left = {(p.index, b) for p in world.machine.state.partitions() for b in p.replicas}
         assert not deleted(world) & left, f"cut after {cut} of {count}"
         assert not world.machine.state.pending_deletions
-        assert not world._run(world.store.children(znodes.DELETIONS))
+        assert not world.run(world.store.children(znodes.DELETIONS))
         for partition in world.machine.state.partitions():
             _is_sound(partition)
             assert (partition.key in world.machine.state.reassigning) == bool(
@@ -140,7 +140,7 @@ def test_a_power_loss_is_not_forgotten_with_the_controller_that_saw_it(
         count = len(writes)
         fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
         for group in writes[:cut]:
-            world._run(world.store.multi([fence, *group]))
+            world.run(world.store.multi([fence, *group]))
         world.fail_over()
         for partition in world.machine.state.partitions():
             told = f"{partition.name}: cut after {cut} of {count}"
@@ -160,12 +160,12 @@ def test_a_note_that_names_a_replica_in_use_deletes_nothing(world: World) -> Non
     world.ask(lambda token: Reassign(token, {("t", 0): (3,)}))
     topic_id = world.partition("t").topic_id
     note = znodes.Deletion("t", topic_id, {0: (1, 2), 7: (2,)}, is_topic_deletion=False)
-    world._run(world.store.multi([Create(znodes.deletion_path(topic_id), note.encode())]))
+    world.run(world.store.multi([Create(znodes.deletion_path(topic_id), note.encode())]))
     world.updates.clear()
     world.fail_over()
     assert deleted(world) == {(7, 2)}
     assert world.partition("t").isr == (1, 2)
-    assert not world._run(world.store.children(znodes.DELETIONS))
+    assert not world.run(world.store.children(znodes.DELETIONS))
     assert world.alter_isr(world.partition("t"), (1, 2, 3)) == ErrorCode.NEW_LEADER_ELECTED
     assert deleted(world) == {(7, 2), (0, 1), (0, 2)}
 

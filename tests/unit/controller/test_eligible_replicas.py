@@ -207,7 +207,7 @@ def test_a_minimum_stored_without_what_follows_from_it_counts_before_any_electio
     leader_goes_unseen(world)
     path = znodes.topic_config_path("t")
     data = znodes.encode_overrides({"min.insync.replicas": "1"})
-    world._run(world.store.multi([Set(path, data)]))
+    world.run(world.store.multi([Set(path, data)]))
     world.fail_over()
     assert shown(world.partition("t")) == (-1, (1,), ())
     world.fail_over()
@@ -252,7 +252,7 @@ def test_a_stored_unclean_election_counts_before_any_election(
     stored = {"": of_all} if own is None else {"": of_all, "1": own}
     for name, value in stored.items():
         data = znodes.encode_overrides({"unclean.leader.election.enable": value})
-        world._run(world.store.multi([Create(znodes.broker_config_path(name), data)]))
+        world.run(world.store.multi([Create(znodes.broker_config_path(name), data)]))
     world.down(1)
     world.fail_over()
     world.up(2)

@@ -82,7 +82,7 @@ def test_a_note_of_a_deletion_that_cannot_be_read_is_written_over(
     else:
         world.ask(lambda token: Reassign(token, {("t", 0): (1,)}))
         assert world.partition("t").replicas == (1,)
-    assert not world._run(world.store.children(znodes.DELETIONS))
+    assert not world.run(world.store.children(znodes.DELETIONS))
 
 
 def allocate(world: World) -> AllocateProducerIdsReply:

@@ -253,11 +253,11 @@ def test_a_move_to_a_broker_that_is_down_is_cancelled_and_begun_and_cancelled_ag
             lambda token, target=target: Reassign(token, {("t", 0): target})
         ).values()
         assert code is NONE
-        notes = world._run(world.store.children(znodes.DELETIONS))
+        notes = world.run(world.store.children(znodes.DELETIONS))
         assert len(notes) == (target is None)
     assert world.machine.state.pending_deletions[topic_id].waiting() == {0: (3,)}
     world.up(3)
-    assert not world._run(world.store.children(znodes.DELETIONS))
+    assert not world.run(world.store.children(znodes.DELETIONS))
 
 
 def test_more_moves_of_a_topic_than_its_node_can_tell_of_are_refused(

@@ -23,6 +23,7 @@ from headwater_broker.controller.events import (
     RegisteredBroker,
     Tick,
 )
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from unit.controller.brokers_in_memory import Cluster, until
 from unit.controller.machine_world import World
 from unit.controller.test_store_requests import play
@@ -79,9 +80,11 @@ def test_a_broker_numbers_what_it_tells() -> None:
             return AssignReplicasToDirsReply(error_code=code)
 
         local: Any = SimpleNamespace(handlers=lambda: {AssignReplicasToDirsRequest: note})
-        broker.calls._local = local
+        channel = ControllerChannel(
+            1, lambda: 7, broker.store, cluster.network.calls(), local, broker.clock
+        )
         for _ in range(2):
-            code = await broker.calls.assign_directory(UUID(int=1), 0, OTHER, 20_000)
+            code = await channel.assign_directory(UUID(int=1), 0, OTHER, 20_000)
             assert code is ErrorCode.NONE
         assert NOT_NUMBERED not in told
         assert told[0] == told[1] < told[2]

@@ -34,6 +34,7 @@ from headwater_broker.controller.events import (
     Reassign,
 )
 from headwater_broker.controller.state import ControllerConfig
+from headwater_broker.controller.timings import ControllerTimings
 from headwater_broker.metadata import znodes
 from unit.api.test_moving import context
 from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
@@ -45,9 +46,10 @@ def play(
     story: Callable[[Cluster], Awaitable[None]],
     brokers: int = 3,
     config: ControllerConfig | None = None,
+    timings: ControllerTimings | None = None,
 ) -> None:
     async def main() -> None:
-        async with Cluster(brokers, config) as cluster:
+        async with Cluster(brokers, config, timings) as cluster:
             await asyncio.wait_for(story(cluster), 30)
 
     asyncio.run(main())

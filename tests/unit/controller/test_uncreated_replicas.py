@@ -27,7 +27,7 @@ def told_as_new(world: World) -> set[int]:
 
 
 def stored(world: World) -> tuple[int, ...]:
-    node = world._run(world.store.get(znodes.state_path("t", 0)))
+    node = world.run(world.store.get(znodes.state_path("t", 0)))
     return znodes.PartitionRecord.decode("t", node.data).uncreated
 
 

@@ -29,7 +29,7 @@ TIERED = {"remote.storage.enable": "true"}
 
 
 def put(world: World, *operations: Operation) -> None:
-    world._run(world.store.multi(list(operations)))
+    world.run(world.store.multi(list(operations)))
 
 
 def assignment(*replicas: int, topic_id: UUID = znodes.NO_DIRECTORY) -> bytes:
@@ -44,7 +44,7 @@ def find(world: World, *names: str) -> list[str]:
     """The controller looks at new topics; what it says about them."""
     said: list[str] = []
     owners = world.machine.state.topic_id_owners()
-    world.handle(world._run(read_found_topics(world.store, names, said.append, owners)))
+    world.handle(world.run(read_found_topics(world.store, names, said.append, owners)))
     return said
 
 
@@ -138,7 +138,7 @@ def test_a_topic_whose_partition_has_a_bad_record_is_left_alone_with_its_data(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.create("t", (1, 2))
-    good = world._run(world.store.get(znodes.state_path("t", 0))).data
+    good = world.run(world.store.get(znodes.state_path("t", 0))).data
     put(world, Set(znodes.state_path("t", 0), b"{oops"))
     world.fail_over()
     assert world.machine.state.topics == {} and "/partitions/0/state" in caplog.text
@@ -355,10 +355,10 @@ def test_a_config_without_a_topic_is_written_over_when_the_topic_is_made(
         assert world.create("t", (1,), retention_ms="5").error is ErrorCode.NONE
         assert world.machine.state.topics["t"].configs == {"retention.ms": "5"}
         assert world.machine.state.stray_configs == {"left"}
-        node = world._run(world.store.get(znodes.topic_config_path("t")))
+        node = world.run(world.store.get(znodes.topic_config_path("t")))
         assert node.data == overrides(retention_ms="5")
         world.ask(lambda token: DeleteTopics(token, (("t", znodes.NO_DIRECTORY),)))
-    assert world._run(world.store.children(znodes.TOPIC_CONFIGS)) == ["left"]
+    assert world.run(world.store.children(znodes.TOPIC_CONFIGS)) == ["left"]
     assert not caplog.records
 
 

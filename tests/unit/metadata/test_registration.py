@@ -10,7 +10,6 @@ from headwater.errors import UsageError
 from headwater.ports.metadata_store import Create, Delete, SessionExpiredError, Set
 from headwater.testing.memory_store import MemoryTree
 from headwater.wire.control import BrokerEndpoint
-from headwater_broker.metadata import registration as registration_module
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.registration import RegistrationManager, ensure_cluster_id
 from unit.controller.brokers_in_memory import CountingEntropy, FakeClock, until
@@ -62,16 +61,19 @@ def described(host: str, cluster_id: str) -> znodes.BrokerRegistration:
 
 
 def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Restored from nothing, say: the broker would live on, unregistered, until it is restarted."""
-    monkeypatch.setattr(registration_module, "REFUSED_DELAY_S", 0.01)
 
     async def story() -> None:
         store = MemoryTree().connect()
         cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
         registration = RegistrationManager(
-            store, FakeClock(), lambda: described("h", cluster_id), session_timeout_ms=1000
+            store,
+            FakeClock(),
+            lambda: described("h", cluster_id),
+            session_timeout_ms=1000,
+            refused_delay_s=0.01,
         )
         first = await registration.start()
         await store.multi([Delete(znodes.CLUSTER_ID)])
@@ -85,17 +87,18 @@ def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
     asyncio.run(story())
 
 
-def test_a_store_of_another_cluster_is_not_joined(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_of_another_cluster_is_not_joined(caplog: pytest.LogCaptureFixture) -> None:
     """Its controller would have the broker stop all that it hosts."""
-    monkeypatch.setattr(registration_module, "REFUSED_DELAY_S", 0.01)
 
     async def story() -> None:
         store = MemoryTree().connect()
         own = await ensure_cluster_id(store, CountingEntropy(), None)
         registration = RegistrationManager(
-            store, FakeClock(), lambda: described("h", own), session_timeout_ms=1000
+            store,
+            FakeClock(),
+            lambda: described("h", own),
+            session_timeout_ms=1000,
+            refused_delay_s=0.01,
         )
         first = await registration.start()
         await store.multi([Set(znodes.CLUSTER_ID, znodes.encode_cluster_id("theirs"))])

@@ -1,4 +1,4 @@
-"""Brokers reduced to what the controller sees of them: registration, control handlers, view."""
+"""Fake brokers for tests of the controller: registration, control handlers, metadata cache."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CountingEntropy:
 
 
 class FakeBroker:
-    """One broker's cluster parts; its replicas are the states it was told."""
+    """The controller's side of a broker. Its replicas are the states that it received."""
 
     def __init__(
         self,
@@ -137,9 +137,9 @@ class FakeBroker:
         )
 
     async def kill(self) -> None:
-        """As kill -9 with a supervisor that closes the session."""
+        """Kill -9, with a supervisor that closes the session."""
         self.network.stop(self.address)
-        await self.store.close()  # from here on nothing of it reaches the store
+        await self.store.close()  # nothing of it reaches the store any more
         await self.controller.stop()
         await self.registration.stop()
 
@@ -151,8 +151,8 @@ class FakeBroker:
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         if request.full:
-            told = {(s.topic_id, s.partition) for s in request.partitions}
-            self.replicas = {k: s for k, s in self.replicas.items() if k in told}
+            named = {(s.topic_id, s.partition) for s in request.partitions}
+            self.replicas = {k: s for k, s in self.replicas.items() if k in named}
         rows = []
         for state in request.partitions:
             code = self.refuse.get((state.topic, state.partition), ErrorCode.NONE)
@@ -183,7 +183,7 @@ class FakeBroker:
 
 
 class Cluster:
-    """Some fake brokers on one tree."""
+    """Fake brokers on one metadata store."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The controller in office: several brokers on a memory store, real messages, no real time."""
+"""The controller service with several brokers on a store in memory, with real messages."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_dead_leader_is_replaced_by_an_isr_member() -> None:
 
 
 async def rejoin(cluster: Cluster, topic: str, count: int) -> None:
-    """The leaders take every replica back into the ISR, as their fetches would bring about."""
+    """The leaders add every replica to the ISR, as after fetches up to the log end."""
     one = cluster.all()[0]
     for index in range(count):
         await until(lambda i=index: leader(one, topic, i) in cluster.brokers)
@@ -169,7 +169,7 @@ def test_deletion_reaches_a_broker_that_was_away() -> None:
     run(story())
 
 
-def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting() -> None:
+def test_a_broker_that_does_not_answer_delays_no_other() -> None:
     timings = ControllerTimings(call_timeout_ms=1000, delivery_wait_s=0.05)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Terms of office begin and end: claims of old sessions, expiry, the timer of a term."""
+"""Controller elections and resignations: nodes of old sessions, session expiry, the timer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLAIM = znodes.ControllerClaim(1, 0, "broker1:1").encode()
 
 
 def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
-    """The node of a broker's life before: it goes with that session, and must not be trusted."""
+    """The node belongs to the broker's last session and goes with it: it must not be trusted."""
 
     async def story(cluster: Cluster) -> None:
         before = cluster.tree.connect()
@@ -51,7 +51,7 @@ def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
     play(story, brokers=0)
 
 
-def test_nobody_leads_the_brokers_of_another_cluster() -> None:
+def test_no_controller_is_elected_over_the_brokers_of_another_cluster() -> None:
     async def story() -> None:
         store = MemoryTree().connect()
         await ensure_cluster_id(store, CountingEntropy(), "theirs")
@@ -80,7 +80,7 @@ def test_a_claim_whose_reply_was_lost_counts(lost: bool) -> None:
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_an_expired_session_ends_the_term_and_a_mere_disconnect_does_not(brokers: int) -> None:
+def test_an_expired_session_deposes_the_controller_and_a_disconnect_does_not(brokers: int) -> None:
     async def story(cluster: Cluster) -> None:
         active = cluster.controller()
         first = active.controller.controller_loop
@@ -102,13 +102,13 @@ def test_an_expired_session_ends_the_term_and_a_mere_disconnect_does_not(brokers
     play(story, brokers=brokers)
 
 
-def test_a_second_term_of_the_same_process_starts_clean() -> None:
+def test_a_second_epoch_of_the_same_process_starts_with_new_state() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1,))
         first = one.controller.controller_loop
         assert first is not None and first.machine is not None
-        first.machine.state.shutting_down.add(1)  # what only the first term knows
+        first.machine.state.shutting_down.add(1)  # state of the first epoch only
         await one.store.multi([Delete(znodes.CONTROLLER)])
         await until(
             lambda: one.controller.is_active and one.controller.controller_loop is not first
@@ -125,10 +125,10 @@ def test_a_second_term_of_the_same_process_starts_clean() -> None:
     play(story, brokers=1)
 
 
-def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
+def test_a_write_too_large_for_the_store_deposes_this_controller_and_not_the_next(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The store closes the connection over it, each time that it is sent."""
+    """ZooKeeper would close the connection each time it is sent."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -150,8 +150,11 @@ def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
     play(story, brokers=1)
 
 
-def test_what_is_durable_is_answered_when_the_term_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was asked again, and the next controller said that the topic exists already."""
+def test_durable_decisions_are_answered_when_the_controller_resigns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client had to repeat its request, and the next controller answered that the topic
+    exists."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -167,8 +170,8 @@ def test_what_is_durable_is_answered_when_the_term_ends(monkeypatch: pytest.Monk
     play(story, brokers=1)
 
 
-def test_a_term_that_has_ended_refuses_at_once() -> None:
-    """Whoever asks before the broker has noticed its end would wait until the time-out."""
+def test_a_deposed_controller_refuses_requests_at_once() -> None:
+    """A request that came before the service had noticed the end would wait for its timeout."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -186,8 +189,8 @@ def test_a_term_that_has_ended_refuses_at_once() -> None:
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_a_config_without_a_topic_that_appears_in_a_term_ends_it_once(brokers: int) -> None:
-    """The request is told to come again, and then meets a term that knows the node."""
+def test_a_config_without_a_topic_that_appears_deposes_the_controller_once(brokers: int) -> None:
+    """The client repeats its request, and the next controller knows the node."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -206,7 +209,7 @@ def test_a_config_without_a_topic_that_appears_in_a_term_ends_it_once(brokers: i
     play(story, brokers=brokers)
 
 
-def test_a_config_without_a_topic_that_is_removed_in_a_term_ends_it_once() -> None:
+def test_a_config_without_a_topic_that_is_removed_deposes_the_controller_once() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         path = znodes.topic_config_path("t")

@@ -18,7 +18,7 @@ LOOK_S = 4.0
 
 
 class StoreAway:
-    """A metadata store that nobody reaches; each try takes its time."""
+    """An unreachable metadata store; each attempt takes some time."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class StoreAway:
 
 
 class StoreHangs(StoreAway):
-    """As ZooKeeper's client while it is disconnected: it holds on to what it is asked."""
+    """Like ZooKeeper's client while it is disconnected: calls wait."""
 
     async def get(self, path: str) -> Any:
         self._clock.advance(int(UNREACHED_TIMEOUT_S * 1000))
@@ -43,7 +43,9 @@ class StoreHangs(StoreAway):
 
 
 @pytest.mark.parametrize(("store", "seconds"), [(StoreAway, 16), (StoreHangs, 15)])
-def test_no_controller_is_told_before_clients_give_up(store: type[StoreAway], seconds: int) -> None:
+def test_a_missing_controller_is_reported_before_clients_give_up(
+    store: type[StoreAway], seconds: int
+) -> None:
     clock = ManualClock()
     calls = ControllerChannel(
         1,

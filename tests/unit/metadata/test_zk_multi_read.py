@@ -1,4 +1,4 @@
-"""Many nodes by one request of ZooKeeper, and by one each where the server is too old for it."""
+"""ZooKeeper's multi-read request, and single reads where the server is too old for it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_thousands_of_nodes_take_a_request_per_some_hundred() -> None:
 
 
 @pytest.mark.parametrize("error", [kx.ConnectionLoss(), kx.NoAuthError()])
-def test_other_errors_are_told(error: Exception) -> None:
+def test_other_errors_are_raised(error: Exception) -> None:
     with pytest.raises(StoreError):
         read(["/a"], error)
     with pytest.raises(StoreError):

@@ -306,7 +306,7 @@ class LogCleaner:
         before = self._disk_backoff.get(log)
         pause_s = DISK_PAUSE_S if before is None else min(2 * before.pause_s, DISK_PAUSE_MAX_S)
         self._disk_backoff[log] = _DiskBackoff(pause_s, self._clock.monotonic() + pause_s)
-        logger.warning("%s: not compacted, next try in %d s: %s", log.path, pause_s, error)
+        logger.warning("%s: not compacted, next attempt in %d s: %s", log.path, pause_s, error)
 
     def _give_up(self, log: UnifiedLog, reason: str) -> None:
         self._failures.pop(log, None)

@@ -83,7 +83,10 @@ class ControllerChannel:
         calls: ControlCalls,
         local: LocalController,
         clock: Clock,
+        *,
+        store_look_s: float = STORE_LOOK_S,
     ) -> None:
+        self._store_look_s = store_look_s
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._store = store
@@ -207,7 +210,7 @@ class ControllerChannel:
         """
         task = asyncio.get_running_loop().create_task(call)
         try:
-            while not (await asyncio.wait((task,), timeout=STORE_LOOK_S))[0]:
+            while not (await asyncio.wait((task,), timeout=self._store_look_s))[0]:
                 if self._store_is_away and self._clock.monotonic() >= until:
                     raise ConnectionLostError("this broker has lost its connection")
             return task.result()

@@ -33,6 +33,7 @@ from headwater_broker.metadata.log_dir_events import encode_log_dir_event
 
 RETRY_DELAY_S = 0.1
 REFUSED_DELAY_S = 1.0
+"""Pause before the next try to register again, after a refusal by the store's content."""
 NOT_REGISTERED = -1
 
 logger = logging.getLogger(__name__)
@@ -109,8 +110,10 @@ class RegistrationManager:
         describe: Callable[[], znodes.BrokerRegistration],
         *,
         session_timeout_ms: int,
+        refused_delay_s: float = REFUSED_DELAY_S,
         on_registered: Callable[[int], None] | None = None,
     ) -> None:
+        self._refused_delay_s = refused_delay_s
         self.broker_epoch = NOT_REGISTERED
         self.unreported_log_dir_failures = 0
         """Number of failed data folders that were not reported to the controller yet."""
@@ -174,7 +177,7 @@ class RegistrationManager:
             except (StoreError, znodes.ZnodeError) as e:  # nodes are missing, or another cluster's
                 logger.error("registering again failed, trying again until it is mended: %r", e)
                 self._lost.set()
-                await asyncio.sleep(REFUSED_DELAY_S)
+                await asyncio.sleep(self._refused_delay_s)
 
     async def _register(self) -> None:
         """Create the node; if an older session's node exists, wait until it is gone."""

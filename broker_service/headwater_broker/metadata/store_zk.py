@@ -71,22 +71,34 @@ def split_chroot(connect: str) -> tuple[str, str]:
     return hosts.strip(), chroot
 
 
+def fire_pause_s(children: int) -> float:
+    """The pause between two notifications of a path with so many children."""
+    return min(FIRE_PAUSE_S + FIRE_PAUSE_PER_CHILD_S * children, FIRE_PAUSE_MAX_S)
+
+
+def _client(hosts: str, session_timeout_ms: int) -> KazooClient:
+    retry = KazooRetry(
+        max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
+    )
+    return KazooClient(
+        hosts=hosts,
+        timeout=session_timeout_ms / 1000,
+        connection_retry=retry,
+        handler=DirectCallbackHandler(),
+        logger=logging.getLogger("kazoo"),
+    )
+
+
 class ZooKeeperStore:
     """`headwater.ports.metadata_store.MetadataStore` on a ZooKeeper ensemble (3.5 or later)."""
 
-    def __init__(self, connect: str, session_timeout_ms: int) -> None:
+    def __init__(
+        self, connect: str, session_timeout_ms: int, client: KazooClient | None = None
+    ) -> None:
+        """`client`: instead of one for these servers."""
         self._hosts, self._chroot = split_chroot(connect)
         self._loop = asyncio.get_running_loop()
-        retry = KazooRetry(
-            max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
-        )
-        self._client = KazooClient(
-            hosts=self._hosts,
-            timeout=session_timeout_ms / 1000,
-            connection_retry=retry,
-            handler=DirectCallbackHandler(),
-            logger=logging.getLogger("kazoo"),
-        )
+        self._client = client or _client(self._hosts, session_timeout_ms)
         self._watches: dict[str, list[Callable[[str], None]]] = {}
         self._armed: dict[tuple[str, str], bool] = {}
         self._next_fire: dict[str, float] = {}
@@ -309,8 +321,7 @@ class ZooKeeperStore:
 
     def _fire(self, path: str) -> None:
         self._due.discard(path)
-        pause = FIRE_PAUSE_S + FIRE_PAUSE_PER_CHILD_S * self._sizes.get(path, 0)
-        self._next_fire[path] = self._loop.time() + min(pause, FIRE_PAUSE_MAX_S)
+        self._next_fire[path] = self._loop.time() + fire_pause_s(self._sizes.get(path, 0))
         if path not in self._watches:
             return
         self._arm(path)

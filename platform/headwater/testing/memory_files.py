@@ -14,7 +14,7 @@ from headwater.entropy import Entropy
 from headwater.testing.clocks import ManualClock
 
 
-class _Node:
+class FileData:
     """The bytes of one file, shared by all open files of it, like an inode."""
 
     __slots__ = ("data", "durable_bytes", "modified_ms")
@@ -28,11 +28,16 @@ class _Node:
 class MemoryFile:
     """One open file."""
 
-    def __init__(self, owner: MemoryFiles, path: str, node: _Node) -> None:
+    def __init__(self, owner: MemoryFiles, path: str, node: FileData) -> None:
         self._owner = owner
         self._node = node
         self.path = path
         self.size_bytes = len(node.data)
+
+    @property
+    def data(self) -> bytearray:
+        """The bytes of the file, whatever the faults of its disk."""
+        return self._node.data
 
     def append(self, view: memoryview | bytes) -> None:
         """Append at `size_bytes`. A full or failing disk raises, and nothing is written."""
@@ -91,7 +96,7 @@ class MemoryFiles:
     """A file system in memory. Tests set its fault attributes."""
 
     def __init__(self, entropy: Entropy | None = None, clock: Clock | None = None) -> None:
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, FileData] = {}
         self._locks: set[str] = set()
         self._entropy = entropy
         self._clock = clock or ManualClock()
@@ -116,7 +121,7 @@ class MemoryFiles:
         if must_exist and path not in self._nodes:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         if path not in self._nodes:
-            self._nodes[path] = _Node()
+            self._nodes[path] = FileData()
             self.touch(self._nodes[path])
         return MemoryFile(self, path, self._nodes[path])
 
@@ -127,7 +132,7 @@ class MemoryFiles:
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace; durable at once."""
         self.check(path, len(data))
-        node = _Node()
+        node = FileData()
         node.data += data
         node.durable_bytes = len(data)
         self.touch(node)
@@ -145,7 +150,11 @@ class MemoryFiles:
             }
         )
 
-    def touch(self, node: _Node) -> None:
+    def content(self, path: str) -> bytearray:
+        """The bytes of a file, for tests that damage them."""
+        return self._node_of(path).data
+
+    def touch(self, node: FileData) -> None:
         """Set the modification time to now."""
         node.modified_ms = self._clock.now_ms()
 
@@ -157,7 +166,7 @@ class MemoryFiles:
         """Set the modification time."""
         self._node_of(path).modified_ms = modified_ms
 
-    def _node_of(self, path: str) -> _Node:
+    def _node_of(self, path: str) -> FileData:
         self.check(path, 0)
         node = self._nodes.get(path)
         if node is None:
@@ -182,7 +191,7 @@ class MemoryFiles:
     def lock(self, path: str) -> object | None:
         """Take an exclusive lock, until the result is collected or closed."""
         self.check(path, 0)
-        self._nodes.setdefault(path, _Node())
+        self._nodes.setdefault(path, FileData())
         return None if path in self._locks else _Lock(self._locks, path)
 
     def crash(self, *, tear: int | None = None) -> None:

@@ -84,6 +84,10 @@ class MemoryTree:
             self._remove(path, changed)
         self._notify(changed)
 
+    def has_session(self, session_id: int) -> bool:
+        """Whether this session exists."""
+        return session_id in self._sessions
+
     def close_session(self, credentials: SessionCredentials) -> None:
         """Close a session by its credentials, as a supervisor does after its broker's death."""
         store = self._sessions.get(credentials.session_id)
@@ -259,8 +263,9 @@ class MemoryStore(StoreClient):
         """Do nothing: the double is connected from the start."""
 
     async def close(self) -> None:
-        """End the session."""
+        """End the session. Later calls fail with ConnectionLostError."""
         self._tree.end_session(self.session_id)
+        self._resumed.clear()
         self._forget_all()
 
     async def get(self, path: str) -> Node:

@@ -1,4 +1,4 @@
-"""The settings of transaction coordinators, with Kafka's names in the comments."""
+"""The settings of transaction coordinators; broker keys set them once requests reach the shard."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class TransactionConfig:
     """Times are milliseconds; the defaults are Kafka's."""
 
     max_timeout_ms: int = 900_000
-    """transaction.max.timeout.ms"""
+    """The longest timeout that a producer may ask for."""
     expiration_ms: int = 604_800_000
-    """transactional.id.expiration.ms"""
+    """An idle transactional id is forgotten after this time."""
     cleanup_interval_ms: int = 3_600_000
-    """transaction.remove.expired.transaction.cleanup.interval.ms"""
+    """Time between two looks for expired transactional ids."""
     busy_wait_ms: int = 500
     """A request that meets markers on their way waits so long before CONCURRENT_TRANSACTIONS:
     Java's producer would come back after 20 ms, librdkafka after 100, KafkaJS after 300."""

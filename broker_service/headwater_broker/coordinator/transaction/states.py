@@ -57,7 +57,7 @@ class TransactionEvent(Enum):
     COMMIT = "EndTxn decided to commit"
     ABORT = "EndTxn, a timeout or a newer producer decided to abort"
     MARKERS_WRITTEN = "every partition holds its marker"
-    EXPIRED = "the transactional id was idle for transactional.id.expiration.ms"
+    EXPIRED = "the transactional id was idle for too long"
 
 
 _S, _E = TransactionState, TransactionEvent

@@ -22,5 +22,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names that can be imported, so that an interactive shell completes them."""
+    """The names that can be imported, for completion in an interactive shell."""
     return sorted({*globals(), *EXPORTS})

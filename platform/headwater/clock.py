@@ -1,7 +1,7 @@
 """Time as a port. Real: `headwater.system.SystemClock`; double: `headwater.testing.clocks`.
 
-Timers are the running asyncio loop's own (`call_later`); the simulator runs the same code on a
-loop of virtual time.
+Timers are those of the running asyncio loop (`call_later`). The simulator runs the same code on a
+loop with virtual time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall clock and monotonic clock. Neither blocks, neither raises."""
+    """Wall clock and monotonic clock. They neither block nor raise."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC; may step backwards."""

@@ -10,11 +10,11 @@ class Entropy(Protocol):
     """The only source of random values. Never raises."""
 
     def uuid(self) -> UUID:
-        """A fresh random UUID (version 4)."""
+        """A random UUID (version 4)."""
         ...
 
     def uniform(self, low: float, high: float) -> float:
-        """A float in [low, high]: jitter, back-off."""
+        """A random float in [low, high], for jitter."""
         ...
 
     def randbytes(self, size: int) -> bytes:

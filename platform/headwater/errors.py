@@ -1,16 +1,13 @@
-"""One row per error: its Kafka code, name, whether a retry can help, and its meaning.
-
-`HeadwaterError` is the one exception root. `KafkaError` is what crosses the wire as a code.
-"""
+"""Kafka's error codes, and the base classes of Headwater's exceptions."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 EXIT_FAILED = 1
-"""A command ends so on a failure, or where a check finds a difference."""
+"""Exit code of a command that failed, or of a check that found a difference."""
 EXIT_USAGE = 2
-"""On bad input."""
+"""Exit code for bad input."""
 
 
 class ErrorCode(IntEnum):
@@ -197,7 +194,7 @@ _RETRIABLE = frozenset(
 
 
 class HeadwaterError(Exception):
-    """The root of every exception that Headwater raises on purpose."""
+    """The base class of all exceptions of Headwater."""
 
 
 class UsageError(HeadwaterError):
@@ -205,22 +202,22 @@ class UsageError(HeadwaterError):
 
 
 SHOWN_CHARS = 60
-"""So much of a value that is no text is shown, on either side of where it is none."""
+"""Characters of a bad value that an error shows, on either side of the bad one."""
 
 
-def no_text(error: UnicodeEncodeError) -> UsageError:
-    """What to say of a value that cannot be written: an argument in another encoding than UTF-8,
-    half of a surrogate pair in JSON, a terminal that lacks a character."""
+def encoding_error(error: UnicodeEncodeError) -> UsageError:
+    """The error for text that cannot be encoded: an argument that is not UTF-8, half of a surrogate
+    pair in JSON, a character that the terminal lacks."""
     shown = error.object[max(error.start - SHOWN_CHARS, 0) : error.end + SHOWN_CHARS]
     if error.encoding.replace("-", "") == "utf8":
         return UsageError(f"{shown!a} is not text in UTF-8 from character {error.start} on: "
-                          "write it in UTF-8, without halves of surrogate pairs")  # fmt: skip
+                          "use UTF-8, without halves of surrogate pairs")  # fmt: skip
     return UsageError(f"{shown!a} cannot be written as {error.encoding}: "
                       "use a locale with UTF-8, as LC_ALL=C.UTF-8")  # fmt: skip
 
 
 class KafkaError(HeadwaterError):
-    """An error with a Kafka code. `detail` says what was asked and what state it met."""
+    """An error with a Kafka error code. `detail` describes the request and the state it met."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""Kafka's text form of the ids of topics, folders and clusters."""
+"""Kafka's text form of topic ids, directory ids and cluster ids."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def id_text(value: UUID) -> str:
 
 
 def id_from_text(text: str) -> UUID:
-    """The reverse of `id_text`. Raises ValueError."""
+    """The id of this text form. Raises ValueError."""
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))

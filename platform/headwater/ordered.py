@@ -1,7 +1,7 @@
-"""A set that remembers the order of adding: what iterates over it does the same in every run.
+"""A set in the order of insertion, so that iteration is the same in every run.
 
-Plain sets of objects go by addresses, and so would everything that their order decides, down to a
-simulated network's dice.
+A plain set of objects iterates by their addresses. Every decision that depends on its order would
+differ from run to run, also in the simulator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class OrderedSet(Generic[T]):
-    """Add, discard and look up in O(1)."""
+    """A set that iterates in the order of insertion."""
 
     __slots__ = ("_items",)
 
@@ -30,9 +30,9 @@ class OrderedSet(Generic[T]):
         return len(self._items)
 
     def add(self, item: T) -> None:
-        """Last in the order, unless it is there."""
+        """Add it at the end, unless it is in the set."""
         self._items.setdefault(item)
 
     def discard(self, item: T) -> None:
-        """Remove it if it is there."""
+        """Remove it if it is in the set."""
         self._items.pop(item, None)

@@ -1,9 +1,9 @@
-"""Which brokers shall hold the replicas of new partitions. Pure; Kafka's algorithm.
+"""Replica placement of new partitions, by Kafka's algorithm. Pure.
 
-Leaders go round the brokers from a start; the other replicas follow at a shift that grows by one
-each time the leaders have gone round once, so that a dead broker's load spreads over all others.
-With racks (KIP-36) brokers are taken rack by rack in turn, and a partition's replicas sit in
-different racks as far as there are racks.
+Leaders are assigned round-robin from a start broker. The other replicas follow at a shift that
+grows by one with each round, so that a dead broker's load spreads over all others. With racks
+(KIP-36) brokers are taken from the racks in turn, and the replicas of a partition are in different
+racks as far as there are enough.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def assign(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Partition -> replicas, leader first. `brokers` in the order to go round.
+    """Partition -> replicas, leader first. `brokers` are in round-robin order.
 
     Raises KafkaError (INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR).
     """
@@ -47,7 +47,7 @@ def assign_by_rack(
     shift: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """As `assign`, with every broker's rack known."""
+    """Like `assign`, with the rack of every broker."""
     _check(len(racks), partitions, replication_factor)
     order = alternate_racks(racks)
     count = len(order)
@@ -65,7 +65,7 @@ def assign_by_rack(
             step += 1
             if broker_id in chosen:
                 continue
-            # While some rack has no replica yet, brokers of racks already used are passed over.
+            # Skip brokers of used racks while there is a rack without a replica.
             if racks[broker_id] in seen and len(seen) < rack_count:
                 continue
             chosen.append(broker_id)
@@ -75,7 +75,7 @@ def assign_by_rack(
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """The brokers, one of each rack in turn: racks and brokers in sorted order."""
+    """The brokers of all racks in turn, racks and brokers in sorted order."""
     by_rack: dict[str, list[int]] = {}
     for broker_id in sorted(racks):
         by_rack.setdefault(racks[broker_id], []).append(broker_id)

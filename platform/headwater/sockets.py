@@ -1,4 +1,4 @@
-"""How every TCP connection of Headwater is set up, at both ends."""
+"""TCP options of all connections, on both ends."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import socket
 from typing import Any, Protocol
 
 LOCAL_CONGESTION_CONTROL = b"reno"
-"""Linux always has it, and lets every process choose it."""
+"""The congestion control that Linux always has, and that every process may choose."""
 _TCP_CONGESTION = getattr(socket, "TCP_CONGESTION", None)
 
 
 class TunableSocket(Protocol):
-    """What `tune` needs of a socket: a plain one, or asyncio's."""
+    """The methods of a socket that `tune` uses, of a plain one or asyncio's."""
 
     @property
     def family(self) -> int:
-        """AF_INET, AF_INET6, AF_UNIX."""
+        """The address family, such as AF_INET."""
         ...
 
     def setsockopt(self, level: int, option: int, value: Any, /) -> None:
-        """As `socket.socket.setsockopt`."""
+        """See `socket.socket.setsockopt`."""
         ...
 
     def getsockname(self) -> Any:
-        """The own address."""
+        """The local address."""
         ...
 
     def getpeername(self) -> Any:
@@ -33,18 +33,18 @@ class TunableSocket(Protocol):
 
 
 def tune(sock: TunableSocket) -> None:
-    """No delay of small writes, keep-alive; no pacing where both ends are one machine.
+    """Set TCP_NODELAY and keep-alive, and no pacing within one machine. Only for TCP sockets.
 
-    Systems that pace by default (BBR) spend more on the pacing than on the bytes of a connection
-    that never leaves the machine, where nothing can be congested: 1 MB fetches ran at less than
-    half their speed (`make bench-kafka ARGS=--only=raw`). Other sockets than TCP's are left alone.
+    A connection within a machine meets no congestion. On systems that pace by default (BBR) the
+    pacing costs more than the transfer: 1 MB fetches ran at less than half their speed
+    (`make bench-kafka ARGS=--only=raw`).
     """
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if _TCP_CONGESTION is not None and _is_local(sock):
-        # A kernel without it keeps what it has: slower, and nothing else.
+        # A kernel without it keeps its default, which is only slower.
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, LOCAL_CONGESTION_CONTROL)
 
@@ -52,5 +52,5 @@ def tune(sock: TunableSocket) -> None:
 def _is_local(sock: TunableSocket) -> bool:
     try:
         return bool(sock.getsockname()[0] == sock.getpeername()[0])
-    except OSError:  # gone already: whoever uses it next is told
+    except OSError:  # closed already: the next use fails
         return False

@@ -1,4 +1,4 @@
-"""The real clock and entropy: the one module that may read them directly."""
+"""The real clock and randomness. No other module may read them directly."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import shutil
 
 
 class SystemFile:
-    """One open file. An append is one pwrite in the common case."""
+    """An open file. An append is one pwrite in the common case."""
 
     __slots__ = ("_fd", "_is_named", "path", "size_bytes")
 
@@ -22,7 +22,7 @@ class SystemFile:
         self.size_bytes = os.fstat(self._fd).st_size
 
     def append(self, view: memoryview | bytes) -> None:
-        """Write all of `view` at the end; on OSError the file has its old length again."""
+        """Write all of `view` at the end. After an OSError the file is as long as before."""
         at = self.size_bytes
         try:
             written = os.pwrite(self._fd, view, at)
@@ -34,7 +34,7 @@ class SystemFile:
         self.size_bytes = at + len(view)
 
     def _append_rest(self, view: memoryview, at: int, written: int) -> None:
-        """A short write (signal, quota, full disk): go on until done or refused."""
+        """Continue after a short write (signal, quota, full disk) until done or an error."""
         try:
             while written < len(view):
                 count = os.pwrite(self._fd, view[written:], at + written)
@@ -46,8 +46,8 @@ class SystemFile:
             raise
 
     def _restore(self, size: int) -> None:
-        """Cut off what a failed append left. When even that fails the next append overwrites it:
-        positions come from `size_bytes`, never from the disk."""
+        """Truncate the bytes of a failed append. If that fails too, the next append overwrites
+        them: positions come from `size_bytes`, never from the disk."""
         try:
             os.ftruncate(self._fd, size)
         except OSError:
@@ -63,7 +63,7 @@ class SystemFile:
         self.size_bytes = size
 
     def fsync(self) -> None:
-        """Data and length are durable afterwards, and the name of a new file too (KAFKA-3968)."""
+        """Make data and length durable, and the name of a new file too (KAFKA-3968)."""
         os.fdatasync(self._fd)
         if not self._is_named:
             _sync_folder(os.path.dirname(self.path))
@@ -100,7 +100,7 @@ class SystemFiles:
     def read(self, path: str) -> bytes:
         """A whole file."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:  # by hand: `open` asks the kernel five more things, of thousands of small files
+        try:  # `open` takes five more system calls per file, and there are thousands of small files
             parts, size = [], max(os.fstat(fd).st_size, 1)
             while part := os.read(fd, size):
                 parts.append(part)
@@ -168,7 +168,7 @@ class SystemFiles:
 
 
 def disk_space(path: str) -> tuple[int, int]:
-    """(all bytes, bytes free for us) of the file system that holds `path`."""
+    """(total bytes, bytes free for this process) of the file system of `path`."""
     found = os.statvfs(path)
     return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 

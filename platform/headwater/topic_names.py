@@ -1,4 +1,4 @@
-"""What a topic may be called, and topics whose names mean something to Kafka."""
+"""Kafka's rule for topic names, and the names of internal topics."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ NAME_CHARS_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 OFFSETS_TOPIC = "__consumer_offsets"
-"""What groups commit, and who their members are."""
+"""Committed offsets and the metadata of groups."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
-"""Coordinators alone write to them. Which partition a group or transaction belongs to follows from
-how many there are."""
+"""Only coordinators write to them. The partition of a group or a transactional id depends on the
+number of partitions, so they cannot grow."""
 KRAFT_TOPIC = "__cluster_metadata"
-"""Kafka's own log of its metadata: clients and tools take a topic of this name for that."""
+"""The metadata log of KRaft. Clients and tools treat a topic of this name specially."""
 
 
-def fault_of(topic: str) -> str:
-    """What is wrong with the name, by Kafka's rule; empty when nothing is."""
+def topic_name_fault(topic: str) -> str:
+    """Why a topic cannot have this name, by Kafka's rule; empty if it can."""
     if not topic:
         return "the topic's name is empty"
     if topic in (".", ".."):
@@ -30,5 +30,5 @@ def fault_of(topic: str) -> str:
 
 
 def is_legal_name(topic: str) -> bool:
-    """Kafka's rule for topic names."""
-    return not fault_of(topic)
+    """Whether a topic can have this name."""
+    return not topic_name_fault(topic)

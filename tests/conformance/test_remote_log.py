@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,7 +17,6 @@ from headwater.ports.remote_log import RemoteLog, RemoteLogError, TieredRange, T
 from headwater.records.batch import compute_crc, iter_headers
 from headwater.records.record import read_records
 from headwater.testing.memory_remote_log import MemoryRemoteLog
-from headwater_tier import remote_log
 from headwater_tier.commit import commit_facts, ensure_table
 from headwater_tier.data_files import tier_range
 from headwater_tier.plan import plan_ranges
@@ -43,12 +44,8 @@ def store(path: str, data: bytes) -> None:
 
 
 @pytest.fixture(params=["memory", "delta"])
-def run(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[MemoryLog, Use], None]:
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[MemoryLog, Use], None]:
     """Runs a test's coroutine with the log tiered."""
-    # The first answer of a worker may have to wait until its kernels are compiled.
-    monkeypatch.setattr(remote_log, "CALL_TIMEOUT_S", ANSWER_S)
 
     def runner(log: MemoryLog, use: Use) -> None:
         async def body() -> None:
@@ -61,7 +58,8 @@ def run(
                     remote.put(TOPIC_ID, partition, 0, end, bytes(data))
             else:
                 topic = tier(log, tmp_path)
-                remote = DeltaRemoteLog(str(tmp_path / "cache"))
+                # The first answer of a worker may have to wait until its kernels are compiled.
+                remote = DeltaRemoteLog(str(tmp_path / "cache"), call_timeout_s=ANSWER_S)
             try:
                 await use(remote, topic)
             finally:
@@ -189,13 +187,11 @@ def test_deleted_files_fail_even_what_was_cached(tmp_path: Path) -> None:
 
     async def body() -> None:
         topic = tier(log, tmp_path)
-        remote = DeltaRemoteLog(str(tmp_path / "cache"))
+        remote = DeltaRemoteLog(str(tmp_path / "cache"), source_check_s=-1.0)
         try:
             await remote.read(topic, 0, 0, 100)
             (gone,) = Path(topic.table_uri).glob("*.parquet")
             gone.unlink()
-            for segment in remote._cache._by_use.values():
-                segment.checked_at = -10.0
             with pytest.raises(RemoteLogError, match=gone.name):
                 await remote.read(topic, 0, 0, 100)
         finally:
@@ -213,9 +209,8 @@ def test_a_killed_worker_is_replaced_and_newer_offsets_are_seen(tmp_path: Path) 
         remote = DeltaRemoteLog(str(tmp_path / "cache"))
         try:
             await remote.read(topic, 0, 0, 100)
-            process = remote._workers[0]._process
-            assert process is not None
-            process.kill()
+            (pid,) = remote.worker_pids
+            os.kill(pid, signal.SIGKILL)
             log.fill(0, 25)
             tier(log, tmp_path)
             assert (await remote.read(topic, 0, 60, 100)).next_offset > 60

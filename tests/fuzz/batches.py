@@ -11,6 +11,7 @@ import contextlib
 import random
 import struct
 import time
+from collections.abc import Callable
 from uuid import UUID
 
 from crc32c import crc32c
@@ -43,6 +44,7 @@ ROWS = [
 ]
 END = 1 << 62
 Rows = list[tuple[int, bytes | None, bytes | None]]
+Reader = Callable[[bytes], Rows | None]
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},
     "compacted": {"cleanup_policy": "compact"},
@@ -79,8 +81,9 @@ def sealed(data: bytes, chance: random.Random) -> bytes:
     return bytes(whole)
 
 
-def fuzz_batches(count: int, seed: int) -> dict[str, int]:
+def fuzz_batches(count: int, seed: int, by_arrow: Reader | None = None) -> dict[str, int]:
     """Feed `count` batches to all readers. Raises AssertionError with the batch that did harm."""
+    by_arrow = by_arrow or _by_arrow
     chance, good = random.Random(seed), seeds()
     counts = {"batches": 0, "appended": 0, "read": 0, "refused by one": 0}
     box = Box()
@@ -89,12 +92,12 @@ def fuzz_batches(count: int, seed: int) -> dict[str, int]:
         for at, (name, overrides) in enumerate(TOPICS.items(), 1)
     }
     for data in good:  # the first batch of a kind may compile kernels, which is not timed
-        _one(data, logs, {"appended": 0, "read": 0, "refused by one": 0})
+        _one(data, logs, by_arrow, {"appended": 0, "read": 0, "refused by one": 0})
     for _ in range(count):
         data = sealed(spoil(good[int(chance.random() * len(good))], chance, HEADER_BYTES), chance)
         began = time.thread_time()
         try:
-            _one(data, logs, counts)
+            _one(data, logs, by_arrow, counts)
         except Exception as error:
             raise AssertionError(f"{data.hex()}: {error!r}") from error
         took = time.thread_time() - began
@@ -103,13 +106,15 @@ def fuzz_batches(count: int, seed: int) -> dict[str, int]:
     return counts
 
 
-def _one(data: bytes, logs: dict[str, UnifiedLog], counts: dict[str, int]) -> None:
+def _one(
+    data: bytes, logs: dict[str, UnifiedLog], by_arrow: Reader, counts: dict[str, int]
+) -> None:
     taken = set()
     for name, log in logs.items():
         with contextlib.suppress(KafkaError):
             log.append_as_leader(memoryview(bytearray(data)), 1, TIMESTAMP_MS)
             taken.add(name)
-    plain, arrow = _by_the_reader(data), _by_arrow(data)
+    plain, arrow = _by_the_reader(data), by_arrow(data)
     if "plain" in taken:  # readers may differ about batches that no broker stores
         counts["appended"] += 1
         if plain is None or arrow is None:

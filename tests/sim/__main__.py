@@ -1,4 +1,4 @@
-"""`python -m sim --seeds N [--from S]`: many worlds; `--seed S`: one, with its whole story."""
+"""`python -m sim --seeds N [--from S]` runs many worlds; `--seed S` runs one and prints its log."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sim.world import Outcome, run
 
 STORY_LINES = 150
 SEEDS_PER_PROCESS = 20
-"""A process lives through so many worlds, then its memory is given back."""
+"""Worlds per process, so that its memory is freed now and then."""
 
 
 @click.command()
-@click.option("--seeds", default=100, show_default=True, help="How many worlds.")
+@click.option("--seeds", default=100, show_default=True, help="The number of worlds.")
 @click.option("--from", "first", default=0, show_default=True, help="The first seed.")
-@click.option("--seed", "single", type=int, default=None, help="Only this one, and its story.")
-@click.option("--lines", default=STORY_LINES, show_default=True, help="The story's last lines.")
+@click.option("--seed", "single", type=int, default=None, help="Only this one, with its log.")
+@click.option("--lines", default=STORY_LINES, show_default=True, help="The last lines of its log.")
 def main(seeds: int, first: int, single: int | None, lines: int) -> None:
     """Simulate whole clusters under faults, one seed each."""
     if single is not None:
@@ -43,7 +43,7 @@ def main(seeds: int, first: int, single: int | None, lines: int) -> None:
         f"faults: {_listed(faults)}; admin: {_listed(administered)}"
     )
     if failed:
-        click.echo(f"\nthe story of seed {failed[0]} (again: make sim SEED={failed[0]}):\n")
+        click.echo(f"\nthe log of seed {failed[0]} (again: make sim SEED={failed[0]}):\n")
         _tell(run(failed[0], tells=True), lines)
         sys.exit(1)
 

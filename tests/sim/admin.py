@@ -1,7 +1,8 @@
-"""An admin at work while brokers fail: replicas move; topics are made, grow, change, are deleted.
+"""An admin client that works while brokers fail: reassignments, elections, new, grown, changed and
+deleted topics.
 
-What it was told must be true at once (the rule `AdminIsToldTheTruth`), and done everywhere once all
-is healed (`unfinished`).
+A successful reply must be true at once (the rule `AdminIsToldTheTruth`), and hold on every broker
+once the cluster is healed (`unfinished`).
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ R = TypeVar("R", bound=Message)
 
 PARTITIONS_MAX = 4
 SAFE = (CreatableTopicConfig(name="min.insync.replicas", value="2"),)
-"""With fewer an ISR may shrink to the one whose disk is lost next."""
+"""With a lower minimum an ISR may shrink to the one replica whose disk is lost next."""
 MADE_MAX = 3
-"""Topics that are there to be deleted."""
+"""Topics that may exist at a time, to be deleted."""
 TIMEOUT_MS = 2000
 PAUSE_S = 1.0
 STRIKES = 0.15
-"""How often the controller dies while it works on a request."""
+"""How often the controller dies while it handles a request."""
 AWAITED = RETRIED | {ErrorCode.INVALID_REPLICATION_FACTOR}
-"""Retriable beside what `ErrorCode.retriable` says: too few brokers run now."""
+"""Codes that the admin retries in addition: too few brokers may be live now."""
 TOPIC_KIND = 2
 SET = 0
 CONFIG_MIN = 1_000_000
 
 
 class Admin(Client):
-    """One request after the other, each repeated until its outcome is known."""
+    """Sends one request after the other, and repeats each until its outcome is known."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "admin")
@@ -70,7 +71,7 @@ class Admin(Client):
             await work()
             await asyncio.sleep(random.random() * PAUSE_S)
 
-    # -- what it asks
+    # -- requests
 
     async def _move(self) -> None:
         random = self.world.random
@@ -95,7 +96,7 @@ class Admin(Client):
         def code(reply: k45.AlterPartitionReassignmentsResponse) -> int:
             return reply.error_code or reply.responses[0].partitions[0].error_code
 
-        await self._until_told(f"{kind} {index} {target}", request, response, 0, code, refused)
+        await self._until_known(f"{kind} {index} {target}", request, response, 0, code, refused)
 
     async def _grow(self) -> None:
         count = self.world.topics[MOVED] + 1
@@ -103,13 +104,13 @@ class Admin(Client):
             return
         row = k37.CreatePartitionsTopic(name=MOVED, count=count, assignments=None)
         request = k37.CreatePartitionsRequest(topics=(row,), timeout_ms=TIMEOUT_MS)
-        told = await self._until_told(
+        known = await self._until_known(
             f"grown to {count}", request, k37.CreatePartitionsResponse, 3,
             lambda reply: reply.results[0].error_code, {ErrorCode.INVALID_PARTITIONS},
         )  # fmt: skip
-        if told is None:
+        if known is None:
             return
-        self.world.told.partitions = count
+        self.world.admin_ledger.partitions = count
         self.world.administered()
         self.world.topics[MOVED] = count
         if not self.world.is_healing:
@@ -128,11 +129,11 @@ class Admin(Client):
             configs=SAFE,
         )
         request = CreateTopicsRequest(topics=(row,), timeout_ms=TIMEOUT_MS)
-        told = await self._until_told(
+        known = await self._until_known(
             f"made {name}", request, CreateTopicsResponse, 7,
             lambda reply: reply.topics[0].error_code, {ErrorCode.TOPIC_ALREADY_EXISTS},
         )  # fmt: skip
-        if told is not None:
+        if known is not None:
             self._made.append(name)
 
     async def _delete(self) -> None:
@@ -140,13 +141,13 @@ class Admin(Client):
             return
         name = self._made.pop(self.world.random.randrange(len(self._made)))
         request = DeleteTopicsRequest(topics=(DeleteTopicState(name=name),), timeout_ms=TIMEOUT_MS)
-        told = await self._until_told(
+        known = await self._until_known(
             f"deleted {name}", request, DeleteTopicsResponse, 6,
             lambda reply: reply.responses[0].error_code, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
         )  # fmt: skip
-        row = None if told is None else told.responses[0]
+        row = None if known is None else known.responses[0]
         if row is not None and not row.error_code:
-            self.world.told.gone.add(row.topic_id)
+            self.world.admin_ledger.gone.add(row.topic_id)
             self.world.administered()
 
     async def _elect(self) -> None:
@@ -154,7 +155,7 @@ class Admin(Client):
             election_type=0, topic_partitions=None, timeout_ms=TIMEOUT_MS
         )
         response = k43.ElectLeadersResponse
-        await self._until_told(
+        await self._until_known(
             "elected", request, response, 2, lambda reply: reply.error_code, set()
         )
 
@@ -168,18 +169,18 @@ class Admin(Client):
                 ),
             )
         )
-        self.world.told.configs.add(value)
-        told = await self._until_told(
+        self.world.admin_ledger.configs.add(value)
+        known = await self._until_known(
             f"configured {value}", request, k44.IncrementalAlterConfigsResponse, 1,
             lambda reply: reply.responses[0].error_code, set(),
         )  # fmt: skip
-        if told is not None:
-            self.world.told.is_configured = True
+        if known is not None:
+            self.world.admin_ledger.is_configured = True
             self.world.administered()
 
-    # -- how
+    # -- retries
 
-    async def _until_told(
+    async def _until_known(
         self,
         what: str,
         request: Message,
@@ -188,14 +189,14 @@ class Admin(Client):
         code_of: Callable[[R], int],
         refused: set[ErrorCode],
     ) -> R | None:
-        """The reply that tells the outcome; None when there is none before all is over.
+        """The reply with the outcome; None if there is none before the end.
 
-        `refused`: codes that are an outcome, too: an earlier try may have been carried out.
+        `refused`: error codes that count as an outcome: an earlier try may have succeeded.
         """
         world = self.world
         while not world.has_given_up:
             if not world.is_healing and world.random.random() < STRIKES:
-                world.fate.strike_controller()
+                world.injector.strike_controller()
             try:
                 reply = await self.ask(await self.any_broker(), request, response, version)
             except LOST:
@@ -205,7 +206,7 @@ class Admin(Client):
             if code is ErrorCode.NONE or code in refused:
                 world.note(f"admin: {what}: {code.name}")
                 kind = what.partition(" ")[0] if code is ErrorCode.NONE else "refused"
-                world.told.counts[kind] = world.told.counts.get(kind, 0) + 1
+                world.admin_ledger.counts[kind] = world.admin_ledger.counts.get(kind, 0) + 1
                 return reply
             if not code.retriable and code not in AWAITED:
                 raise KafkaError(code, f"admin: {what}")
@@ -214,10 +215,10 @@ class Admin(Client):
 
 
 def unfinished(world: World) -> str:
-    """What of the admin's work is not done everywhere; empty when all is."""
+    """The part of the admin's work that is not done on every broker; empty if all is done."""
     tree = world.ensemble.tree
     for name in tree.children(znodes.DELETIONS):
-        return f"the note of a removal is still there: {name}"
+        return f"a pending deletion is left: {name}"
     topics = {topic: world.assignment(topic) for topic in tree.children(znodes.TOPICS)}
     for topic, assignment in topics.items():
         if assignment is None or assignment.adding or assignment.removing:
@@ -245,7 +246,7 @@ def _unfinished_at(
         replicas = () if assignment is None else assignment.partitions.get(index, ())
         if assignment is None or assignment.topic_id != log.topic_id or broker.id not in replicas:
             if log.path in broker.disk.given_back:
-                continue  # its deletion was confirmed: nobody asks again
+                continue  # its deletion was confirmed: no broker gets the request again
             return f"still has a log of {topic}-{index} ({log.topic_id})"
         wanted = world.overrides(topic).get(CONFIG, str(log.config.max_message_bytes))
         if str(log.config.max_message_bytes) != wanted:

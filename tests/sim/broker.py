@@ -1,8 +1,8 @@
-"""One broker of the world: a host with a clock and a disk, and the lives of its process.
+"""A broker of the world: its host with a clock and a disk, and its process, which restarts.
 
-The process is the real one: `headwater_broker.app.lifecycle.build` and `live`, over an
-`Environment` of doubles. A life ends by `kill` (kill -9), by power loss, by a clean stop, or by an
-error at start; the supervisor starts the next.
+The process runs the real code, `headwater_broker.app.lifecycle.build` and `live`, over an
+`Environment` of doubles. It ends by `kill` (kill -9), by power loss, by a clean stop, or by an
+error at start; then the supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 SESSION_TIMEOUT_MS = 3000
 SUPERVISOR_CLOSES_S = 0.03
-"""How soon a supervisor has closed the session of its dead broker."""
+"""How soon a supervisor closes the session of its dead broker."""
 RESTART_S = 1.0
 DATA_FOLDER = "/disk"
-"""Unless a plan names several."""
+"""The data folder, unless the plan names several."""
 
 PROPERTIES = {
     "zookeeper.connect": "zk:2181",
@@ -50,13 +50,13 @@ PROPERTIES = {
 
 
 class HostClock:
-    """`headwater.clock.Clock` of one host: its wall clock may be stepped."""
+    """`headwater.clock.Clock` of one host. A fault may step its wall clock."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def now_ms(self) -> int:
-        """Wall time as this host shows it."""
+        """The host's wall time."""
         return EPOCH_MS + int(self.monotonic() * 1000) + self._broker.skew_ms
 
     def monotonic(self) -> float:
@@ -65,26 +65,26 @@ class HostClock:
 
 
 class UnmeasuredLag(LagProbe):
-    """Virtual time is never late."""
+    """Measures nothing: virtual time is never late."""
 
     def start(self) -> None:
-        """Nothing to measure."""
+        """Do nothing."""
 
 
 class NoCare:
-    """Nothing to do for a process that is none."""
+    """The care of a process that is none: no garbage collection, no watchdog."""
 
     def loaded(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def started(self, loop: asyncio.AbstractEventLoop, still_max_s: float) -> None:
-        """Virtual time stands still as long as it likes."""
+        """Do nothing: there is no watchdog on virtual time."""
 
     def stopping(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def tick(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Broker:
@@ -102,9 +102,10 @@ class Broker:
         self.node: BrokerServer | None = None
         self.store: StoreDouble | None = None
         self.release = world.today
-        """Of its next life."""
-        self.graves: list[Any] = []
-        """What dead processes held: collected too early it would run on."""
+        """The release that its next process runs."""
+        self.dead_processes: list[Any] = []
+        """Loops and parts of dead processes. If they were collected early, their code would run on.
+        """
         self._stopping: asyncio.Future[str] | None = None
 
     def __repr__(self) -> str:
@@ -112,7 +113,7 @@ class Broker:
 
     @property
     def is_up(self) -> bool:
-        """Its process lives."""
+        """Whether its process runs."""
         return self.loop is not None
 
     @property
@@ -120,10 +121,10 @@ class Broker:
         """Its data folders."""
         return self.world.plan.properties.get("log.dirs", DATA_FOLDER).split(",")
 
-    # -- life
+    # -- the process
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start the process."""
         if self.is_up or self.host in self.world.network.dark:
             return
         self.lives += 1
@@ -162,7 +163,7 @@ class Broker:
         node = await build(config, self._environment(loop), stop)
         self.node = node
         self.world.watch(self, node)
-        await live(node, lambda told: None, stopping)
+        await live(node, lambda ready: None, stopping)
 
     def _environment(self, loop: ProcessLoop) -> Environment:
         world, store = self.world, self.store
@@ -188,7 +189,7 @@ class Broker:
         )
 
     def _close_session(self, session: DeadSession) -> bool:
-        """What a peer does to a dead broker's session."""
+        """Close the session of a dead peer."""
         ensemble = self.world.ensemble
         if self.store is None or not self.store.can_talk():
             return False
@@ -204,31 +205,31 @@ class Broker:
         self.world.note(f"{self} ends: {error!r}" if error else f"{self} ends")
         if error is not None and not isinstance(error, HeadwaterError | OSError):
             self.world.unforeseen(f"{self} failed", error)
-        self._bury()
+        self._end_process()
         self.start_later(RESTART_S * (0.5 + self.world.random.random()))
 
     def start_later(self, delay_s: float) -> None:
         """The supervisor starts it again."""
         self.world.scheduler.later(delay_s, self.start)
 
-    # -- ways to end
+    # -- how it ends
 
     def stop(self) -> None:
-        """A clean stop: drain, flush, mark."""
+        """A clean stop: drain, flush, write the clean-shutdown mark."""
         if self._stopping is not None and not self._stopping.done() and self.loop is not None:
-            self.world.note(f"{self} is told to stop")
+            self.world.note(f"{self} is to stop")
             stopping = self._stopping
             self.loop.call_soon(
                 lambda: None if stopping.done() else stopping.set_result("a clean stop")
             )
 
     def kill(self, reason: str) -> None:
-        """kill -9; perhaps a supervisor closes the session, else peers do, or time."""
+        """Kill -9. A supervisor may close the session; otherwise peers do, or it times out."""
         if self.loop is None:
             return
         self.world.note(f"{self} dies: {reason}")
         store, world = self.store, self.world
-        self._bury()
+        self._end_process()
         if store is not None and world.random.random() < world.plan.supervised:
             session_id = store.session_id
 
@@ -239,10 +240,10 @@ class Broker:
             world.scheduler.later(world.random.random() * SUPERVISOR_CLOSES_S, close)
 
     def lose_power(self) -> None:
-        """The host goes dark: what was not durable is gone, nobody tells the peers."""
+        """The host loses power: data that is not durable is lost, and connections are not reset."""
         self.world.note(f"{self} loses power")
         self.world.network.dark.add(self.host)
-        self._bury()
+        self._end_process()
         self.disk.lose_power()
         self.boots += 1
 
@@ -251,11 +252,11 @@ class Broker:
         self.world.note(f"{self} has power again")
         self.world.network.host_is_back(self.host)
 
-    def _bury(self) -> None:
+    def _end_process(self) -> None:
         loop = self.loop
         if loop is None:
             return
-        self.graves.append((loop, self.node, self._stopping))
+        self.dead_processes.append((loop, self.node, self._stopping))
         loop.kill()
         if self.store is not None:
             self.store.is_over = True

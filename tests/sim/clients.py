@@ -1,7 +1,8 @@
-"""Clients of the world: producers that repeat until acked, a consumer that reads all along.
+"""Clients of the world: producers that repeat batches until acked, and consumers that read all
+along.
 
-They speak the protocol over `headwater.client.connection`, in processes of their own, and tell the
-ledger what they were told.
+They use the protocol over `headwater.client.connection`, in processes of their own, and record
+every reply in the ledger.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ PRODUCE_TIMEOUT_MS = 1500
 RETRY_S = (0.01, 0.15)
 LOST = (OSError, TimeoutError)
 RETRIED = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
-"""Retriable here beside what `ErrorCode.retriable` says."""
+"""Codes that these clients retry in addition to `ErrorCode.retriable`."""
 
 
 class Client:
-    """Connections by broker, and the leader of one partition."""
+    """A client: connections to brokers, and the look-up of a partition's leader."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -65,7 +66,7 @@ class Client:
         self._connections: dict[str, Connection] = {}
 
     def run(self) -> None:
-        """Begin."""
+        """Start its work."""
         task = self.loop.create_task(self.work())
         task.add_done_callback(self._ended)
 
@@ -76,11 +77,11 @@ class Client:
             self.world.broken(error)
 
     async def work(self) -> None:
-        """What it does."""
+        """The work of this client."""
         raise NotImplementedError
 
     async def ask(self, host: str, request: Message, reply: type[R], version: int) -> R:
-        """One call. Raises OSError, TimeoutError; the connection is dropped then."""
+        """Send a request. Raises OSError, TimeoutError, and drops the connection then."""
         try:
             connection = self._connections.get(host)
             if connection is None or not connection.is_open:
@@ -94,11 +95,11 @@ class Client:
             raise
 
     async def any_broker(self) -> str:
-        """Some broker's host."""
+        """The host of any broker."""
         return self.world.random.choice(self.world.brokers).host
 
     async def leader(self, topic: str, index: int) -> str | None:
-        """The leader's host, as some broker knows it."""
+        """The leader's host, from the metadata of any broker."""
         request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
         try:
             reply = await self.ask(await self.any_broker(), request, MetadataResponse, 12)
@@ -112,12 +113,12 @@ class Client:
         return None
 
     async def pause(self) -> None:
-        """Before a retry."""
+        """Wait before a retry."""
         await asyncio.sleep(self.world.random.uniform(*RETRY_S))
 
 
 class Creator(Client):
-    """Makes the topics."""
+    """Creates the topics."""
 
     async def work(self) -> None:
         plan = self.world.plan
@@ -149,7 +150,7 @@ class Creator(Client):
 
 
 class Producer(Client):
-    """Writes to one partition with acks=all, one batch after the other, until told to stop."""
+    """Writes to one partition with acks=all, one batch after the other."""
 
     def __init__(self, world: World, name: str, topic: str, index: int, pause_s: float) -> None:
         super().__init__(world, name)
@@ -173,7 +174,7 @@ class Producer(Client):
             await asyncio.sleep(random.random() * self._pause_s)
 
     async def prepare(self) -> None:
-        """Before the first batch."""
+        """Preparation before the first batch."""
 
     def _batch(self, values: tuple[bytes, ...]) -> bytes:
         builder = BatchBuilder()
@@ -200,7 +201,7 @@ class Producer(Client):
             await self.pause()
 
     async def _try(self, batch: bytes) -> int | None:
-        """The base offset, or None: try again."""
+        """Produce the batch; its base offset, or None for a retry."""
         if self._host is None:
             self._host = await self.leader(self.topic, self.index)
             if self._host is None:
@@ -225,7 +226,7 @@ class Producer(Client):
         if code is ErrorCode.NONE:
             return row.base_offset
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # All before this batch was acked, so the leader must know it.
+            # Every earlier batch was acked, so the leader must have its sequence.
             raise ViolationError("NoAckedRecordIsLost", f"{self.name}: {row.error_message}")
         if not code.retriable:
             raise KafkaError(code, f"{self.name}: {row.error_message}")
@@ -235,7 +236,7 @@ class Producer(Client):
 
 
 class IdempotentProducer(Producer):
-    """The same batch is repeated under the same sequence number."""
+    """Repeats a batch under the same sequence number."""
 
     async def prepare(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
@@ -252,7 +253,7 @@ class IdempotentProducer(Producer):
 
 
 class Consumer(Client):
-    """Reads one partition from its start, over and over."""
+    """Reads one partition from its start, again and again."""
 
     def __init__(self, world: World, name: str, topic: str, index: int) -> None:
         super().__init__(world, name)

@@ -1,9 +1,9 @@
-"""Control calls between processes, over the real payloads, with delay, loss and partition.
+"""Control calls between processes, with their real payloads, delays, losses and network partitions.
 
-Each message has its own delay, so calls overtake one another; either half of one may be lost,
-which its caller learns as unavailable: the outcome is unknown, as with gRPC. Some of the requests
-that their caller takes for lost arrive all the same, after they were repeated: they were in a
-socket when the connection broke.
+Each message has its own delay, so calls overtake each other. Request or reply may be lost: the
+caller gets ControlUnavailableError and does not know the outcome, as with gRPC. Some requests that
+the caller takes for lost arrive later, after they were repeated, like one that was in a socket when
+its connection broke.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Reply = TypeVar("Reply", bound=Message)
 Table = Mapping[type[Message], ControlHandler]
 
 LATE_CHANCE = 0.5
-"""How many of the requests that seem lost come later."""
+"""The share of seemingly lost requests that arrive later."""
 LATE_S = 4.0
 KEEPALIVE_S = 8.0
-"""How long a call waits on a dead link before its channel gives up."""
+"""How long a call waits on a cut link before its channel gives up."""
 
 
 class ControlPlane:
-    """Who answers control calls where."""
+    """The control ports of all processes."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
         self.spoken: Counter[tuple[str, str, int]] = Counter()
-        """Requests served by (release of the caller, release of the callee, format)."""
+        """Requests served, by (release of the caller, release of the callee, format)."""
         self._served: dict[str, tuple[ProcessLoop, Table, Release]] = {}
 
     def serve(self, address: str, loop: ProcessLoop, table: Table, release: Release) -> None:
@@ -52,13 +52,13 @@ class ControlPlane:
         self._served[address] = (loop, table, release)
 
     def stop(self, address: str, loop: ProcessLoop) -> None:
-        """Refuse them."""
+        """Refuse calls to `address`."""
         found = self._served.get(address)
         if found is not None and found[0] is loop:
             del self._served[address]
 
     def find(self, address: str) -> tuple[ProcessLoop, Table, Release] | None:
-        """Who answers there, if its process lives."""
+        """The server at an address, if its process runs."""
         found = self._served.get(address)
         return None if found is None or found[0].is_dead else found
 
@@ -76,7 +76,7 @@ class ControlDouble:
     async def call(
         self, address: str, request: Message, reply: type[Reply], timeout_ms: int
     ) -> Reply:
-        """Send, await the reply. Raises ControlUnavailableError, KafkaError."""
+        """Send a request and await the reply. Raises ControlUnavailableError, KafkaError."""
         name = type(request).__name__
         if self._is_closed:
             raise ControlUnavailableError(f"{name}: this client is closed")
@@ -99,12 +99,12 @@ class ControlDouble:
         return unpack(self.release.read_as(reply), payload)
 
     async def close(self) -> None:
-        """No more calls."""
+        """Refuse further calls."""
         self._is_closed = True
 
 
 class _Call:
-    """One control call on its way there and back."""
+    """One control call in flight: its request, then its reply."""
 
     def __init__(
         self, plane: ControlPlane, loop: ProcessLoop, address: str, request: type[Message],
@@ -123,7 +123,7 @@ class _Call:
         self._there: ProcessLoop | None = None
 
     def start(self) -> None:
-        """Send it."""
+        """Send the request."""
         self._travel(self._loop.host, self._host, self._arrive, may_be_late=True)
 
     def _travel(
@@ -157,7 +157,7 @@ class _Call:
         self._task = self._there.create_task(self._serve(handler, release))
 
     async def _serve(self, handler: ControlHandler, release: Release) -> None:
-        """In the process that answers."""
+        """Handle the request in the callee's process."""
         loop, answer = self._loop, self.answer
         try:
             request = unpack(release.read_as(self._class), self._payload)
@@ -177,7 +177,7 @@ class _Call:
         self._travel(self._host, loop.host, lambda: loop.call_soon(fail, answer, known) and None)
 
     def give_up(self) -> None:
-        """The caller waits no more: the handler is cancelled, when that process hears of it."""
+        """The caller gives up: the handler is cancelled when the callee's process learns of it."""
 
         def cancel() -> None:
             if self._task is not None and self._there is not None:
@@ -201,7 +201,7 @@ class ControlPortDouble:
         self._address = f"{loop.host}:{port}"
 
     def start(self) -> int:
-        """Serve; also plain connections, by which peers ask whether this process lives."""
+        """Serve calls, and plain connections, by which peers check whether this process runs."""
         self._server = self._plane.network.listen(self._loop, asyncio.Protocol, self.port)
         self._server.is_serving = True
         self._plane.serve(self._address, self._loop, self._table, self._release)

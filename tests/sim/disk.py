@@ -1,9 +1,10 @@
-"""The disk of one broker: what a process writes, and what of it a power loss leaves.
+"""The disk of one broker, with power losses and lost fsyncs.
 
-Data behind the last fsync of a file is torn off somewhere (`MemoryFiles.crash`). Names live in a
-journal, as in ext4: creations, renames and removals become durable in order, all at once at the
-next fsync of anything; a power loss undoes the last of them. A disk that lies (`loses_fsyncs`)
-makes nothing durable. A process may also be killed between two accesses (`kill_after`).
+A power loss tears off the data after a file's last fsync at a random place (`MemoryFiles.crash`).
+Names are in a journal, as in ext4: creations, renames and removals become durable in order, all of
+them at the next fsync of any file; a power loss undoes the others. A disk that loses fsyncs
+(`loses_fsyncs`) makes nothing durable. A process may also be killed between two accesses
+(`kill_after`).
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from collections.abc import Callable
 from random import Random
 
 from headwater.testing.clocks import SeededEntropy
-from headwater.testing.memory_files import MemoryFile, MemoryFiles, _Node
+from headwater.testing.memory_files import FileData, MemoryFile, MemoryFiles
 from sim.loop import KilledError, ProcessLoop, Scheduler
 
 LATE_S = 0.3
-"""`runtime.deferred_fsync.GATHER_S`: how long a late change waits for its fsync."""
+"""How long a deferred change waits for its fsync, as `runtime.deferred_fsync.GATHER_S`."""
 
 Undo = Callable[[], None]
 
 
 class Disk(MemoryFiles):
-    """`headwater_broker.app.environment.DeferredFsync`; survives the processes that use it."""
+    """`headwater_broker.app.environment.DeferredFsync`. It survives the processes that use it."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         super().__init__(SeededEntropy(random.getrandbits(64)))
         self.kill_after: int | None = None
-        """The process dies at the access after so many more."""
+        """The process is killed after so many more accesses."""
         self.owner: ProcessLoop | None = None
         self.is_on_loop: Callable[[], bool] = lambda: True
         self._scheduler = scheduler
@@ -37,29 +38,29 @@ class Disk(MemoryFiles):
         self._is_settled = False
         self._is_late_job = False
         self.given_back: set[str] = set()
-        """Folders that were renamed or removed on a disk that lied, until it lost power."""
+        """Folders that were renamed or removed while the disk lost fsyncs, and are back."""
 
     @property
     def is_named(self) -> bool:
-        """Some broker has written its name on it."""
+        """Whether a broker has written meta.properties."""
         return any(name.endswith("/meta.properties") for name in self._nodes)
 
     # -- processes
 
     def taken_by(self, loop: ProcessLoop, is_on_loop: Callable[[], bool]) -> None:
-        """Another process works with this disk now; locks of the dead are gone."""
+        """Another process uses this disk now. Locks of dead processes are gone."""
         self.owner = loop
         self.is_on_loop = is_on_loop
         self.kill_after = None
         self.release()
 
     def release(self) -> None:
-        """The process is gone; the page cache is not."""
+        """The process is gone, but not the page cache."""
         self._locks.clear()
         self._is_settled = self._is_late_job = False
 
     def check(self, path: str, appended: int) -> None:
-        """As the double does; and the moment may have come."""
+        """Raise the faults of the double, and kill the process if it is time."""
         owner = self.owner
         if owner is not None:
             if owner.is_dead:
@@ -73,7 +74,7 @@ class Disk(MemoryFiles):
         super().check(path, appended)
 
     def lose_power(self) -> None:
-        """Names of the last moment are undone, loose data is torn off."""
+        """Undo names that are not durable, and tear off data that is not."""
         self.owner = None
         keep = 0 if self.loses_fsyncs else self._random.randint(0, len(self._journal))
         before = self._folders()
@@ -92,11 +93,11 @@ class Disk(MemoryFiles):
     # -- DeferredFsync
 
     async def durable(self) -> None:
-        """All names so far are kept."""
+        """Make all names so far durable."""
         self._commit()
 
     def run_deferred(self, job: Callable[[], None]) -> None:
-        """A job of the loop in a thread."""
+        """Run a job of the loop in a thread."""
         self._is_late_job = True
         try:
             job()
@@ -104,7 +105,7 @@ class Disk(MemoryFiles):
             self._is_late_job = False
 
     def sync_all(self) -> None:
-        """From now on nothing is late."""
+        """Sync every change at once from now on."""
         self._is_settled = True
         self._commit()
 
@@ -128,23 +129,23 @@ class Disk(MemoryFiles):
     # -- Files
 
     def open(self, path: str, *, must_exist: bool = False) -> MemoryFile:
-        """Open or create; a new name is in the journal until the next fsync."""
+        """Open or create a file. A new name is durable after the next fsync."""
         self.check(path, 0)
         if path not in self._nodes:
             if must_exist:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._journal.append(lambda: self._drop(path))
-        return _SyncedFile(self, path, self._nodes.setdefault(path, _Node()))
+        return _SyncedFile(self, path, self._nodes.setdefault(path, FileData()))
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace; on the loop durable a moment later."""
+        """Replace a file. On the loop it becomes durable a moment later."""
         before = self._nodes.get(path)
         super().write_atomic(path, data)
         self._journal.append(lambda: self._put_back(path, before))
         self._sync_names()
 
     def rename(self, source: str, target: str) -> None:
-        """Rename; on the loop durable a moment later."""
+        """Rename a file or folder. On the loop it becomes durable a moment later."""
         replaced = {n: v for n, v in self._nodes.items() if _is_below(n, target)}
         super().rename(source, target)
 
@@ -157,20 +158,20 @@ class Disk(MemoryFiles):
         self._sync_names()
 
     def remove(self, path: str) -> None:
-        """Remove; durable with the next fsync of anything."""
+        """Remove a file or folder; durable after the next fsync."""
         gone = {n: v for n, v in self._nodes.items() if _is_below(n, path)}
         super().remove(path)
         if gone:
             self._journal.append(lambda: self._nodes.update(gone))
 
     def synced(self) -> None:
-        """Some file was fsynced: the journal with it."""
+        """A file was fsynced, and the journal with it."""
         self._commit()
 
     def _drop(self, path: str) -> None:
         self._nodes.pop(path, None)
 
-    def _put_back(self, path: str, before: _Node | None) -> None:
+    def _put_back(self, path: str, before: FileData | None) -> None:
         if before is None:
             self._nodes.pop(path, None)
         else:

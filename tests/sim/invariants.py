@@ -1,8 +1,8 @@
-"""What must always hold, each a small class; checked after every event that could break it.
+"""The invariants, one class each, checked after every event that could break them.
 
-`replica` is called when a replica's leader epoch, role or high watermark moved, `store` when a
-node of the metadata store changed, `acked` and `read` when a client was told, `ended` when all is
-healed and quiet. A broken one raises `ViolationError`, which names it.
+`replica` is called when the leader epoch, role or high watermark of a replica changed, `store` when
+a ZooKeeper node changed, `acked` and `read` when a client got a reply, `ended` when the cluster is
+healed and idle. A broken invariant raises `ViolationError` with its name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ViolationError(AssertionError):
-    """An invariant does not hold."""
+    """A broken invariant."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -33,7 +33,7 @@ class ViolationError(AssertionError):
 
 
 class Seen:
-    """A replica as it was after the last event."""
+    """The state of a replica after the last event."""
 
     __slots__ = ("cursor", "epoch", "high_watermark", "is_leader")
 
@@ -45,36 +45,36 @@ class Seen:
 
 
 class Invariant:
-    """One rule; by default nothing is looked at."""
+    """One invariant. By default it checks nothing."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def fail(self, text: str) -> None:
-        """It does not hold."""
+        """Raise ViolationError."""
         raise ViolationError(type(self).__name__, text)
 
     def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
-        """A replica's marks moved."""
+        """The leader epoch, role or high watermark of a replica changed."""
 
     def store(self, paths: set[str]) -> None:
-        """Nodes changed."""
+        """ZooKeeper nodes changed."""
 
     def acked(self, ledger: Ledger, acked: Acked) -> None:
-        """A producer was told that its records are safe."""
+        """A producer got an ack."""
 
     def read(self, ledger: Ledger, offset: int, value: bytes) -> None:
-        """A consumer was given a record."""
+        """A consumer got a record."""
 
     def administered(self) -> None:
-        """The admin was told that something is done."""
+        """The admin got a successful reply."""
 
     def ended(self) -> None:
-        """All is healed and quiet."""
+        """The cluster is healed and idle."""
 
 
 class OneLeaderPerEpoch(Invariant):
-    """A leader epoch belongs to one broker."""
+    """A leader epoch has one leader."""
 
     def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
         if not partition.is_leader:
@@ -85,7 +85,7 @@ class OneLeaderPerEpoch(Invariant):
 
 
 class LeaderEpochRises(Invariant):
-    """A replica never goes back to an older leader epoch."""
+    """The leader epoch of a replica never goes back."""
 
     def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
         if partition.leader_epoch < before.epoch:
@@ -93,7 +93,7 @@ class LeaderEpochRises(Invariant):
 
 
 class HighWatermarkRises(Invariant):
-    """A replica never takes back what it called committed."""
+    """The high watermark of a replica never goes back."""
 
     def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
         if partition.high_watermark < before.high_watermark:
@@ -104,7 +104,7 @@ class HighWatermarkRises(Invariant):
 
 
 class CommittedPrefixAgrees(Invariant):
-    """What two replicas call committed is the same, batch for batch."""
+    """Replicas have the same batches below their high watermarks."""
 
     def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
         mark = partition.high_watermark
@@ -118,12 +118,12 @@ class CommittedPrefixAgrees(Invariant):
                 self.fail(f"{broker} {partition!r}: has {batch} where {known} was committed")
 
     def counts(self, partition: Partition, batch: Batch) -> bool:
-        """Is this one a part of the log?"""
+        """Whether this batch belongs to the partition's log."""
         return True
 
 
 class LeaderHasAllCommitted(Invariant):
-    """Whoever begins to lead holds every record that was committed before its epoch."""
+    """A new leader has every record that was committed before its epoch."""
 
     def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
         began = partition.is_leader and partition.leader_epoch != before.epoch
@@ -137,7 +137,7 @@ class LeaderHasAllCommitted(Invariant):
 
 
 class EmptyDiskNeverLeads(Invariant):
-    """A disk that was wiped or replaced does not lead before it holds what is committed."""
+    """A replica on a wiped or replaced disk does not lead before it has all committed records."""
 
     def replica(self, broker: Broker, partition: Partition, before: Seen, ledger: Ledger) -> None:
         if not partition.is_leader or partition.leader_epoch == before.epoch:
@@ -152,7 +152,7 @@ class EmptyDiskNeverLeads(Invariant):
 
 
 class AckedIsCommitted(Invariant):
-    """A producer is told only of what is committed."""
+    """Acked records are committed."""
 
     def acked(self, ledger: Ledger, acked: Acked) -> None:
         last = acked.base_offset + len(acked.values) - 1
@@ -161,7 +161,7 @@ class AckedIsCommitted(Invariant):
 
 
 class NoAckedRecordIsLost(Invariant):
-    """With min.insync.replicas=2: what was acked is in the leader's log, at its offset."""
+    """With min.insync.replicas=2, acked records are in the leader's log at their offset."""
 
     def ended(self) -> None:
         for ledger in self.world.ledgers.values():
@@ -181,7 +181,7 @@ class NoAckedRecordIsLost(Invariant):
 
 
 class IdempotentRecordsComeOnce(Invariant):
-    """What an idempotent producer sent is there at most once, and in its order."""
+    """Records of an idempotent producer occur once at most, in order."""
 
     def ended(self) -> None:
         for ledger in self.world.ledgers.values():
@@ -197,7 +197,7 @@ class IdempotentRecordsComeOnce(Invariant):
 
 
 class ReadersAgree(Invariant):
-    """What a consumer was given at an offset stays there."""
+    """All consumers get the same record at an offset."""
 
     def read(self, ledger: Ledger, offset: int, value: bytes) -> None:
         known = ledger.read.setdefault(offset, value)
@@ -206,7 +206,7 @@ class ReadersAgree(Invariant):
 
 
 class IsrWithinReplicas(Invariant):
-    """In the store: the ISR is not empty and within the replicas, the leader is in it."""
+    """In ZooKeeper the ISR is not empty and within the replicas, and the leader is in the ISR."""
 
     def store(self, paths: set[str]) -> None:
         for path in sorted(paths):
@@ -231,7 +231,7 @@ class IsrWithinReplicas(Invariant):
 
 
 class RegistrationLivesWithItsSession(Invariant):
-    """A registration goes with its session, and only with it."""
+    """A registration is deleted with its session, and only then."""
 
     def store(self, paths: set[str]) -> None:
         for broker in self.world.brokers:
@@ -249,7 +249,7 @@ class RegistrationLivesWithItsSession(Invariant):
 
 
 class ReplicasEndEqual(Invariant):
-    """After healing all replicas hold the same batches."""
+    """After healing all replicas have the same batches."""
 
     def ended(self) -> None:
         for ledger in self.world.ledgers.values():
@@ -264,22 +264,22 @@ class ReplicasEndEqual(Invariant):
 
 
 class AdminIsToldTheTruth(Invariant):
-    """A topic that was deleted is gone, and never back; one that grew stays so large; a config is
-    one that was asked for."""
+    """A deleted topic never comes back, a topic that grew keeps its partitions, and a config has a
+    value that was requested."""
 
     def administered(self) -> None:
-        world, told = self.world, self.world.told
-        for topic in world.ensemble.tree.children(znodes.TOPICS) if told.gone else ():
+        world, ledger = self.world, self.world.admin_ledger
+        for topic in world.ensemble.tree.children(znodes.TOPICS) if ledger.gone else ():
             assignment = world.assignment(topic)
-            if assignment is not None and assignment.topic_id in told.gone:
+            if assignment is not None and assignment.topic_id in ledger.gone:
                 self.fail(f"{topic} ({assignment.topic_id}) was deleted, and is in the store")
         assignment = world.assignment(MOVED)
         found = 0 if assignment is None else len(assignment.partitions)
-        if found < told.partitions:
-            self.fail(f"{MOVED} has {found} partitions, and had {told.partitions}")
+        if found < ledger.partitions:
+            self.fail(f"{MOVED} has {found} partitions, and had {ledger.partitions}")
         value = world.overrides(MOVED).get(CONFIG)
-        if told.is_configured and value not in told.configs:
-            self.fail(f"{MOVED}: {CONFIG} is {value}, asked for was {sorted(told.configs)}")
+        if ledger.is_configured and value not in ledger.configs:
+            self.fail(f"{MOVED}: {CONFIG} is {value}, asked for was {sorted(ledger.configs)}")
 
     def store(self, paths: set[str]) -> None:
         if self.world.plan.is_administered and any(map(_is_of_a_topic, paths)):
@@ -287,7 +287,7 @@ class AdminIsToldTheTruth(Invariant):
 
 
 def _is_of_a_topic(path: str) -> bool:
-    """Its assignment or its configs."""
+    """Whether the path is that of a topic's assignment or configs."""
     return path.rpartition("/")[0] in (znodes.TOPICS, znodes.TOPIC_CONFIGS)
 
 
@@ -311,12 +311,12 @@ ALL: tuple[type[Invariant], ...] = (
 
 
 def overriding(rules: Iterable[Invariant], name: str) -> list[Invariant]:
-    """The rules that look at this kind of event."""
+    """The invariants that check this kind of event."""
     return [r for r in rules if getattr(type(r), name) is not getattr(Invariant, name)]
 
 
 def first_missing(partition: Partition, ledger: Ledger) -> Batch | None:
-    """The first batch committed before its epoch that a leader's log does not hold."""
+    """The first batch committed before the leader's epoch that its log does not have."""
     held = iter(batches(partition.log, ledger.end))
     for wanted in ledger.before(partition.leader_epoch):
         if next(held, None) != wanted:
@@ -325,7 +325,7 @@ def first_missing(partition: Partition, ledger: Ledger) -> Batch | None:
 
 
 def differ(left: list[Batch], right: list[Batch]) -> str:
-    """Where two logs part."""
+    """The first difference of two logs."""
     for a, b in zip(left, right, strict=False):
         if a != b:
             return f"{a} against {b}"

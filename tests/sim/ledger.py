@@ -1,4 +1,4 @@
-"""What the world knows to be true: what was committed, what clients were told, what they sent."""
+"""The ledger of a world: committed batches, replies to clients, records read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, int]
 
 
 class Batch(NamedTuple):
-    """What identifies a batch in a log: its place, its writer's epoch, its content."""
+    """The identity of a batch in a log: offsets, leader epoch, content."""
 
     base_offset: int
     last_offset: int
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """A produce that was answered without an error."""
+    """A batch that was acked."""
 
     base_offset: int
     values: tuple[bytes, ...]
@@ -34,68 +34,69 @@ class Acked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Told:
-    """What the admin asked for, and was told."""
+class AdminLedger:
+    """The admin's requests and their outcomes."""
 
     counts: dict[str, int] = field(default_factory=dict)
     """Requests with a known outcome, by kind."""
     partitions: int = 0
-    """So many its topic has at least."""
+    """The least number of partitions that its topic has."""
     gone: set[UUID] = field(default_factory=set)
     """Ids of deleted topics."""
     configs: set[str] = field(default_factory=set)
-    """Values that were asked for."""
+    """Requested config values."""
     is_configured: bool = False
-    """One of them is in force."""
+    """Whether one of them is in effect."""
 
 
 class Ledger:
-    """Of one partition."""
+    """The ledger of one partition."""
 
     def __init__(self, topic: str, index: int) -> None:
         self.key: Key = (topic, index)
         self.committed: list[Batch] = []
-        """Everything that any replica ever called committed, in order."""
+        """All batches that were below the high watermark of any replica, in order."""
         self.bases: list[int] = []
         self.epochs: list[int] = []
-        """Per committed batch: the leader epoch in which it was first called committed."""
+        """Per committed batch, the leader epoch in which it was first committed."""
         self.acked: list[Acked] = []
         self.acked_end = 0
         self.leaders: dict[int, int] = {}
         """Leader epoch -> broker."""
         self.read: dict[int, bytes] = {}
-        """Offset -> value, as consumers saw them."""
+        """Offset -> value, as read by consumers."""
 
     @property
     def end(self) -> int:
-        """The committed end: one after the last committed offset."""
+        """The offset after the last committed one."""
         return self.committed[-1].last_offset + 1 if self.committed else 0
 
     def at(self, offset: int) -> Batch | None:
-        """The committed batch that holds an offset."""
+        """The committed batch with this offset."""
         index = bisect_right(self.bases, offset) - 1
         if index < 0 or self.committed[index].last_offset < offset:
             return None
         return self.committed[index]
 
     def before(self, leader_epoch: int) -> list[Batch]:
-        """What was committed before an epoch: its leader was chosen among those who hold it. (One
-        that hears of its epoch late, when others lead, need not hold more.)"""
+        """The batches committed before a leader epoch: its leader was elected from replicas that
+        have them. (A leader that learns of its epoch late, when others lead, need not have more.)
+        """
         count = len(self.epochs)
         while count and self.epochs[count - 1] >= leader_epoch:
             count -= 1
         return self.committed[:count]
 
     def commit(self, batch: Batch, leader_epoch: int) -> None:
-        """One more is committed."""
+        """Add a committed batch."""
         self.epochs.append(leader_epoch)
         self.committed.append(batch)
         self.bases.append(batch.base_offset)
 
 
 class Cursor:
-    """Reads a log's batches in order, across calls; sees the memory behind the files, so that
-    looking has no side effect."""
+    """Reads a log's batches in order, across calls. It reads the memory behind the files, which has
+    no side effect."""
 
     __slots__ = ("_base", "_position", "offset")
 
@@ -105,12 +106,12 @@ class Cursor:
         self._position = 0
 
     def read(self, log: UnifiedLog, upper: int) -> Iterator[Batch]:
-        """The batches from the cursor on that end below `upper`."""
+        """The batches after the cursor that end below `upper`."""
         bases = log.bases
         index = max(bisect_right(bases, self.offset) - 1, 0)
         for number in range(index, len(bases)):
             segment = log.segments[number]
-            data = segment.file._node.data  # type: ignore[attr-defined]
+            data = segment.file.data  # type: ignore[attr-defined]
             at = self._position if segment.base_offset == self._base else 0
             while len(data) - at >= HEADER_BYTES:
                 header = read_header(data, at)

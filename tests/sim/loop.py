@@ -1,16 +1,17 @@
-"""Virtual time: one scheduler for the whole world, one asyncio loop per process that lives in it.
+"""Virtual time: one scheduler for the whole world, and one asyncio loop per simulated process.
 
-Every broker and client has a `ProcessLoop` of its own, so that a kill is exact: what it still had
-to run never runs, at whatever await it stood. Callbacks of one loop keep asyncio's order; loops
-take turns, each a seeded moment after it has work, so that any interleaving of processes can come.
-Nothing waits: the clock jumps to the next thing that is due.
+Every broker and client has a `ProcessLoop` of its own, so that a kill is exact: no further callback
+of it runs, whatever its tasks await. Callbacks of one loop keep asyncio's order. Loops take turns,
+each a seeded moment after it has work, so any interleaving of processes can occur. Nothing really
+waits: the clock jumps to the next event.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from asyncio import events
+from asyncio.events import _get_running_loop as get_running_loop
+from asyncio.events import _set_running_loop as set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
@@ -21,30 +22,30 @@ from weakref import WeakSet
 T = TypeVar("T")
 
 TURN_DELAY_MAX_S = 0.0002
-"""How long a loop with work may wait for its turn: the machine is shared."""
+"""How long a loop with work may wait for its turn, as processes share a machine."""
 THREAD_DELAY_MAX_S = 0.01
 """How long a job waits for a thread, and its result for the loop."""
 
 
 class KilledError(BaseException):
-    """The process is dead: nothing of it runs on, not even `except Exception`."""
+    """The process is dead: none of its code runs on, not even in `except Exception`."""
 
 
 class Scheduler:
-    """What is due, in the order of virtual time; ties in the order of arrival."""
+    """Events in the order of virtual time; events at the same time in the order of arrival."""
 
     def __init__(self, random: Random) -> None:
         self.now = 0.0
         self.events = 0
         self.digest = 0
-        """Of every event so far, and its time: two runs of a seed must agree on it."""
+        """Hash over all events and their times: two runs of a seed must have the same."""
         self.random = random
         self.after_event: Callable[[ProcessLoop], None] = lambda loop: None
         self._heap: list[tuple[float, int, ProcessLoop | None, Any]] = []
         self._count = 0
 
     def at(self, when: float, work: Callable[[], None]) -> None:
-        """Run `work` then: something outside of any process (network, disks, fate)."""
+        """Run `work` at that time, outside of any process: network, disks, faults."""
         self._count += 1
         heapq.heappush(self._heap, (when, self._count, None, work))
 
@@ -53,12 +54,12 @@ class Scheduler:
         self.at(self.now + delay_s, work)
 
     def timer(self, loop: ProcessLoop, handle: asyncio.TimerHandle) -> None:
-        """A timer of a process."""
+        """Schedule a timer of a process."""
         self._count += 1
         heapq.heappush(self._heap, (handle.when(), self._count, loop, handle))
 
     def run_until(self, when: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Go on to `when`, or until `stop()`, which is asked after every turn."""
+        """Run events up to `when`, or until `stop()` is true, which is called after every turn."""
         heap = self._heap
         while heap and heap[0][0] <= when and not stop():
             due, _, loop, work = heapq.heappop(heap)
@@ -81,7 +82,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.is_dead = False
         self.paused_until = 0.0
         self.kill_after: int | None = None
-        """Die after so many more events."""
+        """The process is killed after so many more events."""
         self.on_kill: Callable[[], None] = lambda: None
         self.on_exception: Callable[[dict[str, Any]], None] = lambda context: None
         self.network: Any = None
@@ -94,7 +95,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._grave: list[Any] = []
         self._executor = ThreadDouble(self)
 
-    # -- asyncio's side
+    # -- for asyncio
 
     def time(self) -> float:
         """Virtual seconds."""
@@ -158,10 +159,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     default_exception_handler = call_exception_handler
 
-    # -- the world's side
+    # -- for the world
 
     def ready(self, handle: asyncio.Handle) -> None:
-        """A callback for one of the next turns."""
+        """Queue a callback for one of the next turns."""
         if self.is_dead:
             return
         self._ready.append(handle)
@@ -172,11 +173,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             scheduler.at(max(when, self.paused_until), self._turn)
 
     def pause(self, seconds: float) -> None:
-        """The process stands still (SIGSTOP, a swapping machine): turns wait."""
+        """Stop the process for a while (SIGSTOP, a swapping machine): its turns wait."""
         self.paused_until = max(self.paused_until, self._scheduler.now + seconds)
 
     def _turn(self) -> None:
-        """What was ready at its beginning, as asyncio does; one event each."""
+        """Run the callbacks that are ready now, as asyncio does; each is an event."""
         scheduler = self._scheduler
         if self.is_dead:
             return
@@ -185,11 +186,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             return
         ready, after = self._ready, scheduler.after_event
         scheduler.digest = hash((scheduler.digest, self._number, scheduler.now, len(ready)))
-        events._set_running_loop(self)
+        set_running_loop(self)
         try:
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                if handle._cancelled:
+                if handle.cancelled():
                     continue
                 scheduler.events += 1
                 handle._run()
@@ -201,24 +202,24 @@ class ProcessLoop(asyncio.AbstractEventLoop):
                 if self.is_dead:
                     return
         finally:
-            events._set_running_loop(None)
+            set_running_loop(None)
         self._turn_due = False
         if ready:
             self._turn_due = True
             scheduler.later(scheduler.random.random() * TURN_DELAY_MAX_S, self._turn)
 
     def kill(self) -> None:
-        """From here on nothing of it runs. Its frames are kept: collected, they would run
-        their `finally` blocks, which no killed process does."""
+        """Kill the process: no more of its code runs. Its frames are kept, as their collection
+        would run their `finally` blocks, which does not happen in a killed process."""
         self.is_dead = True
         self._grave = [list(self._ready), list(self._tasks)]
         self._ready.clear()
 
 
 class ThreadDouble(Executor):
-    """Threads of one process: a job runs whole, some time later, between two turns of the loop.
+    """The threads of a process: each job runs as a whole, some time later, between two turns.
 
-    In the order of submission, as one thread would: that is also one of the orders of a pool.
+    Jobs run in the order of submission, which is a possible order for a pool, too.
     """
 
     def __init__(self, loop: ProcessLoop) -> None:
@@ -235,7 +236,7 @@ class ThreadDouble(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Run what is left, as the caller waits for it."""
+        """Run all jobs that are left: the caller waits for them."""
         while self._jobs:
             self._run_one()
 
@@ -246,8 +247,8 @@ class ThreadDouble(Executor):
         if not future.set_running_or_notify_cancel():
             return
         self.is_running_job = True
-        running = events._get_running_loop()
-        events._set_running_loop(None)
+        running = get_running_loop()
+        set_running_loop(None)
         try:
             result = job()
         except Exception as error:  # noqa: BLE001 - as a thread pool does: it belongs to the future
@@ -258,4 +259,4 @@ class ThreadDouble(Executor):
             future.set_result(result)
         finally:
             self.is_running_job = False
-            events._set_running_loop(running)
+            set_running_loop(running)

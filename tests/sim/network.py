@@ -1,7 +1,7 @@
-"""TCP between the hosts of the world, with seeded delay, loss and partition of links.
+"""TCP between the hosts of a world, with seeded delays, losses and cut links.
 
-A stream keeps its order, as TCP does: a lost segment comes later and holds up what follows. While
-a link is cut nothing passes, and what was sent waits. A dead process resets its connections; a
+A stream keeps its order, as in TCP: a lost segment arrives later and delays those behind it. While
+a link is cut nothing passes, and sent data waits. The connections of a dead process are reset; a
 host without power is silent until it is back.
 """
 
@@ -17,57 +17,57 @@ from sim.loop import ProcessLoop, Scheduler
 RETRANSMIT_S = 0.2
 SYN_RETRY_S = 1.0
 RESET_S = 1.0
-"""How long after its peer's host is back a connection of before learns that it is gone."""
+"""How long after the return of its peer's host an old connection is reset."""
 DELAY_S = (0.0001, 0.002)
 DATA_PORT = 9092
 CONTROL_PORT = 9093
 
 
 class Network:
-    """Hosts, links between them, who listens."""
+    """Hosts, the links between them, and listening ports."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.cut: set[tuple[str, str]] = set()
-        """(from, to): nothing passes."""
+        """Cut links: (from, to)."""
         self.dark: set[str] = set()
         """Hosts without power."""
         self.slow: dict[str, float] = {}
-        """Host -> seconds that each of its messages may take longer."""
+        """Host -> additional delay of each of its messages, in seconds."""
         self.loss = 0.0
-        """How likely a segment or a control message is lost."""
+        """The probability that a segment or a control message is lost."""
         self._listening: dict[tuple[str, int], Server] = {}
         self._streams: dict[ProcessLoop, list[Transport]] = {}
 
     def delay(self, source: str, target: str) -> float:
-        """How long one message takes."""
+        """The delay of one message."""
         random = self.scheduler.random
         longer = self.slow.get(source, 0.0) + self.slow.get(target, 0.0)
         return DELAY_S[0] + (DELAY_S[1] + longer) * random.random()
 
     def is_lost(self) -> bool:
-        """Is this one lost?"""
+        """Whether this message is lost."""
         return self.loss > 0 and self.scheduler.random.random() < self.loss
 
     def passes(self, source: str, target: str) -> bool:
-        """Can anything get from one host to the other now?"""
+        """Whether messages pass from one host to the other now."""
         return (source, target) not in self.cut and not self.dark & {source, target}
 
     def mend(self) -> None:
-        """Every link works again; what waited goes on."""
+        """Mend all links: waiting data is sent."""
         self.cut.clear()
         self.slow.clear()
         self.loss = 0.0
         self.pump()
 
     def pump(self) -> None:
-        """Links may work again."""
+        """Send waiting data on links that work again."""
         for transports in self._streams.values():
             for transport in transports:
                 transport.pump()
 
     def listen(self, loop: ProcessLoop, factory: Any, port: int) -> Server:
-        """Take a port of the process's host. Raises OSError(EADDRINUSE)."""
+        """Listen on a port of the process's host. Raises OSError(EADDRINUSE)."""
         key = (loop.host, port)
         held = self._listening.get(key)
         if held is not None and not held.loop.is_dead:
@@ -76,12 +76,12 @@ class Network:
         return server
 
     def unlisten(self, server: Server) -> None:
-        """Give the port up."""
+        """Stop listening."""
         if self._listening.get(server.key) is server:
             del self._listening[server.key]
 
     async def connect(self, loop: ProcessLoop, factory: Any, host: str, port: int) -> Any:
-        """As `loop.create_connection`: hangs while the peer cannot be reached."""
+        """See `loop.create_connection`. It waits while the peer is unreachable."""
         answered: asyncio.Future[Transport] = loop.create_future()
 
         def arrive() -> None:
@@ -109,17 +109,17 @@ class Network:
         return transport, protocol
 
     def enter(self, transport: Transport) -> None:
-        """A stream's end lives in a process."""
+        """A process has opened one end of a stream."""
         self._streams.setdefault(transport.loop, []).append(transport)
 
     def leave(self, transport: Transport) -> None:
-        """It is closed."""
+        """It has closed that end."""
         rows = self._streams.get(transport.loop, [])
         if transport in rows:
             rows.remove(transport)
 
     def process_died(self, loop: ProcessLoop) -> None:
-        """Its connections are reset, unless its host is dark: then nobody tells the peers."""
+        """Reset its connections, unless its host has no power: then peers do not notice."""
         for transport in self._streams.pop(loop, []):
             transport.is_closed = True
             peer = transport.peer
@@ -131,7 +131,7 @@ class Network:
                 peer.reset_later(self.delay(loop.host, peer.loop.host))
 
     def host_is_back(self, host: str) -> None:
-        """A host that was dark answers what it does not know with a reset."""
+        """A host has power again and resets connections that it does not know."""
         self.dark.discard(host)
         for transports in list(self._streams.values()):
             for transport in list(transports):
@@ -141,7 +141,7 @@ class Network:
 
 
 class _Listening:
-    """What `Listener` asks of a listening socket."""
+    """The methods of a listening socket that `Listener` uses."""
 
     def __init__(self, key: tuple[str, int]) -> None:
         self._key = key
@@ -154,7 +154,7 @@ class _Listening:
 
 
 class Server:
-    """As `asyncio.Server`."""
+    """Like `asyncio.Server`."""
 
     def __init__(
         self, network: Network, loop: ProcessLoop, factory: Any, key: tuple[str, int]
@@ -167,7 +167,7 @@ class Server:
         self._network = network
 
     async def start_serving(self) -> None:
-        """Before this, connections are refused: a bound port does not listen yet."""
+        """Accept connections. Before, they are refused: a bound port does not listen yet."""
         self.is_serving = True
 
     def close(self) -> None:
@@ -176,7 +176,8 @@ class Server:
 
 
 class Transport(asyncio.Transport):
-    """One end of a stream. What it writes arrives at `peer` in order; None is the stream's end."""
+    """One end of a stream. Its data arrives at `peer` in order; None marks the end of the
+    stream."""
 
     def __init__(self, network: Network, loop: ProcessLoop, peer_host: str) -> None:
         super().__init__()
@@ -185,7 +186,7 @@ class Transport(asyncio.Transport):
         self.peer: Transport | None = None
         self.is_closed = False
         self.is_orphan = False
-        """The peer's host lost its power: nobody answers any more."""
+        """The peer's host lost its power: it answers no more."""
         self._network = network
         self._protocol: Any = None
         self._on_way: deque[tuple[float, bytes | None]] = deque()
@@ -195,7 +196,7 @@ class Transport(asyncio.Transport):
         self._is_reading = False
 
     def open(self, protocol: Any) -> None:
-        """The connection is there."""
+        """The connection is established."""
         self._protocol = protocol
         protocol.connection_made(self)
         if self.is_closed:
@@ -253,7 +254,7 @@ class Transport(asyncio.Transport):
             scheduler.at(self._on_way[0][0], self._arrive)
 
     def pump(self) -> None:
-        """The link may work again."""
+        """Send waiting data if the link works again."""
         if self._on_way and not self._is_pumping:
             self._is_pumping = True
             when = self._network.scheduler.now + RETRANSMIT_S
@@ -262,7 +263,7 @@ class Transport(asyncio.Transport):
     # -- reading
 
     def take(self, data: bytes | None) -> None:
-        """Something has come."""
+        """Data has arrived; None: the end of the stream."""
         if not self.is_closed:
             self._inbox.append(None if data is None else memoryview(data))
             self._read_soon()
@@ -307,7 +308,7 @@ class Transport(asyncio.Transport):
             self._end(None)
 
     def get_write_buffer_size(self) -> int:
-        """As asyncio's: what is written is with the kernel."""
+        """Always 0: written data is with the kernel."""
         return 0
 
     def abort(self) -> None:
@@ -319,7 +320,7 @@ class Transport(asyncio.Transport):
         self._end(None)
 
     def reset_later(self, delay_s: float) -> None:
-        """A reset is on its way to this end."""
+        """Reset this end after a delay."""
         network = self._network
 
         def arrive() -> None:
@@ -340,13 +341,13 @@ class Transport(asyncio.Transport):
 
 
 def settle(future: asyncio.Future[Any], value: Any) -> None:
-    """Give a result, unless nobody waits any more."""
+    """Set the result, unless the future is done."""
     if not future.done():
         future.set_result(value)
 
 
 def fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    """Give an error, unless nobody waits any more."""
+    """Set the error, unless the future is done."""
     if not future.done():
         future.set_exception(error)
 

@@ -1,6 +1,6 @@
-"""What a seed is about: its topics, its load, and which faults come how often.
+"""The plan of a seed: topics, load, kinds of faults and how often they occur.
 
-Each seed takes a few kinds of fault only, so that some worlds see one fault again and again and
+Each seed uses only a few kinds of faults, so that some worlds see one fault again and again, and
 others a mixture (swarm testing).
 """
 
@@ -28,45 +28,45 @@ KINDS = (
     "stop",
 )
 ALWAYS_WEIGHT = 0.5
-"""Kills are among the faults of every seed."""
+"""The weight of kills, which occur in every seed."""
 FOLDERS_CHANCE = 0.2
-"""How many seeds see data folders fail."""
+"""The share of seeds with failing data folders."""
 
 ADMIN_CHANCE = 0.3
-"""How many seeds have an admin at work."""
+"""The share of seeds with an admin client."""
 REPLICAS = 3
 MOVED = "moved"
-"""The admin's topic: its replicas, two of three brokers, move, and it grows."""
+"""The admin's topic: its two replicas move between three brokers, and it grows."""
 CONFIG = "max.message.bytes"
-"""What the admin sets, of that topic."""
+"""The config of that topic that the admin sets."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """The choices of one world."""
+    """The plan of one world."""
 
     chaos_s: float = 20.0
     """Virtual seconds of work under faults."""
     fault_pause_s: float = 1.5
-    """From one fault to the next, on average."""
+    """Average time from one fault to the next."""
     produce_pause_s: float = 0.15
     down_s: tuple[float, float] = (0.1, 6.0)
-    """How long a dead process stays away."""
+    """How long a dead process stays down."""
     supervised: float = 0.6
     """How often a supervisor closes the session of a dead broker."""
     faults: dict[str, float] = field(default_factory=lambda: {"kill": 1.0})
     """Kind -> weight."""
     topics: dict[str, int] = field(default_factory=lambda: {"log": 2})
     replicas: dict[str, int] = field(default_factory=dict)
-    """Of a topic; three unless it is named."""
+    """Replicas of a topic; three if it is not named."""
     topic_configs: dict[str, str] = field(default_factory=dict)
     is_administered: bool = False
-    """An admin is at work meanwhile (`sim.admin`)."""
+    """Whether an admin client works meanwhile (`sim.admin`)."""
     properties: dict[str, str] = field(default_factory=dict)
 
 
 def make_plan(random: Random) -> Plan:
-    """A plan by chance."""
+    """A random plan."""
     chosen = random.sample(KINDS, random.randint(2, 6))
     faults = {kind: random.uniform(0.2, 1.0) for kind in chosen}
     faults.setdefault("kill", ALWAYS_WEIGHT)
@@ -89,7 +89,7 @@ def make_plan(random: Random) -> Plan:
         topics={"log": random.choice([1, 2])},
         topic_configs=configs,
     )
-    # Drawn apart: the other choices of a seed stay what they are.
+    # Drawn apart, so that the other choices of a seed stay the same.
     apart = Random(f"folders {plan.chaos_s}")
     if apart.random() < FOLDERS_CHANCE:
         plan.faults["folder"] = apart.uniform(0.2, 1.0)
@@ -101,7 +101,7 @@ def make_plan(random: Random) -> Plan:
 
 
 def administer(plan: Plan) -> None:
-    """With an admin, and a topic whose replicas can move."""
+    """Add an admin client, and a topic whose replicas can move."""
     plan.is_administered = True
     plan.topics = {**plan.topics, MOVED: 2}
     plan.replicas[MOVED] = 2

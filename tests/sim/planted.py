@@ -1,4 +1,4 @@
-"""Bugs that such systems have had, planted into the real code, each with the rule that sees it."""
+"""Planted bugs, which such systems have had, each with the invariants that detect it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from headwater_broker.replica.control_fence import ControlFence
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.role_transitions import HostedReplica, RoleTransition, decide
+from sim.log_operations import Deleting
 from sim.plan import Plan, administer
-from sim.upkeep import Deleting
 from sim.world import World
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A bug, the rules that may see it, and the world in which it shows soon."""
+    """A bug, the invariants that may detect it, and the plan of a world in which it shows soon."""
 
     name: str
     plant: Callable[[pytest.MonkeyPatch], None]
@@ -44,13 +44,13 @@ class Planted:
     is_administered: bool = False
     kind: type[World] = World
     configs: dict[str, str] = field(default_factory=dict)
-    """Of the topic, beside those of all."""
+    """Topic configs in addition to those of all plans."""
     properties: dict[str, str] = field(default_factory=dict)
     first_seed: int = 0
-    """Where it was seen soon: later seeds are as good, and take longer."""
+    """A seed that detects it soon. Others do, too, and take longer."""
 
     def plan(self, chaos_s: float = 25.0) -> Plan:
-        """Hard times of the right kind."""
+        """A plan with the right faults."""
         plan = Plan(
             chaos_s=chaos_s,
             fault_pause_s=self.fault_pause_s,
@@ -67,7 +67,7 @@ class Planted:
 
 
 def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
-    """Old controllers and old leader epochs are obeyed like new ones."""
+    """Requests of old controllers and old leader epochs are applied like new ones."""
 
     def obey(
         hosted: HostedReplica | None, epoch: int, version: int, **where: bool
@@ -81,7 +81,7 @@ def skip_the_epoch_check(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """acks=all is answered when the leader has it."""
+    """acks=all is answered as soon as the leader has the batch."""
 
     def outcome(self: Partition, last_offset: int, leader_epoch: int) -> ErrorCode | None:
         return ErrorCode.NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -90,7 +90,7 @@ def ack_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """A new follower cuts to what it knows to be committed (before KIP-101)."""
+    """A new follower truncates to its high watermark (before KIP-101)."""
     follow = Partition.become_follower
 
     def cut(self: Partition, state: PartitionState) -> None:
@@ -101,7 +101,7 @@ def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def delete_the_registration_by_path(patch: pytest.MonkeyPatch) -> None:
-    """A dead peer's node is deleted by its path, whoever has made it."""
+    """A dead peer's registration is deleted by path, whatever session owns it."""
 
     async def bury(self: DeadBrokers, broker_id: int, *_: object) -> None:
         try:
@@ -113,7 +113,7 @@ def delete_the_registration_by_path(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
-    """Nobody asks on which disk a replica was."""
+    """The directory of a replica is not checked."""
     host = ReplicaManager._host
 
     def host_anything(self: ReplicaManager, state: PartitionState) -> Generator[Any, None, Any]:
@@ -125,16 +125,16 @@ def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_removals_at_a_failover(patch: pytest.MonkeyPatch) -> None:
-    """A new controller does not look for what the last one had still to delete."""
+    """A new controller does not read pending deletions."""
 
     async def forget(*_: object) -> tuple[list[znodes.Deletion], list[UUID]]:
         return [], []
 
-    patch.setattr(reader, "_read_deletions", forget)
+    patch.setattr(reader, "read_deletions", forget)
 
 
 def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:
-    """Retention takes one more segment than retention.bytes lets go."""
+    """Retention deletes one segment more than retention.bytes allows."""
     plan = retention.plan
 
     def one_more(segments: Sequence[SegmentAge], *rest: Any) -> tuple[int, DeletionScope]:
@@ -145,7 +145,7 @@ def retain_a_segment_too_few(patch: pytest.MonkeyPatch) -> None:
 
 
 def delete_the_segment_of_the_start(patch: pytest.MonkeyPatch) -> None:
-    """After DeleteRecords the segment goes that holds the log's start, too."""
+    """After DeleteRecords the segment with the log start offset is deleted, too."""
     retain = UnifiedLog.retain
 
     def one_more(self: UnifiedLog, *args: Any, **named: Any) -> int:
@@ -161,7 +161,7 @@ def delete_the_segment_of_the_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def delete_whole_segments_only(patch: pytest.MonkeyPatch) -> None:
-    """DeleteRecords moves the start to the end of a segment."""
+    """DeleteRecords moves the log start offset to the end of a segment."""
     delete = UnifiedLog.delete_records_before
 
     def to_its_end(self: UnifiedLog, offset: int) -> None:
@@ -177,7 +177,8 @@ PLANTED = (
         "skip the epoch check",
         skip_the_epoch_check,
         frozenset({"LeaderEpochRises", "OneLeaderPerEpoch"}) | LOSSES,
-        # Controllers change often, requests of the last one come late: 12 of 16 seeds show it.
+        # Controllers change often, and late requests of the last one arrive: 12 of 16 seeds show
+        # it.
         {"loss": 1.0, "expire": 2.0},
         fault_pause_s=0.2,
     ),

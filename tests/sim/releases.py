@@ -1,8 +1,9 @@
-"""A planted next release, whose brokers live beside today's in one world.
+"""An artificial next release, whose brokers run beside those of the current one.
 
-What a release may change, it changes: every control message has a format more; one has a field
-that only the new format carries, one a tagged field, one a tagged field inside; every JSON node of
-the metadata store has a key more. Planted at the edges: today's code runs between them.
+It makes every change that a release may make: all control messages have one more format; one has a
+field that only the new format holds, one a tagged field, one a tagged field in a structure; all
+JSON nodes in ZooKeeper have one more key. The changes are made at the edges: the code between them
+is the current one.
 """
 
 from __future__ import annotations
@@ -33,50 +34,50 @@ REASON = "a planted one"
 
 
 class Release:
-    """What brokers of one release say; this one is today's, and changes nothing."""
+    """The messages and nodes of a release. This is the current release, without changes."""
 
     name = "today"
 
     def __init__(self) -> None:
         self.took: Counter[str] = Counter()
-        """What of the next release's additions its brokers met."""
+        """The additions of the next release that its brokers have read, counted."""
 
     def sent(self, message: Message) -> Message:
-        """A message as this release sends it."""
+        """The message as this release sends it."""
         return message
 
     def read_as(self, cls: type[M]) -> type[M]:
-        """The class by which this release reads it."""
+        """The class with which this release decodes it."""
         return cls
 
     def received(self, message: Message) -> None:
-        """It was read."""
+        """Called when a message was decoded."""
 
     def stored(self, operations: Sequence[Operation]) -> Sequence[Operation]:
-        """Writes to the store as this release makes them."""
+        """The writes to ZooKeeper as this release makes them."""
         return operations
 
     def found(self, node: Node) -> Node:
-        """A node of the store as this release understands it."""
+        """A ZooKeeper node as this release reads it."""
         if NEXT_KEY.encode() in node.data:
             self.took["node"] += 1
         return node
 
 
 PLANTED_TAG = 1000
-"""Far from the tags of real fields."""
+"""A tag far from those of real fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextPartitionState(PartitionState):
-    """With a tagged field more."""
+    """With one more tagged field."""
 
     wave: int = wire("int32", tag=PLANTED_TAG, tagged="0+", default=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextLeaderAndIsrRequest(LeaderAndIsrRequest):
-    """With a tagged field: in both formats."""
+    """With a tagged field, in both formats."""
 
     versions: ClassVar[tuple[int, int]] = (0, NEXT_VERSION)
     wave: int = wire("int32", tag=PLANTED_TAG, tagged="0+", default=-1)
@@ -84,7 +85,7 @@ class NextLeaderAndIsrRequest(LeaderAndIsrRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextUpdateMetadataRequest(UpdateMetadataRequest):
-    """With a field that the new format alone carries and the old can do without, and a tagged
+    """With a field that only the new format holds and that the old one can do without, and a tagged
     field in each of its partitions."""
 
     versions: ClassVar[tuple[int, int]] = (0, NEXT_VERSION)
@@ -106,18 +107,18 @@ _NEXT = _next_classes()
 
 
 def _grown(cls: type[Struct], value: Struct, **more: Any) -> Any:
-    """`value` as another class that has its fields and more."""
+    """`value` as an instance of a class with more fields."""
     names = [field.name for field in dataclasses.fields(cast(Any, value))]
     return cls(**{**{name: getattr(value, name) for name in names}, **more})
 
 
 class NextRelease(Release):
-    """The planted one."""
+    """The artificial next release."""
 
     name = "next"
 
     def sent(self, message: Message) -> Message:
-        """With the additions in use."""
+        """The message with the additions."""
         more: dict[str, Any] = {}
         if isinstance(message, LeaderAndIsrRequest):
             more["wave"] = WAVE
@@ -145,19 +146,19 @@ class NextRelease(Release):
         ]
 
     def found(self, node: Node) -> Node:
-        """Without the key: its reader took it."""
+        """The node without the additional key, which this release reads."""
         return replace(super().found(node), data=_without_key(node.data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarelessLeaderAndIsrRequest(NextLeaderAndIsrRequest):
-    """With a field in every format, without a tag."""
+    """With an untagged field in every format, which is not allowed."""
 
     careless: int = wire("int32", default=3)
 
 
 class CarelessRelease(NextRelease):
-    """One that changes what it may not."""
+    """A release with a change that is not allowed."""
 
     def sent(self, message: Message) -> Message:
         sent = super().sent(message)
@@ -172,13 +173,13 @@ class CarelessRelease(NextRelease):
 
 
 RAISED_VERSION = 2
-"""Of a partition's record."""
+"""The raised version of a partition's state node."""
 RAISED_NAMES = {"isr": "in_sync"}
 
 
 class RaisedRelease(NextRelease):
-    """The release after it: it reads a newer version of a partition's record, and writes it once
-    nobody runs any more who cannot read it (`is_raised`)."""
+    """The release after that. It reads a newer version of a partition's state node, and writes it
+    once all brokers can read it (`is_raised`)."""
 
     name = "raised"
 
@@ -202,7 +203,7 @@ class RaisedRelease(NextRelease):
 
 
 def is_raised(data: bytes) -> bool:
-    """A partition's record in the newer version."""
+    """Whether a partition's state node has the newer version."""
     value = _object(data)
     return value is not None and value.get("version") == RAISED_VERSION
 

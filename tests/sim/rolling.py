@@ -1,4 +1,4 @@
-"""Worlds in which brokers change their release one by one, under load, and change it back."""
+"""Worlds with a rolling upgrade under load, and a rolling downgrade after it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sim.releases import CarelessRelease, NextRelease, RaisedRelease, Release, i
 from sim.world import World
 
 STEP_S = 90.0
-"""At most so long until the cluster is whole after a step."""
+"""Limit on the time until the cluster is whole after a step."""
 CARELESS_STEP_S = 30.0
-"""A cluster that never will be whole need not be looked at for longer."""
+"""The limit for a cluster that will never be whole."""
 ACKS_PER_STEP = 20
 LOOK_EVERY = 50
-"""Turns."""
+"""Turns between two checks."""
 DOWN_S = 0.5
 ALL_OLD_S = 15.0
-"""Long enough for old brokers to stand for election many times."""
+"""Long enough for old brokers to try many elections."""
 
 PLAN = Plan(
     produce_pause_s=0.1,
@@ -30,7 +30,7 @@ PLAN = Plan(
 
 
 class RollingWorld(World):
-    """Up to the next release, and down again; at every step the controller first."""
+    """Upgrade to the next release, then downgrade; at every step the controller comes first."""
 
     step_s = STEP_S
 
@@ -39,11 +39,12 @@ class RollingWorld(World):
         self.next = self.next_release()
 
     def next_release(self) -> Release:
-        """What brokers change to."""
+        """The release to upgrade to."""
         return NextRelease()
 
     def work(self) -> None:
-        """Every step waits until the cluster is whole and producers went on."""
+        """Upgrade, then downgrade. Every step waits until the cluster is whole and producers go
+        on."""
         self._settle("start")
         for release in (self.next, self.today):
             self._roll_all(release)
@@ -100,7 +101,7 @@ class RollingWorld(World):
             self._add(f"{leading} leads {name}", 1)
 
     def _add(self, what: str, times: int) -> None:
-        counts = self.fate.counts
+        counts = self.injector.counts
         counts[what] = counts.get(what, 0) + times
 
     def _count(self) -> None:
@@ -115,7 +116,7 @@ class RollingWorld(World):
 
 
 class CarelessWorld(RollingWorld):
-    """Up to a release that old brokers cannot read."""
+    """Upgrade to a release whose messages old brokers cannot read."""
 
     step_s = CARELESS_STEP_S
 
@@ -124,9 +125,10 @@ class CarelessWorld(RollingWorld):
 
 
 class RaisedWorld(RollingWorld):
-    """Up to a release that raises the version of a node once all run it; then back, too far: old
-    brokers follow a newer controller, but none of them leads on what it cannot read, nor writes
-    over it. One newer broker, and the cluster is whole again."""
+    """Upgrade to a release that raises the version of a node once all brokers run it; then
+    downgrade too far. Old brokers follow a newer controller, but none of them becomes the
+    controller, or overwrites nodes that it cannot read. With one newer broker the cluster is whole
+    again."""
 
     next: RaisedRelease
 

@@ -1,8 +1,8 @@
-"""ZooKeeper as its clients see it: sessions that end while nobody hears, replies that are lost.
+"""ZooKeeper with session timeouts, lost connections and lost replies.
 
-`Ensemble` is the server side: the tree, the sessions and when each was last heard of. `StoreDouble`
-is one client. Both ways are in order, as ZooKeeper promises: requests arrive as they were sent, and
-a client hears of a change before it reads what came after it.
+`Ensemble` is the server side: the tree, the sessions, and the time of each client's last heartbeat.
+`StoreDouble` is a client. Both directions keep their order, as ZooKeeper promises: requests arrive
+in the order sent, and a client gets a watch event before it reads later changes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 HOST = "zk"
 LOOK_S = 0.2
-"""How often silent sessions and lost connections are looked for."""
+"""How often silent sessions and lost connections are checked."""
 RECONNECT_S = 0.01
 LOST_AFTER = 0.6
-"""A client that hears nothing for this part of its session's time drops the connection."""
+"""A client that gets nothing for this part of its session timeout drops the connection."""
 
 
 class Tree(MemoryTree):
-    """The nodes; tells who watches the world what changed."""
+    """The tree of nodes, which reports changes to the world."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,21 +58,21 @@ class Ensemble:
         network.scheduler.later(LOOK_S, self._look)
 
     def connect(self, loop: ProcessLoop, session_timeout_s: float, release: Release) -> StoreDouble:
-        """A client with a session."""
+        """A new client with a session."""
         client = StoreDouble(self, loop, session_timeout_s, release)
         self.clients.append(client)
         return client
 
     def end_session(self, session_id: int) -> None:
-        """By its time, or by whoever has its password."""
+        """End a session by timeout, or by a client with its password."""
         self.tree.end_session(session_id)
 
     def is_alive(self, session_id: int) -> bool:
-        """Does the session exist?"""
-        return session_id in self.tree._sessions
+        """Whether the session exists."""
+        return self.tree.has_session(session_id)
 
     def _look(self) -> None:
-        """Sessions of silent clients end; clients notice lost and mended connections."""
+        """Expire sessions of silent clients; have clients notice lost and mended connections."""
         now = self.network.scheduler.now
         for client in list(self.clients):
             if client.can_talk():
@@ -89,7 +89,7 @@ class Ensemble:
 
 
 class _Way:
-    """One direction of a client's connection: in order, late when the link was cut meanwhile."""
+    """One direction of a client's connection: in order, and late after a cut of the link."""
 
     def __init__(self, client: StoreDouble, source: str, target: str) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class _Way:
         self._on_way: deque[tuple[float, int, Callable[[], object]]] = deque()
 
     def send(self, work: Callable[[], object]) -> None:
-        """Do `work` on the other side."""
+        """Run `work` on the other side."""
         network, on_way = self._client.network, self._on_way
         when = network.scheduler.now + network.delay(self._source, self._target)
         if network.is_lost():
@@ -134,13 +134,13 @@ class StoreDouble(StoreClient):
         self.session_timeout_s = session_timeout_s
         self.heard_at = ensemble.network.scheduler.now
         self.is_over = False
-        """Its process is gone, or closed it."""
+        """Whether its process is gone or has closed it."""
         self.network = ensemble.network
         self._ensemble = ensemble
         self._tree = ensemble.tree
         self.session_id = self._tree.join(self)
         self.connections = 0
-        """Counts connections: what was sent over an older one is lost."""
+        """The number of connections so far: data on older ones is lost."""
         self._waiting: list[asyncio.Future[Any]] = []
         self._there = _Way(self, loop.host, HOST)
         self._back = _Way(self, HOST, loop.host)
@@ -148,8 +148,8 @@ class StoreDouble(StoreClient):
     # -- the port
 
     async def close(self) -> None:
-        """End the session; as with ZooKeeper's client it is no error when it has ended already, or
-        when nobody can be told."""
+        """End the session. As with ZooKeeper's client it is no error if it has ended already, or if
+        the server is unreachable."""
         self._forget_all()
         if self._state is SessionState.CONNECTED:
             with contextlib.suppress(SessionExpiredError, ConnectionLostError):
@@ -174,7 +174,7 @@ class StoreDouble(StoreClient):
     async def ensure_path(self, path: str) -> None:
         await self._ask(lambda: self._tree.ensure_path(path, self.session_id))
 
-    # -- requests, there and back in order
+    # -- requests and replies, in order
 
     async def _ask(self, work: Callable[[], T]) -> T:
         answer: asyncio.Future[T] = self.loop.create_future()
@@ -207,21 +207,21 @@ class StoreDouble(StoreClient):
         self._back.send(lambda: self.loop.call_soon(work))
 
     def changed(self, paths: set[str]) -> None:
-        """From the tree: somebody changed these."""
+        """Called by the tree when nodes changed."""
         for path in sorted(paths & self._watches.keys()):
             self._return(lambda path=path: self._fire(path))
 
-    # -- the session's fate
+    # -- the session
 
     def can_talk(self) -> bool:
-        """Do both hear of each other now? A process that stands still sends no heartbeat."""
+        """Whether client and server reach each other. A stopped process sends no heartbeat."""
         network, loop = self.network, self.loop
         if self.is_over or loop.is_dead or loop.paused_until > network.scheduler.now:
             return False
         return network.passes(loop.host, HOST) and network.passes(HOST, loop.host)
 
     def drop(self) -> None:
-        """The connection is lost: whatever was under way has an unknown outcome."""
+        """Lose the connection: calls in flight have an unknown outcome."""
         if self._state is not SessionState.CONNECTED or self.loop.is_dead:
             return
         self.connections += 1
@@ -234,7 +234,7 @@ class StoreDouble(StoreClient):
         self._tell(SessionState.SUSPENDED)
 
     def reconnect(self) -> None:
-        """The server can be reached: is the session still there?"""
+        """The server is reachable: reconnect, if the session still exists."""
         if not self._ensemble.is_alive(self.session_id):
             self.connections += 1
             self.session_id = self._tree.join(self)

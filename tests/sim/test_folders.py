@@ -1,4 +1,4 @@
-"""Data folders that fail while a broker runs: others take over, and nobody waits for a restart."""
+"""Data folders that fail while a broker runs: other brokers take over without a restart."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from sim import fate
+from sim import fault_injection
 from sim.plan import Plan
 from sim.world import World, run
 
 FAILS_FOR_S = 60.0
 """Longer than a world lasts."""
 GONE_S = 15.0
-"""The first folder fails in a second or two: time to move, and the last seconds."""
+"""The first folder fails within a second or two; this is the time after it."""
 LAST_S = 8.0
 CONFIGS = {"min.insync.replicas": "2", "retention.ms": "-1"}
 
@@ -29,13 +29,13 @@ def plan(folders: str, chaos_s: float = 25.0, **faults: float) -> Plan:
 
 
 class Watched(World):
-    """Counts what each partition takes in the last seconds under faults."""
+    """Counts the records of each partition in the last seconds under faults."""
 
     taken_last: list[int]
 
     def work(self) -> None:
-        """As ever."""
-        self.fate.begin()
+        """The time under faults, with counts at its end."""
+        self.injector.begin()
         self.until(self.plan.chaos_s - LAST_S)
         before = [len(ledger.acked) for ledger in self.ledgers.values()]
         self.until(LAST_S)
@@ -48,8 +48,8 @@ class Watched(World):
 def test_partitions_go_on_while_a_folder_is_gone(
     monkeypatch: pytest.MonkeyPatch, folders: str, seed: int
 ) -> None:
-    """The folder that fails first stays so: whatever was led from it is led elsewhere."""
-    monkeypatch.setattr(fate, "FOLDER_S", (FAILS_FOR_S, FAILS_FOR_S))
+    """The first failed folder stays failed, and its leaders move to other brokers."""
+    monkeypatch.setattr(fault_injection, "FOLDER_S", (FAILS_FOR_S, FAILS_FOR_S))
     outcome = run(seed, plan=plan(folders, GONE_S), kind=Watched)
     assert outcome.violation is None, _story(outcome)
     assert outcome.counts == {"folder": 1}

@@ -1,4 +1,4 @@
-"""Two releases side by side, rolling from old to new and back while records are produced."""
+"""Two releases side by side: rolling upgrade and downgrade while records are produced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator sees what it is for: each planted bug breaks its rule within a few seeds."""
+"""The simulator detects each planted bug within a few seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule sees what it is for: one bad event, and it tells; the good one before it passes."""
+"""Each invariant detects a bad event, and passes the good event before it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batch(base: int, last: int, epoch: int = 0, crc: int = 1) -> Batch:
 def replica(
     epoch: int = 0, mark: int = 0, *, leads: bool = True, held: tuple[Batch, ...] = ()
 ) -> Any:
-    """A replica as rules look at it; `held` is what its log holds."""
+    """A replica as the invariants see it; `held`: the batches of its log."""
     end = held[-1].last_offset + 1 if held else 0
     log = SimpleNamespace(log_end_offset=end, held=held)
     return SimpleNamespace(
@@ -38,7 +38,7 @@ def replica(
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """One that never begins: rules are called by hand. What a log holds it tells itself."""
+    """A world that does not run: tests call the invariants. Logs are lists of batches."""
 
     def read(self: Any, log: Any, upper: int) -> list[Batch]:
         found = [b for b in log.held if self.offset <= b.base_offset and b.last_offset < upper]
@@ -61,13 +61,13 @@ def rule(world: World, name: str) -> Any:
 
 
 def sees(world: World, name: str, kind: str, *event: Any) -> None:
-    with pytest.raises(ViolationError) as told:
+    with pytest.raises(ViolationError) as broken:
         getattr(rule(world, name), kind)(*event)
-    assert told.value.name == name
+    assert broken.value.name == name
 
 
 def moved(world: World, partition: Any, broker: int, seen: Seen | None = None) -> Any:
-    """The event of a replica whose marks moved."""
+    """The event of a replica whose state changed."""
     return (world.brokers[broker - 1], partition, seen or Seen(), world.ledger(T, 0))
 
 
@@ -133,7 +133,7 @@ def test_acked_is_committed(world: World) -> None:
 def holding(
     world: World, monkeypatch: pytest.MonkeyPatch, *logs: tuple[Any, dict[int, bytes]]
 ) -> Ledger:
-    """Replicas at the end, with their records."""
+    """Replicas with their records at the end."""
     rows = [(world.brokers[n], partition) for n, (partition, _) in enumerate(logs)]
     values = {id(partition): records for partition, records in logs}
     monkeypatch.setattr(world, "replicas_of", lambda key: rows)
@@ -179,7 +179,7 @@ def test_replicas_end_equal(world: World, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def write(world: World, *operations: Operation) -> str:
-    """What the world's rules say of a write to the store; nothing when all hold."""
+    """The invariant that a write to ZooKeeper breaks; empty if none."""
     world.violation = None
     world.ensemble.tree.apply(operations, 0)
     return "" if world.violation is None else world.violation.name
@@ -198,7 +198,7 @@ def state(leader: int, *isr: int) -> bytes:
 
 @pytest.fixture
 def placed(world: World) -> World:
-    """Its topic has one partition on brokers 1 and 2."""
+    """A world whose topic has one partition on brokers 1 and 2."""
     assert write(world, Create(znodes.topic_path(T), assignment(1, 2))) == ""
     world.ensemble.tree.ensure_path(znodes.partition_path(T, 0), 0)
     assert write(world, Create(znodes.state_path(T, 0), state(1, 1, 2))) == ""
@@ -213,7 +213,7 @@ def test_isr_within_replicas(placed: World, bad: bytes) -> None:
 
 
 def test_isr_within_replicas_when_the_assignment_changes(placed: World) -> None:
-    """The record of the partition stays as it is."""
+    """The state node of the partition stays the same."""
     assert write(placed, Set(znodes.topic_path(T), assignment(2, 1, 3))) == ""
     assert write(placed, Set(znodes.topic_path(T), assignment(2, 3))) == "IsrWithinReplicas"
 
@@ -244,7 +244,7 @@ def administered(world: World) -> World:
 def test_admin_is_told_the_truth_of_a_deletion(placed: World) -> None:
     world = administered(placed)
     rule(world, "AdminIsToldTheTruth").administered()
-    world.told.gone.add(UUID(int=8))
+    world.admin_ledger.gone.add(UUID(int=8))
     path = znodes.topic_path("made")
     assert write(world, Create(path, assignment(topic_id=UUID(int=9)))) == ""
     again = Set(path, assignment(topic_id=UUID(int=8)))
@@ -252,23 +252,23 @@ def test_admin_is_told_the_truth_of_a_deletion(placed: World) -> None:
 
 
 def test_admin_is_told_the_truth_of_a_growth(world: World) -> None:
-    administered(world).told.partitions = 1
+    administered(world).admin_ledger.partitions = 1
     path = znodes.topic_path(MOVED)
     assert write(world, Create(path, assignment(1, 2))) == ""
     assert write(world, Set(path, assignment())) == "AdminIsToldTheTruth"
 
 
 def test_admin_is_told_the_truth_of_a_config(world: World) -> None:
-    told = administered(world).told
-    told.is_configured, told.configs = True, {"5", "6"}
+    ledger = administered(world).admin_ledger
+    ledger.is_configured, ledger.configs = True, {"5", "6"}
     path = znodes.topic_config_path(MOVED)
     assert write(world, Create(path, znodes.encode_overrides({CONFIG: "6"}))) == ""
     assert write(world, Set(path, znodes.encode_overrides({}))) == "AdminIsToldTheTruth"
 
 
 def test_metadata_converges(world: World) -> None:
-    """Nobody runs, so nothing is whole."""
-    world._judge()
+    """No broker runs, so the cluster is not whole."""
+    world.judge()
     assert world.violation is not None
     assert world.violation.name == "MetadataConverges"
     assert "broker 1 is not ready" in world.violation.text

@@ -1,4 +1,4 @@
-"""A few worlds under faults, as part of the unit tests; `make sim` lives through many."""
+"""A few simulated worlds under faults; `make sim` runs many."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from sim.world import run
 SEEDS = range(3)
 
 FOUND = {
-    25: "the last in-sync replica lost its power and led without what the others had",
-    129: "back before its old session had ended, a broker led what its power loss had torn",
+    25: "the last in-sync replica lost power and led without records that others had",
+    129: "back before its old session had ended, a broker led with a torn log",
     7: "a topic was deleted while its folder had failed, and came back with the folder",
-    225: "a leader of a new partition died before others were told that their replicas are new",
-    46: "the last in-sync replica lost its disk: who held everything was not asked to lead",
+    225: "a leader of a new partition died before other replicas got `is_new`",
+    46: "the last in-sync replica lost its disk: a replica with all records was not elected",
 }
-"""Seeds that once failed, and of what."""
+"""Seeds that once failed, with the reason."""
 
 ADMINISTERED = (4, 15)
-"""Seeds with an admin at work, who does everything in one or the other. To be chosen anew when the
-order of events changes."""
+"""Seeds with an admin client, which makes every kind of request in one of them. Choose others when
+the order of events changes."""
 
 SAME = (3, 6, 20439)
-"""6 has an admin. 20439: a clean stop closes connections, whose order once went by addresses."""
+"""6 has an admin. 20439: a clean stop closes connections, once in the order of their addresses."""
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
 def test_all_invariants_hold(seed: int) -> None:
     outcome = run(seed)
-    assert outcome.violation is None, f"`python -m sim --seed {seed}` tells the story"
+    assert outcome.violation is None, f"`python -m sim --seed {seed}` prints the log"
     assert outcome.acked > 10
 
 
@@ -41,7 +41,7 @@ def test_what_an_admin_began_is_finished_whoever_dies() -> None:
     done, strikes = Counter[str](), 0
     for seed in ADMINISTERED:
         outcome = run(seed)
-        assert outcome.violation is None, f"`python -m sim --seed {seed}` tells the story"
+        assert outcome.violation is None, f"`python -m sim --seed {seed}` prints the log"
         done.update(outcome.administered)
         strikes += outcome.counts["strike"]
     assert done.keys() >= {"moved", "made", "deleted", "grown", "configured", "elected"}
@@ -49,7 +49,7 @@ def test_what_an_admin_began_is_finished_whoever_dies() -> None:
 
 
 def _start(hash_seed: str) -> subprocess.Popen[str]:
-    """A process that tells the logs of all SAME, one after the other."""
+    """A process that prints the logs of the seeds in SAME."""
     code = f"from sim.world import run\nfor s in {SAME}: print('\\n'.join(run(s).log))"
     paths = os.pathsep.join(sys.path)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}

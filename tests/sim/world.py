@@ -1,6 +1,6 @@
-"""The world of one seed: brokers, clients, ZooKeeper, fate; from an empty cluster to a quiet one.
+"""The simulated world of one seed: brokers, clients, ZooKeeper, faults.
 
-outcome = run(seed)          # raises nothing; outcome.violation is None when all held
+outcome = run(seed)          # raises nothing; outcome.violation is None if all invariants held
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import sys
 import traceback
 import warnings
-from asyncio import events
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -27,51 +26,51 @@ from sim.admin import Admin, unfinished
 from sim.broker import Broker
 from sim.clients import Client, Consumer, Creator, IdempotentProducer, Producer
 from sim.control import ControlPlane
-from sim.fate import Fate
+from sim.fault_injection import FaultInjector
 from sim.invariants import ALL, Seen, ViolationError, overriding
-from sim.ledger import Acked, Key, Ledger, Told
-from sim.loop import ProcessLoop, Scheduler
+from sim.ledger import Acked, AdminLedger, Key, Ledger
+from sim.loop import ProcessLoop, Scheduler, set_running_loop
 from sim.network import Network
 from sim.plan import Plan, make_plan
 from sim.releases import Release
 from sim.store import Ensemble
 
 START_S = 30.0
-"""At most so long until the topic is there."""
+"""Limit on the time until the topics exist."""
 HEAL_S = 120.0
-"""At most so long until a healed cluster is whole."""
+"""Limit on the time until a healed cluster is whole."""
 LOOK_EVERY = 50
-"""Turns between two looks at all that an admin began."""
+"""Turns between two checks of the admin's work."""
 COLLECTIONS_MAX = 10
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a seed."""
+    """The outcome of a seed."""
 
     seed: int
     events: int
     seconds: float
-    """Virtual."""
+    """Virtual seconds."""
     log: list[str]
     violation: ViolationError | None = None
     acked: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     """Faults, by kind."""
     administered: dict[str, int] = field(default_factory=dict)
-    """What an admin was told, by kind."""
+    """The admin's successful requests, by kind."""
 
 
 class World:
-    """Everything that lives on one scheduler."""
+    """A simulated cluster with its clients, on one scheduler."""
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.plan = plan or make_plan(self.random)
         self.topics = dict(self.plan.topics)
-        """Partitions of the topics that stay; they may grow."""
-        self.told = Told()
+        """The partitions of topics that stay; their number may grow."""
+        self.admin_ledger = AdminLedger()
         self.today = Release()
         self.scheduler = Scheduler(self.random)
         self.network = Network(self.scheduler)
@@ -100,7 +99,7 @@ class World:
         self.scheduler.after_event = self._after_event
         self.brokers = [Broker(self, number) for number in (1, 2, 3)]
         self.clients: list[Client] = []
-        self.fate = Fate(self)
+        self.injector = FaultInjector(self)
 
     # -- parts
 
@@ -110,7 +109,7 @@ class World:
         return EPOCH_MS + int(self.scheduler.now * 1000)
 
     def process(self, name: str, host: str) -> ProcessLoop:
-        """A process on a host."""
+        """Create a process on a host."""
         self._processes += 1
         loop = ProcessLoop(self.scheduler, name, self._processes)
         loop.host = host
@@ -119,21 +118,21 @@ class World:
         return loop
 
     def note(self, text: str) -> None:
-        """A line of the log."""
+        """Add a line to the log."""
         self.log.append(f"{self.scheduler.now:10.6f} {text}")
 
     def watch(self, broker: Broker, node: BrokerServer) -> None:
-        """A broker's process has its parts: look at its replicas from now on."""
+        """Check the replicas of this broker from now on."""
         assert broker.loop is not None
         self._watched[broker.loop] = (broker, node.replicas.partitions)
 
     def forget(self, broker: Broker) -> None:
-        """Its process is gone."""
+        """Stop checking this broker: its process is gone."""
         if broker.loop is not None:
             self._watched.pop(broker.loop, None)
 
     def ledger(self, topic: str, index: int, topic_id: UUID | None = None) -> Ledger:
-        """Of a partition; of topics that come and go, by their id."""
+        """The ledger of a partition; of topics that are deleted and re-created, by topic id."""
         if topic_id is not None and topic not in self.topics:
             passing = self._passing.get((topic_id, index))
             if passing is None:
@@ -144,7 +143,7 @@ class World:
             found = self.ledgers[topic, index] = Ledger(topic, index)
         return found
 
-    # -- what happens
+    # -- events
 
     def _after_event(self, loop: ProcessLoop) -> None:
         watched = self._watched.get(loop)
@@ -187,7 +186,7 @@ class World:
             self.broken(violation)
 
     def acked(self, topic: str, index: int, acked: Acked) -> None:
-        """A producer was told that its records are safe."""
+        """A producer got an ack."""
         ledger = self.ledger(topic, index)
         ledger.acked.append(acked)
         self.note(f"acked {topic}-{index} at {acked.base_offset}: {acked.values[0].decode()}")
@@ -195,22 +194,22 @@ class World:
             rule.acked(ledger, acked)
 
     def read(self, topic: str, index: int, offset: int, value: bytes) -> None:
-        """A consumer was given a record."""
+        """A consumer got a record."""
         ledger = self.ledger(topic, index)
         for rule in self._by_event["read"]:
             rule.read(ledger, offset, value)
 
     def administered(self) -> None:
-        """The admin was told that something is done."""
+        """The admin got a successful reply."""
         for rule in self._by_event["administered"]:
             rule.administered()
 
     def broken(self, error: BaseException) -> None:
-        """An invariant does not hold, or somebody failed in a way nobody foresaw."""
+        """Record a broken invariant or an unforeseen failure."""
         if self.violation is not None:
             return
         if isinstance(error, ViolationError):
-            # Without its frames: they would hold this world.
+            # Without its frames, which would keep this world alive.
             self.violation = ViolationError(error.name, error.text)
         else:
             self.note("".join(traceback.format_exception(error)))
@@ -218,7 +217,7 @@ class World:
         self.note(f"BROKEN {self.violation}")
 
     def unforeseen(self, what: str, error: BaseException | None) -> None:
-        """An exception where none may be."""
+        """Record an exception that must not occur."""
         if error is not None:
             self.note("".join(traceback.format_exception(error)))
         self.broken(ViolationError("NothingUnforeseen", f"{what}: {error!r}"))
@@ -228,10 +227,10 @@ class World:
         if "was destroyed" not in message:
             self.unforeseen(message.split("\n")[0][:80], context.get("exception"))
 
-    # -- what rules ask
+    # -- for the invariants
 
     def replicas_of(self, key: Key) -> list[tuple[Broker, Partition]]:
-        """The replicas of a partition on brokers that run."""
+        """The replicas of a partition on running brokers."""
         return [
             (broker, broker.node.replicas.partitions[key])
             for broker in self.brokers
@@ -239,15 +238,15 @@ class World:
         ]
 
     def values_of(self, partition: Partition) -> dict[int, bytes]:
-        """Offset -> value of everything in a log."""
+        """Offset -> value of all records in a log."""
         found: dict[int, bytes] = {}
         for segment in partition.log.segments:
-            data = bytes(segment.file._node.data)  # type: ignore[attr-defined]
+            data = bytes(segment.file.data)  # type: ignore[attr-defined]
             found.update((r.offset, r.value or b"") for r in read_records(data))
         return found
 
     def partition_state(self, path: str) -> tuple[znodes.PartitionRecord, tuple[int, ...]] | None:
-        """What the store says of a partition, and its replicas."""
+        """A partition's state and replicas in ZooKeeper."""
         node = self.ensemble.tree.find(path)
         if node is None:
             return None
@@ -259,19 +258,19 @@ class World:
         return record, assignment.partitions.get(int(parts[5]), ())
 
     def assignment(self, topic: str) -> znodes.TopicAssignment | None:
-        """What the store says of a topic."""
+        """A topic's assignment in ZooKeeper."""
         node = self.ensemble.tree.find(znodes.topic_path(topic))
         return None if node is None else znodes.TopicAssignment.decode(topic, node.data)
 
     def overrides(self, topic: str) -> dict[str, str]:
-        """A topic's configs in the store."""
+        """A topic's configs in ZooKeeper."""
         path = znodes.topic_config_path(topic)
         node = self.ensemble.tree.find(path)
         return {} if node is None else znodes.decode_overrides(path, node.data)
 
     def partitions(self) -> list[Key]:
-        """Every partition that should be there; those of topics that come and go, as the store
-        has them."""
+        """Every partition that should exist; of topics that are created and deleted, those in
+        ZooKeeper."""
         found = [(t, index) for t, count in self.topics.items() for index in range(count)]
         if self.plan.is_administered:
             for topic in self.ensemble.tree.children(znodes.TOPICS):
@@ -281,43 +280,43 @@ class World:
         return list(dict.fromkeys(found))
 
     def understood(self, node: StoreNode) -> StoreNode:
-        """As whoever judges reads it."""
+        """A node as the invariants read it."""
         return node
 
     def owner_of(self, path: str) -> int | None:
-        """The session that owns a node; None when there is no node."""
-        entry = self.ensemble.tree._entries.get(path)
-        return None if entry is None else entry.node.ephemeral_owner
+        """The session that owns a node; None if it does not exist."""
+        node = self.ensemble.tree.find(path)
+        return None if node is None else node.ephemeral_owner
 
-    # -- the whole
+    # -- the run
 
     def live(self) -> None:
-        """Start, work under faults, heal, converge, judge."""
+        """Start, work under faults, heal, converge, check."""
         for broker in self.brokers:
             broker.start_later(self.random.random())
         creator = Creator(self, "creator")
         creator.run()
         self.until(START_S, lambda: creator.is_done)
         if not creator.is_done:
-            self.broken(ViolationError("MetadataConverges", "the topic was never made"))
+            self.broken(ViolationError("MetadataConverges", "the topic was never created"))
             return
         self._start_clients()
         self.work()
         self.is_healing = True
         self.note("healing")
-        self.fate.heal()
+        self.injector.heal()
         self.until(HEAL_S, self._is_whole)
         self.has_given_up = self.is_over = True
         if self.violation is None:
-            self._judge()
+            self.judge()
 
     def work(self) -> None:
         """The time under faults."""
-        self.fate.begin()
+        self.injector.begin()
         self.until(self.plan.chaos_s)
 
     def until(self, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Go on for at most so long, until it is done or something broke."""
+        """Run for at most so long, until `done` or a violation."""
         stop = lambda: self.violation is not None or done()  # noqa: E731 - one expression
         self.scheduler.run_until(self.scheduler.now + seconds, stop)
 
@@ -331,7 +330,7 @@ class World:
             client.run()
 
     def start_clients(self, topic: str, index: int) -> None:
-        """Of a partition that is new."""
+        """Start the clients of a new partition."""
         found = self._clients_of(topic, index)
         self.clients += found
         for client in found:
@@ -353,7 +352,7 @@ class World:
         return self._was_whole
 
     def _not_whole(self) -> str:
-        """What is still missing; empty when the cluster is whole and its views agree."""
+        """What is missing; empty if the cluster is whole and all brokers have the same metadata."""
         busy = [c.name for c in self.clients if isinstance(c, Producer | Admin) and not c.is_done]
         if busy:
             return f"{busy} wait for their acks"
@@ -361,7 +360,7 @@ class World:
         return missing or (unfinished(self) if self.plan.is_administered else "")
 
     def not_joined(self) -> str:
-        """What keeps the brokers from being in sync and of one view; load may go on meanwhile."""
+        """Why brokers are not in sync or have different metadata; load may go on meanwhile."""
         for broker in self.brokers:
             if broker.node is None or not broker.node.is_ready:
                 return f"{broker} is not ready"
@@ -399,7 +398,7 @@ class World:
                 return f"{key[0]}-{key[1]}: marks differ: {sorted(marks)}"
         return ""
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         missing = self._not_whole()
         if missing:
             self.broken(ViolationError("MetadataConverges", f"after {HEAL_S:.0f} s: {missing}"))
@@ -412,7 +411,7 @@ class World:
 
 
 class _Listener(logging.Handler):
-    """Takes what brokers log: lines of the story when wanted, errors nobody foresaw always."""
+    """Collects the brokers' log lines if wanted, and unforeseen errors always."""
 
     def __init__(self, world: World, *, tells: bool) -> None:
         super().__init__(logging.INFO if tells else logging.ERROR)
@@ -420,7 +419,7 @@ class _Listener(logging.Handler):
         self._tells = tells
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line."""
+        """Add a line."""
         if self._tells:
             self._world.note(f"    {record.name.rpartition('.')[2]}: {record.getMessage()}")
         if record.levelno >= logging.ERROR and record.exc_info:
@@ -430,7 +429,7 @@ class _Listener(logging.Handler):
 def run(
     seed: int, *, tells: bool = False, plan: Plan | None = None, kind: type[World] = World
 ) -> Outcome:
-    """Live through one seed. `tells`: the brokers' own log lines are in the log, too."""
+    """Run one seed. `tells`: the log contains the brokers' own log lines."""
     world = kind(seed, plan)
     listener = _Listener(world, tells=tells)
     root = logging.getLogger()
@@ -441,13 +440,13 @@ def run(
     try:
         world.live()
     finally:
-        # What killed processes would say as their frames are collected, now, nobody hears.
+        # Ignore what frames of killed processes print when they are collected.
         root.handlers[:] = [logging.NullHandler()]
         sys.unraisablehook = lambda _: None
         outcome = Outcome(
             seed, world.scheduler.events, world.scheduler.now, world.log, world.violation,
-            sum(len(ledger.acked) for ledger in world.ledgers.values()), world.fate.counts,
-            world.told.counts,
+            sum(len(ledger.acked) for ledger in world.ledgers.values()), world.injector.counts,
+            world.admin_ledger.counts,
         )  # fmt: skip
         world.note(f"{outcome.events} events, digest {world.scheduler.digest:x}")
         del world, listener
@@ -458,18 +457,18 @@ def run(
 
 
 def _collect() -> None:
-    """The frames of killed processes run their `finally` blocks now, in a loop where that has no
-    effect. What those blocks began there is collected in the next round; nothing of a world is
-    left for the interpreter's exit."""
+    """Collect the frames of killed processes: their `finally` blocks run now, in a loop where that
+    has no effect. Tasks that these blocks start are collected in the next round, so that nothing of
+    a world is left for the interpreter's exit."""
     limbo = ProcessLoop(Scheduler(Random(0)), "limbo", 0)
     limbo.kill()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # coroutines that nobody runs any more
+        warnings.simplefilter("ignore")  # coroutines that are never awaited
         for _ in range(COLLECTIONS_MAX):
-            events._set_running_loop(limbo)
+            set_running_loop(limbo)
             try:
                 found = gc.collect()
             finally:
-                events._set_running_loop(None)
+                set_running_loop(None)
             if not found:
                 return

@@ -49,14 +49,22 @@ class DeltaRemoteLog:
         cache_bytes_max: int = CACHE_BYTES_MAX,
         workers: int = 1,
         python: str = sys.executable,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        source_check_s: float = SOURCE_CHECK_S,
     ) -> None:
         """The first call starts a worker. `cache_dir` must hold nothing else: it is emptied."""
+        self._source_check_s = source_check_s
         self._cache_dir = cache_dir
         self._cache = SegmentCache(cache_bytes_max)
-        self._workers = [_Worker(python) for _ in range(workers)]
+        self._workers = [_Worker(python, call_timeout_s) for _ in range(workers)]
         self._building: dict[tuple[str, int, int], asyncio.Task[Segment]] = {}
         self._numbers = itertools.count()
         self._is_ready = False
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The process ids of the running workers."""
+        return [pid for worker in self._workers if (pid := worker.pid) is not None]
 
     async def ranges(self, topic: TieredTopic) -> dict[int, TieredRange]:
         """See `RemoteLog`."""
@@ -70,7 +78,7 @@ class DeltaRemoteLog:
         segment = self._found(topic, partition, offset)
         if segment is not None:
             now = asyncio.get_running_loop().time()
-            if now - segment.checked_at > SOURCE_CHECK_S:
+            if now - segment.checked_at > self._source_check_s:
                 await self._check_sources(topic, segment, now)
                 segment = self._found(topic, partition, offset)
         if segment is None:
@@ -193,13 +201,19 @@ def _delete(paths: Sequence[str]) -> None:
 class _Worker:
     """One worker process, started by the first request and after each exit."""
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, python: str, timeout_s: float) -> None:
         self._python = python
+        self._timeout_s = timeout_s
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._ids = itertools.count()
         self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while no process runs."""
+        return None if self._process is None else self._process.pid
 
     @property
     def waiting(self) -> int:
@@ -216,12 +230,12 @@ class _Worker:
         try:
             assert process.stdin is not None
             process.stdin.write(_LENGTH.pack(len(data)) + data)
-            async with asyncio.timeout(CALL_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 return await answer
         except TimeoutError:
             process.kill()
             raise WorkerLostError(
-                f"reading {request['uri']} took longer than {CALL_TIMEOUT_S:.0f} s"
+                f"reading {request['uri']} took longer than {self._timeout_s:.0f} s"
             ) from None
         except (BrokenPipeError, ConnectionResetError) as error:
             raise WorkerLostError(f"the tier worker has exited: {error}") from error

@@ -7,6 +7,8 @@ acks=all waits in the purgatory until the high watermark has passed (`Partition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
 from headwater.records.batch import codec_of
@@ -215,7 +217,7 @@ def _look_back(peer: Peer, row: Row, partition: Partition, batch: memoryview, no
 
 
 def _remember(peer: Peer, row: Row, batch: memoryview, now_ms: int) -> None:
-    """What was refused and will be sent again: others may follow it (`api.in_sequence`)."""
+    """What was refused and will be sent again: others may follow it (`rejected_batches`)."""
     if row.code is not None and row.code.retriable:
         refused = peer.refused or RefusedBatches()
         refused.note(row.key, row.index, batch, row.code, now_ms)
@@ -315,9 +317,9 @@ class ProduceReply(DelayedProduce[Row]):
         """Close the connection: the producer sends again what has no reply."""
         self._peer.close(f"internal error: {error!r}")
 
-    def completed(self) -> None:
+    def completed(self, rows: Sequence[Row]) -> None:
         """Send the reply; a row without a code has timed out."""
-        rows, peer = self.commits, self._peer
+        peer = self._peer
         for row in rows:
             if row.code is None:
                 row.fail(ErrorCode.REQUEST_TIMED_OUT, "not replicated to all in-sync replicas")

@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, leaders, from this broker's view; creates topics on demand."""
+"""Metadata: brokers, topics and leaders from the metadata cache; creates topics on demand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headwater_broker.api.registry import handles
 from headwater_broker.metadata.cache import TopicMetadata
 
 NO_OPERATIONS = -(2**31)
-"""authorized_operations when they were not asked for."""
+"""authorized_operations when the request does not ask for them."""
 TOPIC_OPERATIONS = (
     Operation.READ,
     Operation.WRITE,
@@ -57,18 +57,19 @@ CREATE_VERSION = 7
 CREATE_TIMEOUT_MS = 15_000
 NAMES_LOGGED = 10
 CREATED_AT_ONCE = 100
-"""Topics that one request may have made; further ones when its client asks again. The controller's
-answer tells every config of each."""
+"""Topics that one request may create; the client's next requests create the others. The
+controller's reply holds every config of each topic."""
 BY_ID_SINCE = 12
-"""Versions 10 and 11 have a field for the topic id, which no broker looks at: they are refused
-(KIP-516)."""
+"""The first version with topics by id. Versions 10 and 11 have the field, but Kafka refuses
+requests that use it (KIP-516)."""
 
 logger = logging.getLogger(__name__)
 
 
 @handles(MetadataRequest, MetadataResponse)
 def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Null topics (or, in version 0, none) means all; an empty list means none (KIP-4)."""
+    """Handle Metadata. Null topics (in version 0 an empty list) stand for all topics; an empty list
+    stands for none (KIP-4)."""
     services, version = ctx.broker, ctx.api_version
     to_create: dict[str, None] = {}
     wants_all = request.topics is None or (version == 0 and not request.topics)
@@ -85,7 +86,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
             for asked in request.topics or ()
         ]
     else:
-        # One row each, however often it is named: replies would grow out of all proportion.
+        # One row per topic, however often the request names it: it bounds the reply's size.
         topics = [
             _by_id(ctx, request, asked.topic_id)
             if asked.name is None or asked.topic_id != ZERO
@@ -124,7 +125,7 @@ def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: UUID) -> Met
         )
     found = _known(ctx, request, view)
     if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return MetadataResponseTopic(  # a name must not be learnt through its id
+        return MetadataResponseTopic(  # an id must not reveal a topic's name
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
         )
     return found
@@ -154,7 +155,7 @@ def _missing(
     if not (wanted and may_be_made):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not ctx.broker.view.is_complete:
-        return ErrorCode.LEADER_NOT_AVAILABLE  # the topic may exist: this broker does not know yet
+        return ErrorCode.LEADER_NOT_AVAILABLE  # the topic may exist: the cache is not loaded yet
     may_create = ctx.allowed(Operation.CREATE, ResourceType.CLUSTER, CLUSTER)
     if not may_create and not ctx.allowed(Operation.CREATE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -166,8 +167,11 @@ def _missing(
 
 
 def create_on_demand(services: Services, names: Iterable[str], principal: str) -> None:
-    """Ask the controller, once per topic at a time; the client asks for the metadata again, and
-    then learns of the topics, or for a while why there are none (`failed_topic_creations`)."""
+    """Have the controller create topics, in one request per topic at a time.
+
+    The client repeats its Metadata request. It then gets the topics, or for a while the error of
+    the creation (`failed_topic_creations`).
+    """
     services.background.together(
         [("create", name) for name in names],
         lambda keys: _create_now(services, [name for _, name in keys], f"User:{principal}"),
@@ -200,11 +204,11 @@ async def _create_now(services: Services, names: list[str], principal: str) -> N
 
 
 def creatable(services: Services, name: str) -> CreatableTopic:
-    """A topic created on demand: the broker's defaults, or an internal topic's own settings.
+    """A topic created on demand: with the broker's defaults, or an internal topic's own settings.
 
-    While fewer brokers live than its replicas need an internal topic is refused (KIP-115): made by
-    the first broker that is up it would have one replica for ever, and groups would lose with it
-    what they committed.
+    An internal topic always asks for its full replication factor, and creation fails while too few
+    brokers are live (KIP-115). Created by the first broker that is up, it would have one replica
+    for ever, and groups would lose their committed offsets with that broker.
     """
     config = services.config
     if name not in INTERNAL_TOPICS:
@@ -260,7 +264,7 @@ def client_isr(state: PartitionState) -> tuple[int, ...]:
 def partition_row(
     services: Services, listener: str, state: PartitionState, version: int
 ) -> MetadataResponsePartition:
-    """One partition as clients see it: a leader that is not alive is no leader."""
+    """One partition as clients see it. A dead leader counts as no leader."""
     live = services.view.brokers
     offline = tuple(r for r in state.replicas if r not in live or r in state.offline_replicas)
     leader_id, code = state.leader_id, ErrorCode.NONE
@@ -270,7 +274,7 @@ def partition_row(
     elif not endpoints(services, listener, (leader_id,)):
         leader_id = -1
         code = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
-    elif version == 0 and offline:  # only then are the dead left out, and told by a code
+    elif version == 0 and offline:  # version 0 leaves out dead replicas, with this error
         code = ErrorCode.REPLICA_NOT_AVAILABLE
         replicas = tuple(r for r in replicas if r not in offline)
         isr = tuple(r for r in isr if r not in offline)

@@ -1,4 +1,4 @@
-"""Which part answers which control request of this broker."""
+"""The control requests that this broker serves, each with the part that handles it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from headwater.wire.control import (
 )
 from headwater_broker.app.tiered_offsets import TieredOffsets
 from headwater_broker.metadata.cache import MetadataCache
-from headwater_broker.metadata.combined_update import part
+from headwater_broker.metadata.combined_update import split
 from headwater_broker.replica.manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlParts:
-    """What answers."""
+    """The parts that handle control requests."""
 
     broker_id: int
     view: MetadataCache
@@ -47,13 +47,13 @@ class ControlParts:
 
 
 class ControlHandlers:
-    """Handlers by request class; they run on the broker's loop."""
+    """Handlers of control requests; they run on the broker's loop."""
 
     def __init__(self, parts: ControlParts) -> None:
         self._parts = parts
 
     def table(self) -> dict[type[Control], ControlHandler]:
-        """For `server.control_grpc.ControlServer`."""
+        """The handlers by request class, for `network.control_grpc.ControlServer`."""
         rows: dict[type[Control], Callable[[Any], Awaitable[Control]]] = {
             LeaderAndIsrRequest: self._leader_and_isr,
             StopReplicaRequest: self._stop_replica,
@@ -67,9 +67,9 @@ class ControlHandlers:
         return {key: cast(ControlHandler, handler) for key, handler in rows.items()}
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
-        """Replicas first, so that a leader knows itself before clients do."""
+        """Replicas before metadata, so that a leader knows its role before clients do."""
         reply = await self._parts.replicas.handle_leader_and_isr(request)
-        metadata = part(request)
+        metadata = split(request)
         if metadata is None or reply.error_code != ErrorCode.NONE:
             return reply
         return replace(reply, metadata_error_code=self._parts.view.apply(metadata))

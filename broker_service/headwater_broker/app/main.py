@@ -29,21 +29,20 @@ def main(path: str | None, overrides: tuple[str, ...], log_level: str) -> None:
     process.raise_file_limit()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     lines = process.start_logging(log_level.upper())
-    code = 0
+    failure: HeadwaterError | None = None
     try:
         with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
             runner.run(run(load(path, overrides), announce_on_stdout))
-    except UsageError as error:
-        code = _print_error(EXIT_USAGE, error)
     except HeadwaterError as error:
-        code = _print_error(EXIT_FAILED, error)
+        failure = error
     finally:
-        lines.stop()
-    sys.stderr.flush()
-    sys.exit(code)
+        lines.stop()  # before the error is printed: a supervisor shows the last line
+    sys.exit(0 if failure is None else _print_error(failure))
 
 
-def _print_error(code: int, error: HeadwaterError) -> int:
+def _print_error(error: HeadwaterError) -> int:
+    """Print the error as one line; the exit code."""
     text = str(error).replace("\n", " ")
     sys.stderr.write(f"headwater_broker: {text}\n")
-    return code
+    sys.stderr.flush()
+    return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED

@@ -38,9 +38,9 @@ from headwater_broker.controller.events import (
     StopReplicaResponseReceived,
 )
 from headwater_broker.controller.state import PartitionKey
-from headwater_broker.metadata.combined_update import join, with_is_new
+from headwater_broker.controller.timings import CALL_TIMEOUT_MS
+from headwater_broker.metadata.combined_update import combine, with_is_new
 
-CALL_TIMEOUT_MS = 30_000
 RETRY_DELAY_S = 0.05
 RETRY_DELAY_MAX_S = 1.0
 
@@ -152,8 +152,10 @@ class BrokerChannel:
         calls: ControlCalls,
         live: Callable[[], tuple[LiveBroker, ...]],
         post: Callable[[Event], None],
+        timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
         self.broker = broker
+        self._timeout_ms = timeout_ms
         self._header = header
         self._calls = calls
         self._live = live
@@ -241,7 +243,7 @@ class BrokerChannel:
             sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
-        reply = await self._calls.call(address, request, LeaderAndIsrReply, CALL_TIMEOUT_MS)
+        reply = await self._calls.call(address, request, LeaderAndIsrReply, self._timeout_ms)
         self._check(reply.error_code)
         if request.metadata is not None:
             self._takes_metadata_along = reply.metadata_error_code != METADATA_NOT_TAKEN
@@ -267,7 +269,7 @@ class BrokerChannel:
     def _along(self, batch: PendingUpdate) -> MetadataPart | None:
         if not (batch.has_metadata and self._takes_metadata_along):
             return None
-        return join(
+        return combine(
             batch.replicas,
             batch.metadata,
             cluster_id=self._header.cluster_id,
@@ -292,7 +294,7 @@ class BrokerChannel:
             sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
-        reply = await self._calls.call(address, request, UpdateMetadataReply, CALL_TIMEOUT_MS)
+        reply = await self._calls.call(address, request, UpdateMetadataReply, self._timeout_ms)
         self._check(reply.error_code)
         batch.metadata_delivered()
 
@@ -306,7 +308,7 @@ class BrokerChannel:
             sequence=next(self._header.sequence),
         )
         address = self.broker.control_address
-        reply = await self._calls.call(address, request, StopReplicaReply, CALL_TIMEOUT_MS)
+        reply = await self._calls.call(address, request, StopReplicaReply, self._timeout_ms)
         self._check(reply.error_code)
         # The state machine repeats what failed: it knows whether the deletion is still wanted.
         batch.stops = {}

@@ -43,15 +43,14 @@ from headwater_broker.controller.events import (
     ControlledShutdown,
 )
 from headwater_broker.controller.state import ControllerConfig, ControllerState
+from headwater_broker.controller.timings import ControllerTimings
 from headwater_broker.metadata import znodes
 
 RETRY_DELAY_S = 0.1
 SHUTDOWN_GATHER_S = 0.1
 """Brokers that stop together send ControlledShutdown within this time. The controller waits for it,
 so that it moves no leader from one stopping broker to another."""
-RESIGN_TIMEOUT_S = 2.0
-"""Limit on resigning: kazoo holds calls while ZooKeeper is unreachable, and a broker must be able
-to stop all the same."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +79,10 @@ class ControllerService:
         clock: Clock,
         entropy: Entropy,
         config: ControllerConfig | None = None,
+        timings: ControllerTimings | None = None,
     ) -> None:
         self._identity = identity
+        self._timings = timings or ControllerTimings()
         self._store = store
         self._calls = calls
         self._clock = clock
@@ -150,7 +151,7 @@ class ControllerService:
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
         try:
-            async with asyncio.timeout(RESIGN_TIMEOUT_S):
+            async with asyncio.timeout(self._timings.resign_timeout_s):
                 await controller_election.resign(self._store)
         except TimeoutError:
             logger.warning(
@@ -211,6 +212,7 @@ class ControllerService:
             self._clock,
             self._entropy,
             self._config,
+            self._timings,
         )
         self._leading = asyncio.get_running_loop().create_task(
             self._controller_loop.run(), name="controller-loop"

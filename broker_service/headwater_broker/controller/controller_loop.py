@@ -45,17 +45,12 @@ from headwater_broker.controller.events import (
 )
 from headwater_broker.controller.machine import ControllerMachine
 from headwater_broker.controller.state import ControllerConfig
+from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings
 from headwater_broker.controller.zk import quota_reader, reader
 from headwater_broker.controller.zk.writer import DeposedError, remove_requests, write_all
 from headwater_broker.metadata import tool_znodes, znodes
 from headwater_broker.metadata.log_dir_events import decode_log_dir_event
 from headwater_broker.metadata.znodes import NO_DIRECTORY
-
-TICK_S = 1.0
-FIRST_BALANCE_S = 5.0
-DELIVERY_WAIT_S = 1.0
-"""How long an admin reply waits for brokers that do not take the new state. Leaders are elected by
-then."""
 
 WATCHED = (
     znodes.CONTROLLER,
@@ -89,8 +84,10 @@ class ControllerLoop:
         clock: Clock,
         entropy: Entropy,
         config: ControllerConfig,
+        timings: ControllerTimings,
     ) -> None:
         self.won = won
+        self._timings = timings
         self.machine: ControllerMachine | None = None
         self._broker_id = broker_id
         self._header = ControllerHeader(broker_id, won.controller_epoch, cluster_id)
@@ -114,7 +111,7 @@ class ControllerLoop:
         self._next_token = 0
         self._answering = OrderedSet[asyncio.Task[None]]()
         self._closing = OrderedSet[asyncio.Task[None]]()
-        self._next_balance = clock.monotonic() + FIRST_BALANCE_S
+        self._balance = BalanceSchedule(clock.monotonic(), timings.first_balance_s)
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
         """Queue the event that `make` builds with a new token; the reply, once it is durable.
@@ -221,14 +218,13 @@ class ControllerLoop:
 
     async def _run_timer(self) -> None:
         for tick in count(1):
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._timings.tick_s)
             # A bad node may be mended at any moment, and no watch is set on it.
             is_due = tick % POLL_TICKS == 0 or self._reported
             self._changed_paths.update(POLLED if is_due else (znodes.CONTROLLER,))
             self.post(Tick())
-            if self._clock.monotonic() >= self._next_balance:
-                interval_ms = self._config.leader_imbalance_check_interval_ms
-                self._next_balance = self._clock.monotonic() + interval_ms / 1000
+            interval_ms = self._config.leader_imbalance_check_interval_ms
+            if self._balance.is_due(self._clock.monotonic(), interval_ms):
                 self.post(AutoPreferredLeaderElection())
 
     async def _round(self) -> None:
@@ -278,7 +274,12 @@ class ControllerLoop:
         for broker_id, broker in live.items():
             if broker_id not in self._channels:
                 self._channels[broker_id] = BrokerChannel(
-                    self._header, broker, self._calls, lambda: self._live, self.post
+                    self._header,
+                    broker,
+                    self._calls,
+                    lambda: self._live,
+                    self.post,
+                    self._timings.call_timeout_ms,
                 )
 
     def _start_task(self, work: Any, keep: OrderedSet[asyncio.Task[None]]) -> None:
@@ -300,7 +301,7 @@ class ControllerLoop:
     async def _answer_when_delivered(self, reply: Reply, told: list[int]) -> None:
         waits = [self._channels[b].delivered() for b in told if b in self._channels]
         if waits:
-            await asyncio.wait(waits, timeout=DELIVERY_WAIT_S)
+            await asyncio.wait(waits, timeout=self._timings.delivery_wait_s)
         self._answer(reply)
 
     async def _refresh(self, machine: ControllerMachine, path: str) -> None:

@@ -1,7 +1,7 @@
-"""The cluster as the controller told this broker: what Metadata answers are made of.
+"""The broker's metadata cache: brokers, topics and leaders, as the controller sent them.
 
-One holder per broker, changed only by `apply`. The values inside are frozen or replaced whole, so a
-handler may keep what it read across an await. Kafka's counterpart is the metadata cache.
+Only `apply` changes it. The values inside are frozen or replaced as a whole, so a handler may keep
+what it read across an await.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_CONTROLLER = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic: its config overrides and its partitions by index."""
+    """One topic: its config overrides, and its partitions by index."""
 
     name: str
     topic_id: UUID
@@ -36,20 +36,20 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataDelta:
-    """What one `apply` changed, for those that react: groups, configs, purgatories."""
+    """The changes of one `apply`, for its listeners: coordinators, configs, purgatories."""
 
     full: bool
     topics: frozenset[str]
     configs: frozenset[str]
     deleted: frozenset[str]
     broker_configs: bool = False
-    """The dynamic configs of brokers were told anew."""
+    """The update held the dynamic broker configs."""
     client_quotas: bool = False
-    """Client quotas were told anew."""
+    """The update held the client quotas."""
 
 
 class MetadataCache:
-    """This broker's view of brokers, topics and leaders; empty until the first full update."""
+    """Brokers, topics and leaders as this broker knows them; empty until the first full update."""
 
     def __init__(self, cluster_id: str, broker_epoch: Callable[[], int]) -> None:
         self.cluster_id = cluster_id
@@ -58,58 +58,55 @@ class MetadataCache:
         self.topics: Mapping[str, TopicMetadata] = {}
         self.topic_by_id: Mapping[UUID, TopicMetadata] = {}
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
-        """Dynamic configs by broker id as text; the empty name counts for every broker."""
+        """Dynamic configs by broker id as text; the empty name stands for all brokers."""
         self.client_quotas: Mapping[str, Mapping[str, str]] = {}
         """Client quotas by entity path (`headwater.config.quotas`)."""
         self.is_complete = False
         self.on_change: list[Callable[[MetadataDelta], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
-        """Called when `brokers` may name others than before."""
+        """Called when `brokers` may have changed."""
         self._broker_epoch = broker_epoch
         self._order = ControllerOrder()
 
     @property
     def controller_epoch(self) -> int:
-        """Of the controller that told this; -1: none has."""
+        """The epoch of the controller that sent the last update; -1 before the first."""
         return self._order.controller_epoch
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
-        """The partition's state, or None when topic or partition is unknown here."""
+        """The partition's state; None if the topic or partition is unknown."""
         known = self.topics.get(topic)
         return known.partitions.get(partition) if known else None
 
     def hide_broker(self, broker_id: int) -> None:
-        """A peer is known to be dead before the controller has said so: name it no more.
+        """Drop a broker that this one has found dead, before the controller's update.
 
-        Clients that ask now are told LEADER_NOT_AVAILABLE and ask again at once; the old leader's
-        name would satisfy them, and librdkafka then looks again only after a second. The
-        controller's next word replaces this.
+        Metadata then answers LEADER_NOT_AVAILABLE for its partitions, and clients ask again at
+        once. With the dead leader in the answer librdkafka would ask again only after a second.
+        The controller's next update replaces this.
         """
         if broker_id in self.brokers:
             self.brokers = {b: live for b, live in self.brokers.items() if b != broker_id}
-            self._tell_brokers()
+            self._notify_brokers_changed()
 
-    def _tell_brokers(self) -> None:
+    def _notify_brokers_changed(self) -> None:
         for notify in self.on_brokers:
             notify()
 
     async def handle(self, request: UpdateMetadataRequest) -> UpdateMetadataReply:
-        """The control handler of UpdateMetadata."""
+        """Handle an UpdateMetadata request."""
         return UpdateMetadataReply(error_code=self.apply(request))
 
     def apply(self, request: UpdateMetadataRequest) -> ErrorCode:
-        """Take the controller's word, unless it is of a deposed controller or a past life of ours,
-        or comes after what was said later.
-
-        A request for an older broker epoch was meant for the previous registration (KIP-380).
-        """
+        """Apply an update, unless a deposed controller sent it, it was overtaken by a later one, or
+        it was meant for an earlier registration of this broker (a lower broker epoch, KIP-380)."""
         if self._order.is_old(request.controller_epoch, request.sequence):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if request.broker_epoch < self._broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
         if request.cluster_id != self.cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
-        self._order.take(request.controller_epoch, request.sequence)
+        self._order.advance(request.controller_epoch, request.sequence)
         self.controller_id = request.controller_id
         self.brokers = {b.broker_id: b for b in request.brokers}
         if request.broker_configs is not None:
@@ -118,7 +115,7 @@ class MetadataCache:
             self.client_quotas = _by_name(request.client_quotas)
         change = self._apply_topics(request)
         self.is_complete = self.is_complete or request.full
-        self._tell_brokers()
+        self._notify_brokers_changed()
         for notify in self.on_change:
             notify(change)
         return ErrorCode.NONE
@@ -127,9 +124,9 @@ class MetadataCache:
         before = self.topics
         topics: dict[str, TopicMetadata] = {} if request.full else dict(before)
         configs = {t.topic for t in request.topics if _apply_topic(topics, t, before)}
-        told: Iterable[str] = before if request.full else {t.topic for t in request.topics}
+        named: Iterable[str] = before if request.full else {t.topic for t in request.topics}
         deleted = {t.topic for t in request.topics if t.deleted and t.topic not in topics}
-        deleted |= {name for name in told if _has_gone(before.get(name), topics.get(name))}
+        deleted |= {name for name in named if _has_gone(before.get(name), topics.get(name))}
         grown: dict[str, dict[int, PartitionState]] = {}
         for state in request.partitions:
             known = topics.get(state.topic)
@@ -151,7 +148,7 @@ class MetadataCache:
         )
 
     def _enter(self, topics: dict[str, TopicMetadata], touched: Set[str]) -> None:
-        """Hashing ids and comparing names costs more than all else: only of touched topics."""
+        """Index the topics by id. Only changed topics are hashed: that costs more than the rest."""
         by_id = dict(self.topic_by_id)
         for name in touched:
             if (before := self.topics.get(name)) is not None:
@@ -162,7 +159,8 @@ class MetadataCache:
 
 
 def _has_gone(was: TopicMetadata | None, now: TopicMetadata | None) -> bool:
-    """Also when another topic has its name already: what was kept of the old one is none of it."""
+    """Whether the topic is gone, also when a new topic has its name: nothing of the old one counts
+    for the new one."""
     return was is not None and (now is None or now.topic_id != was.topic_id)
 
 
@@ -173,10 +171,10 @@ def _by_name(rows: Iterable[BrokerConfigs]) -> dict[str, dict[str, str]]:
 def _apply_topic(
     topics: dict[str, TopicMetadata], state: TopicState, before: Mapping[str, TopicMetadata]
 ) -> bool:
-    """Enter, change or drop one topic; True when its configs differ from what was known."""
+    """Add, change or drop one topic; True if its configs changed."""
     known = topics.get(state.topic)
     if state.deleted:
-        # The name may already belong to a newer topic: only the id that was deleted goes.
+        # The name may belong to a newer topic already: drop only the deleted topic id.
         if known is not None and known.topic_id == state.topic_id:
             del topics[state.topic]
         return False

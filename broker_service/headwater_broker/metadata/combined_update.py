@@ -1,7 +1,8 @@
-"""LeaderAndIsr and UpdateMetadata in one call: how the controller joins them, a broker parts them.
+"""LeaderAndIsr and UpdateMetadata in one call: `combine` for the controller, `split` for the
+broker.
 
-A call costs more than what it carries, and both mostly tell the same partitions. What is joined is
-read back as exactly the two requests that would have been sent, so that nothing else knows of it.
+A call costs more than its content, and both requests mostly hold the same partitions. `split` gives
+back exactly the two requests that would have been sent, so no other code knows of the combination.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headwater.wire.control import (
 Key = tuple[UUID, int]
 
 
-def join(
+def combine(
     replicas: Mapping[Key, PartitionState],
     metadata: Mapping[Key, PartitionState],
     *,
@@ -31,9 +32,10 @@ def join(
     broker_configs: tuple[BrokerConfigs, ...] | None,
     client_quotas: tuple[BrokerConfigs, ...] | None = None,
 ) -> MetadataPart | None:
-    """What goes along with these replicas; None when some of them are not to be told as metadata.
+    """The metadata to send with these replica states; None if they must be sent apart.
 
-    Such a replica was told before and refused: by now its broker may know better from metadata.
+    They must if a replica is not in the metadata: its state was sent before and refused, and the
+    broker may have newer metadata by now.
     """
     if not replicas.keys() <= metadata.keys():
         return None
@@ -41,14 +43,14 @@ def join(
         cluster_id=cluster_id,
         full=full,
         topics=topics,
-        partitions=tuple(s for key, s in metadata.items() if not _is_told(replicas.get(key), s)),
+        partitions=tuple(s for key, s in metadata.items() if not _is_same(replicas.get(key), s)),
         broker_configs=broker_configs,
         client_quotas=client_quotas,
     )
 
 
-def part(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
-    """The metadata that came along, whole; None when there is none."""
+def split(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
+    """The UpdateMetadata request within a LeaderAndIsr request; None if there is none."""
     along = request.metadata
     if along is None:
         return None
@@ -61,7 +63,7 @@ def part(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
         full=along.full,
         brokers=request.live_leaders,
         topics=along.topics,
-        # The later row of a partition counts.
+        # For a partition with two rows the later one counts.
         partitions=(*alike, *along.partitions),
         broker_configs=along.broker_configs,
         client_quotas=along.client_quotas,
@@ -70,12 +72,12 @@ def part(request: LeaderAndIsrRequest) -> UpdateMetadataRequest | None:
 
 
 def with_is_new(state: PartitionState, is_new: bool) -> PartitionState:
-    """The same state, for a broker that shall make the replica, or shall not."""
+    """The same state with another `is_new`: whether the broker creates the replica."""
     values = {name: getattr(state, name) for name in PartitionState.__slots__}
     return PartitionState(**{**values, "is_new": is_new})
 
 
-def _is_told(replica: PartitionState | None, state: PartitionState) -> bool:
+def _is_same(replica: PartitionState | None, state: PartitionState) -> bool:
     if replica is None or replica is state:
         return replica is state
     return (with_is_new(replica, False) if replica.is_new else replica) == state

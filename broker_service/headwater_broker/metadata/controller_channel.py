@@ -1,7 +1,7 @@
-"""Calls from a broker to the controller, wherever it is now.
+"""Calls from a broker to the controller, whichever broker that is.
 
-The `/controller` node names it. When it is this broker, the call goes straight to the local
-service. NOT_CONTROLLER and unreachable controllers are retried until the deadline: an election
+The `/controller` node names it. If it is this broker, the call goes to the local service. Calls
+that meet NOT_CONTROLLER or an unreachable controller are repeated until the deadline: an election
 takes some tens of milliseconds, so callers see a short delay and no error.
 """
 
@@ -41,9 +41,10 @@ from headwater_broker.metadata import znodes
 
 CALL_TIMEOUT_MS = 30_000
 UNREACHED_TIMEOUT_S = 15.0
-"""No controller for so long is told, whatever the caller's limit: clients wait 30 s by default."""
+"""A call fails when no controller answers for this long, whatever the caller's limit: clients wait
+30 s by default."""
 STORE_LOOK_S = 1.0
-"""How often a call under way looks whether the metadata store is still there."""
+"""How often a call in flight checks the connection to the metadata store."""
 RETRY_DELAY_S = 0.02
 RETRY_DELAY_MAX_S = 0.5
 
@@ -61,7 +62,7 @@ class LocalController(Protocol):
     """The controller service of this process."""
 
     def handlers(self) -> dict[type[Control], ControlHandler]:
-        """Its control handlers by request class; they answer NOT_CONTROLLER when standing by."""
+        """Its control handlers by request class. On standby they answer NOT_CONTROLLER."""
         ...
 
 
@@ -82,7 +83,10 @@ class ControllerChannel:
         calls: ControlCalls,
         local: LocalController,
         clock: Clock,
+        *,
+        store_look_s: float = STORE_LOOK_S,
     ) -> None:
+        self._store_look_s = store_look_s
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._store = store
@@ -114,9 +118,10 @@ class ControllerChannel:
     async def assign_directory(
         self, topic_id: UUID, partition: int, directory_id: UUID, timeout_ms: int
     ) -> ErrorCode:
-        """Tell where a replica of this broker is about to live (KIP-858); NONE: it is durable.
+        """Report the data folder that a replica of this broker is about to move to (KIP-858).
 
-        Raises KafkaError(REQUEST_TIMED_OUT): the outcome is unknown.
+        NONE: the controller has stored it. Raises KafkaError(REQUEST_TIMED_OUT): the outcome is
+        unknown.
         """
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker_id,
@@ -150,7 +155,7 @@ class ControllerChannel:
         return bytes(reply.body)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
-        """A fresh block of producer ids: (start, length), never given out before."""
+        """A new block of producer ids: (start, length)."""
         request = AllocateProducerIdsRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch()
         )
@@ -160,7 +165,7 @@ class ControllerChannel:
         return reply.start, reply.length
 
     async def controlled_shutdown(self, timeout_ms: int = CALL_TIMEOUT_MS) -> int:
-        """Ask that this broker's leaderships move away; how many partitions it still leads."""
+        """Have the controller move this broker's leaderships; how many are left."""
         request = ControlledShutdownRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch()
         )
@@ -173,39 +178,39 @@ class ControllerChannel:
         began = self._clock.monotonic()
         deadline = began + timeout_ms / 1000
         delay = RETRY_DELAY_S
-        met = "no controller is elected"
+        fault = "no controller is elected"
         while (left := deadline - self._clock.monotonic()) > 0:
             try:
                 call = self._call_once(request, reply, int(left * 1000) + 1)
                 answer = await self._unless_away(call, began + UNREACHED_TIMEOUT_S)
                 if answer.error_code != ErrorCode.NOT_CONTROLLER:
                     return answer
-                met = "the broker asked is no longer the controller"
+                fault = "the broker that was the controller is not any more"
             except NoNodeError:
-                met = "no controller is elected"
+                fault = "no controller is elected"
             except znodes.ZnodeError as e:
-                met = f"nobody can tell who it is: {e}"
+                fault = f"/controller cannot be read: {e}"
             except ControlUnavailableError as e:
-                met = f"it does not answer ({e})"
+                fault = f"it does not answer ({e})"
             except StoreError as e:
-                met = f"the metadata store (ZooKeeper) does not answer: {e}"
+                fault = f"the metadata store (ZooKeeper) does not answer: {e}"
             self._target = None
             if self._clock.monotonic() - began >= UNREACHED_TIMEOUT_S:
                 break
             await asyncio.sleep(min(delay, left))
             delay = min(delay * 2, RETRY_DELAY_MAX_S)
         took = self._clock.monotonic() - began
-        text = f"the controller did not answer within {took:.0f} s: {met}"
+        text = f"the controller did not answer within {took:.0f} s: {fault}"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
     async def _unless_away(self, call: Coroutine[Any, Any, R], until: float) -> R:
-        """The call's answer. Raises ConnectionLostError when the store is away at `until`.
+        """The call's reply. Raises ConnectionLostError if the store is unreachable after `until`.
 
-        Without the store a controller can decide on nothing, and holds on to what it is asked.
+        Without the store the controller cannot decide, and keeps its callers waiting.
         """
         task = asyncio.get_running_loop().create_task(call)
         try:
-            while not (await asyncio.wait((task,), timeout=STORE_LOOK_S))[0]:
+            while not (await asyncio.wait((task,), timeout=self._store_look_s))[0]:
                 if self._store_is_away and self._clock.monotonic() >= until:
                     raise ConnectionLostError("this broker has lost its connection")
             return task.result()
@@ -220,7 +225,8 @@ class ControllerChannel:
         handler = self._local.handlers()[type(request)]
         answer = await _within(handler(request), timeout_ms)
         if not isinstance(answer, reply):
-            raise ControlUnavailableError(f"{type(answer).__name__} came for {reply.__name__}")
+            text = f"the reply is a {type(answer).__name__}, not a {reply.__name__}"
+            raise ControlUnavailableError(text)
         return answer
 
     async def _find(self) -> _Target:

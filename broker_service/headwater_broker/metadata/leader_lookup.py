@@ -1,4 +1,4 @@
-"""Who leads a partition, asked where it is decided: in the metadata store."""
+"""Looks up a partition's leader in ZooKeeper, where the controller stores it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from headwater.ports.metadata_store import MetadataStore, NoNodeError, StoreErro
 from headwater_broker.metadata import znodes
 
 ANSWER_WITHIN_S = 5.0
-"""A store that is away holds on to what it is asked; a client waits 30 s by default."""
+"""Limit on a lookup: an unreachable store keeps its callers waiting, and a client waits 30 s by
+default."""
 
 logger = logging.getLogger(__name__)
 
 
 class LeaderLookup:
-    """Looks at a partition's state as this broker's own session sees it.
+    """Reads a partition's state through this broker's own session.
 
-    A session that expired sees nothing, and a broker loses what it leads only with its session or
-    by an order that is already on its way, so this is as sure as one can be without a lease.
+    An expired session reads nothing. A broker loses a leadership only with its session, or by a
+    LeaderAndIsr that is on its way already. So the answer is as certain as it can be without a
+    lease.
     """
 
     def __init__(self, store: MetadataStore, broker_id: int) -> None:
@@ -26,7 +28,7 @@ class LeaderLookup:
         self._broker_id = broker_id
 
     async def is_leader(self, topic: str, partition: int, leader_epoch: int) -> bool:
-        """Whether this broker leads with that epoch; False also when nobody can tell."""
+        """Whether this broker leads in that leader epoch; False also if the store cannot tell."""
         path = znodes.state_path(topic, partition)
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
@@ -34,7 +36,7 @@ class LeaderLookup:
         except NoNodeError:
             return False
         except (StoreError, TimeoutError) as e:
-            logger.info("%s: who leads it cannot be told: %r", path, e)
+            logger.info("%s: the leader cannot be read: %r", path, e)
             return False
         record = znodes.PartitionRecord.decode(path, node.data)
         return (record.leader, record.leader_epoch) == (self._broker_id, leader_epoch)

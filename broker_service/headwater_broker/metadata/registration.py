@@ -1,9 +1,9 @@
-"""This broker's place in the cluster: the cluster id, its registration, its session.
+"""The broker's registration in ZooKeeper, and the checks of the cluster id.
 
-A registration is an ephemeral node, so it lives as long as the session. Its creation id (czxid) is
-the broker epoch that every request of and to this broker carries (KIP-380). When the session is
-lost the broker registers again, with a new epoch; an older registration of its own is waited for,
-never deleted by path: a restarted broker's new node has version 0 again and would be hit.
+The registration is an ephemeral node, so it exists as long as the session. Its czxid is the broker
+epoch, which every request from and to this broker carries (KIP-380). After the loss of the session
+the broker registers again, with a new epoch. It waits until the node of its old session is gone and
+never deletes it by path: a restarted broker's new node has version 0 again, and would be deleted.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from headwater_broker.metadata.log_dir_events import encode_log_dir_event
 
 RETRY_DELAY_S = 0.1
 REFUSED_DELAY_S = 1.0
+"""Pause before the next try to register again, after a refusal by the store's content."""
 NOT_REGISTERED = -1
 
 logger = logging.getLogger(__name__)
 
 
 async def ensure_cluster_id(store: MetadataStore, entropy: Entropy, expected: str | None) -> str:
-    """Create or read the cluster id; `expected` is what the data folders say, or None.
+    """Read the cluster id, or create it; `expected` is the id in the data folders, or None.
 
-    Raises UsageError when the folders belong to another cluster.
+    Raises UsageError if the folders belong to another cluster.
     """
     for path in znodes.PERSISTENT_PATHS:
         await store.ensure_path(path)
@@ -66,12 +67,12 @@ async def ensure_cluster_id(store: MetadataStore, entropy: Entropy, expected: st
 async def check_store_knows_broker(
     store: MetadataStore, where: str, broker_id: int, folders: Iterable[FolderContent]
 ) -> None:
-    """Refuse a store that has lost the cluster whose data this broker holds.
+    """Refuse a store that has lost the metadata of the data in this broker's folders.
 
-    A broker gets its first log only after the controller has stored the broker's registration below
-    `/headwater/lives`. So a broker with logs and without that node meets a store that was emptied,
-    or another one. Over such a store it would take all its logs for strays, and clients would
-    create the topics anew, without their records. Raises UsageError.
+    A broker gets its first log only after the controller has stored its registration below
+    `/headwater/lives`. So if a broker has logs and that node does not exist, the store was emptied,
+    or is another one. With it the broker would treat all its logs as strays, and clients would
+    create the topics again, without their records. Raises UsageError.
     """
     with_logs = [folder for folder in folders if folder.logs]
     if not with_logs:
@@ -91,16 +92,16 @@ async def check_store_knows_broker(
 
 
 def check_cluster_id(data: bytes, own: str) -> None:
-    """Raises ZnodeError when `/cluster/id` holds another cluster's: a new session may be with a
-    store that took the place of ours."""
+    """Raises ZnodeError if `/cluster/id` holds another id: a new session may meet another store at
+    the same address."""
     found = znodes.decode_cluster_id(data)
     if found != own:
-        text = f"the metadata store is of cluster {found} by now, this broker of {own}"
+        text = f"the metadata store now belongs to cluster {found}, this broker to {own}"
         raise znodes.ZnodeError(f"{znodes.CLUSTER_ID}: {text}")
 
 
 class RegistrationManager:
-    """Keeps this broker registered. `broker_epoch` is NOT_REGISTERED (-1) while it is not."""
+    """Keeps this broker registered. `broker_epoch` is -1 (NOT_REGISTERED) while it is not."""
 
     def __init__(
         self,
@@ -109,11 +110,13 @@ class RegistrationManager:
         describe: Callable[[], znodes.BrokerRegistration],
         *,
         session_timeout_ms: int,
+        refused_delay_s: float = REFUSED_DELAY_S,
         on_registered: Callable[[int], None] | None = None,
     ) -> None:
+        self._refused_delay_s = refused_delay_s
         self.broker_epoch = NOT_REGISTERED
         self.unreported_log_dir_failures = 0
-        """Data folders that went offline, of which the controller has not heard."""
+        """Number of failed data folders that were not reported to the controller yet."""
         self._store = store
         self._clock = clock
         self._describe = describe
@@ -121,32 +124,34 @@ class RegistrationManager:
         self._on_registered = on_registered
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
-        self._met_other = False
-        """The last look at our node found another session's."""
+        self._is_taken = False
+        """Whether the node belonged to another session when it was last read."""
         self._closed = False
 
     async def start(self) -> int:
-        """Register; the broker epoch. Raises UsageError when another broker holds this id."""
+        """Register, and return the broker epoch. Raises UsageError if a live broker has this id."""
         self._store.on_session(self._session_changed)
         await self._register()
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="registration")
         return self.broker_epoch
 
     async def report_log_dir_failures(self) -> None:
-        """Have the controller ask which replicas this broker still has (KIP-112). While the store
-        is away the failures stay untold: call again."""
-        told = self.unreported_log_dir_failures
+        """Have the controller find out which replicas this broker has lost (KIP-112).
+
+        While the store is unreachable the failures stay unreported: call it again.
+        """
+        reported = self.unreported_log_dir_failures
         data = encode_log_dir_event(self._describe().broker_id)
         path = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
         try:
             await self._store.multi([Create(path, data, sequential=True)])
         except StoreError as error:
-            logger.warning("the controller does not know of the failed folder yet: %s", error)
+            logger.warning("the failed folder is not reported to the controller yet: %s", error)
         else:
-            self.unreported_log_dir_failures -= told
+            self.unreported_log_dir_failures -= reported
 
     async def stop(self) -> None:
-        """Stop renewing. Closing the store's session removes the registration."""
+        """Do not register again. Closing the session removes the registration."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -166,16 +171,16 @@ class RegistrationManager:
             try:
                 await self._register()
             except UsageError:
-                logger.exception("registration lost to another broker; trying again")
+                logger.exception("another broker has registered with this id; trying again")
                 self._lost.set()
                 await asyncio.sleep(self._wait_s)
-            except (StoreError, znodes.ZnodeError) as e:  # what belongs in the store is not there
+            except (StoreError, znodes.ZnodeError) as e:  # nodes are missing, or another cluster's
                 logger.error("registering again failed, trying again until it is mended: %r", e)
                 self._lost.set()
-                await asyncio.sleep(REFUSED_DELAY_S)
+                await asyncio.sleep(self._refused_delay_s)
 
     async def _register(self) -> None:
-        """Create the node, or wait until an older session's node has gone."""
+        """Create the node; if an older session's node exists, wait until it is gone."""
         broker_id = await self._own_id()
         path = znodes.broker_path(broker_id)
         deadline = self._clock.monotonic() + self._wait_s
@@ -184,9 +189,9 @@ class RegistrationManager:
         try:
             while not await self._try_register(path):
                 left = deadline - self._clock.monotonic()
-                if left <= 0 and self._met_other:
-                    raise UsageError(await self._conflict(path, broker_id))
-                if left <= 0:  # nobody holds it: the store cannot be reached
+                if left <= 0 and self._is_taken:
+                    raise UsageError(await self._conflict_text(path, broker_id))
+                if left <= 0:  # the node is not taken: the store is unreachable
                     left = self._wait_s
                     deadline = self._clock.monotonic() + left
                 try:
@@ -198,7 +203,7 @@ class RegistrationManager:
             unwatch()
 
     async def _own_id(self) -> int:
-        """A description names the session, so right after an expiry there is none for a moment."""
+        """The registration names the session, and right after an expiry there is none yet."""
         while True:
             try:
                 return self._describe().broker_id
@@ -207,7 +212,7 @@ class RegistrationManager:
 
     async def _try_register(self, path: str) -> bool:
         try:
-            registration = self._describe()  # anew at each try: of the session that creates it
+            registration = self._describe()  # at each try: it names the session that creates it
             cluster = await self._store.get(znodes.CLUSTER_ID)
             check_cluster_id(cluster.data, registration.cluster_id)
             check = Check(znodes.CLUSTER_ID, cluster.version)
@@ -217,19 +222,19 @@ class RegistrationManager:
         except SessionExpiredError:
             await asyncio.sleep(RETRY_DELAY_S)
             return False
-        return await self._adopt(path)
+        return await self._accept_node(path)
 
-    async def _adopt(self, path: str) -> bool:
-        """True when the node there is of this session: the epoch is its czxid."""
+    async def _accept_node(self, path: str) -> bool:
+        """True if the node belongs to this session. Its czxid becomes the broker epoch."""
         try:
             node = await self._store.get(path)
             session_id = self._store.session().session_id
         except StoreError:
-            self._met_other = False
+            self._is_taken = False
             await asyncio.sleep(RETRY_DELAY_S)
             return False
-        self._met_other = node.ephemeral_owner != session_id
-        if self._met_other:
+        self._is_taken = node.ephemeral_owner != session_id
+        if self._is_taken:
             return False
         self.broker_epoch = node.czxid
         logger.info("registered as %s, broker epoch %d", path, node.czxid)
@@ -237,7 +242,7 @@ class RegistrationManager:
             self._on_registered(node.czxid)
         return True
 
-    async def _conflict(self, path: str, broker_id: int) -> str:
+    async def _conflict_text(self, path: str, broker_id: int) -> str:
         try:
             node = await self._store.get(path)
             other = znodes.BrokerRegistration.decode(broker_id, node.data).control_address

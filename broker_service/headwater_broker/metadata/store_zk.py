@@ -1,10 +1,10 @@
-"""The metadata store over ZooKeeper: the broker's one kazoo user.
+"""The metadata store on ZooKeeper: the broker's only module that uses kazoo.
 
-kazoo works on threads of its own. Every callback here only posts to the broker's loop, which is
-why `DirectCallbackHandler` may call it on the thread of the connection. kazoo's
-`transaction().commit()` returns the errors of its operations instead of raising them; `multi` is
-the one place where they become exceptions. Watches of ZooKeeper fire once: each is set again before
-its owner hears of it, so what the owner reads then is covered by the next one.
+kazoo runs threads of its own. Callbacks here only post to the broker's loop, so
+`DirectCallbackHandler` may run them on the connection's thread. kazoo's `transaction().commit()`
+returns errors of its operations instead of raising them; `multi` is the one place that raises them.
+ZooKeeper's watches fire once. Each is set again before its owner is notified, so that no change
+after the owner's next read is missed.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ RECONNECT_DELAY_MAX_S = 0.5
 FIRE_PAUSE_S = 0.05
 FIRE_PAUSE_PER_CHILD_S = 0.0005
 FIRE_PAUSE_MAX_S = 1.0
-"""Between two notices of one path: setting a watch again lists its children, and its owner lists
-them once more. A thousand topics made one by one would list them a thousand times; so the more
-there are the longer is the pause, and listing takes a hundredth of the time whatever their number.
-The first notice after a pause comes at once."""
+"""Pause between two notifications of one path. Setting a watch again lists the children, and the
+owner lists them once more: a thousand topics created one by one would be listed a thousand times.
+So the pause grows with the number of children, and listing takes about a hundredth of the time
+whatever their number. The first notification after a pause comes at once."""
 
 READS_MAX = 500
-"""Nodes per request: its reply, some 150 KB for partitions, may not hold up what comes behind."""
+"""Nodes per request. Its reply, some 150 KB for partitions, delays the replies behind it."""
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -71,27 +71,39 @@ def split_chroot(connect: str) -> tuple[str, str]:
     return hosts.strip(), chroot
 
 
-class ZooKeeperStore:
-    """`headwater.ports.metadata_store.MetadataStore` on an ensemble (3.5 or later)."""
+def fire_pause_s(children: int) -> float:
+    """The pause between two notifications of a path with so many children."""
+    return min(FIRE_PAUSE_S + FIRE_PAUSE_PER_CHILD_S * children, FIRE_PAUSE_MAX_S)
 
-    def __init__(self, connect: str, session_timeout_ms: int) -> None:
+
+def _client(hosts: str, session_timeout_ms: int) -> KazooClient:
+    retry = KazooRetry(
+        max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
+    )
+    return KazooClient(
+        hosts=hosts,
+        timeout=session_timeout_ms / 1000,
+        connection_retry=retry,
+        handler=DirectCallbackHandler(),
+        logger=logging.getLogger("kazoo"),
+    )
+
+
+class ZooKeeperStore:
+    """`headwater.ports.metadata_store.MetadataStore` on a ZooKeeper ensemble (3.5 or later)."""
+
+    def __init__(
+        self, connect: str, session_timeout_ms: int, client: KazooClient | None = None
+    ) -> None:
+        """`client`: instead of one for these servers."""
         self._hosts, self._chroot = split_chroot(connect)
         self._loop = asyncio.get_running_loop()
-        retry = KazooRetry(
-            max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
-        )
-        self._client = KazooClient(
-            hosts=self._hosts,
-            timeout=session_timeout_ms / 1000,
-            connection_retry=retry,
-            handler=DirectCallbackHandler(),
-            logger=logging.getLogger("kazoo"),
-        )
+        self._client = client or _client(self._hosts, session_timeout_ms)
         self._watches: dict[str, list[Callable[[str], None]]] = {}
         self._armed: dict[tuple[str, str], bool] = {}
         self._next_fire: dict[str, float] = {}
         self._sizes: dict[str, int] = {}
-        """How many children a watched path had when they were listed for its watch."""
+        """The number of children of watched paths, when the watch was last set."""
         self._due: set[str] = set()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._state = SessionState.SUSPENDED
@@ -100,7 +112,7 @@ class ZooKeeperStore:
         self._reads_many = True
 
     async def start(self, timeout_ms: int = 15_000) -> None:
-        """Connect and make the chroot. Raises UsageError when no server answers in time."""
+        """Connect, and create the chroot. Raises UsageError if no server answers in time."""
         self._client.add_listener(self._from_kazoo)
         self._client.start_async()
         try:
@@ -115,7 +127,7 @@ class ZooKeeperStore:
             await self.ensure_path("")
 
     async def close(self) -> None:
-        """End the session: its ephemeral nodes go at once."""
+        """Close the session: its ephemeral nodes go at once."""
         self._is_closed = True
         await asyncio.to_thread(self._stop)
 
@@ -129,9 +141,9 @@ class ZooKeeperStore:
         return _node(data, stat)
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes at these paths, None where there is none: hundreds by one request.
+        """The nodes at these paths, None where there is none: hundreds per request.
 
-        A server before ZooKeeper 3.6 knows no such request: then by one each.
+        A server before ZooKeeper 3.6 does not know that request; then each node takes one.
         """
         if not self._reads_many:
             return list(await asyncio.gather(*(self._maybe(path) for path in paths)))
@@ -162,7 +174,7 @@ class ZooKeeperStore:
         return sorted(await self._call(self._client.get_children_async(self._full(path)), path))
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | Node | None]:
-        """All or nothing; raises the error of the operation that failed."""
+        """Apply all operations or none; raises the error of the operation that failed."""
         transaction = self._client.transaction()
         for operation in operations:
             self._add(transaction, operation)
@@ -227,7 +239,7 @@ class ZooKeeperStore:
         return None
 
     async def _call(self, pending: Any, what: str) -> Any:
-        """Await a kazoo result on the loop, its errors as ours."""
+        """Await a kazoo result on the loop. kazoo's errors become those of the port."""
         done: asyncio.Future[None] = self._loop.create_future()
 
         def settle() -> None:
@@ -242,11 +254,11 @@ class ZooKeeperStore:
             raise _translated(error, what) from error
 
     def _post(self, call: Callable[..., None], *args: Any) -> None:
-        """From a kazoo thread to the loop."""
+        """Call from a kazoo thread on the loop."""
         try:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:
-            # The loop is closed: the process is ending, nobody waits any more.
+            # The loop is closed: the process ends, and nobody awaits the result.
             return
 
     def _from_kazoo(self, state: str) -> None:
@@ -262,13 +274,13 @@ class ZooKeeperStore:
         for notify in list(self._listeners):
             notify(state)
         if state is SessionState.CONNECTED:
-            # Events may have passed unseen: set every watch again and let the owners read again.
+            # Events may have been missed: set every watch again, and notify the owners.
             self._armed.clear()
             for path in list(self._watches):
                 self._fire(path)
 
     def _arm(self, path: str) -> None:
-        """Set the two one-shot watches that are missing: on the node, on its child list."""
+        """Set the missing ones of the two one-shot watches: on the node, on its child list."""
         if self._is_closed or self._state is not SessionState.CONNECTED:
             return
         if not self._armed.get((path, "node")):
@@ -282,7 +294,7 @@ class ZooKeeperStore:
             pending.rawlink(lambda result: self._post(self._on_children, path, result))
 
     def _on_children(self, path: str, result: Any) -> None:
-        # No node, no watch was left: the one on the node tells when it comes.
+        # Without a node no child watch is set: the watch on the node fires when it is created.
         if result.successful():
             self._sizes[path] = len(result.value)
         else:
@@ -309,8 +321,7 @@ class ZooKeeperStore:
 
     def _fire(self, path: str) -> None:
         self._due.discard(path)
-        pause = FIRE_PAUSE_S + FIRE_PAUSE_PER_CHILD_S * self._sizes.get(path, 0)
-        self._next_fire[path] = self._loop.time() + min(pause, FIRE_PAUSE_MAX_S)
+        self._next_fire[path] = self._loop.time() + fire_pause_s(self._sizes.get(path, 0))
         if path not in self._watches:
             return
         self._arm(path)
@@ -336,7 +347,8 @@ def _node(data: bytes, stat: ZnodeStat) -> Node:
 
 
 def _raise_first(operations: Sequence[Operation], results: Iterable[Any]) -> None:
-    """Of a failed multi, the operation at fault; the others only say that it was rolled back."""
+    """Raise the error of a failed multi. Results of the other operations only say that they were
+    rolled back."""
     rolled_back = (kx.RolledBackError, kx.RuntimeInconsistency)
     other: StoreError | None = None
     for operation, result in zip(operations, results, strict=True):

@@ -1,6 +1,6 @@
-"""What tools write into the store by hand: plans, elections, notes of configs that they changed.
+"""Nodes that tools write: reassignments, elections, config change notifications.
 
-Their forms are those of Kafka's tools that used `--zookeeper`; the paths are in `znodes`.
+The formats are those of Kafka's tools that used `--zookeeper`. The paths are in `znodes`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ CONFIG_CHANGE_VERSION = 2
 
 
 def decode_config_change(data: bytes) -> str:
-    """Whose config changed: `topics/T`. Raises ZnodeError.
+    """The entity whose config changed, such as `topics/T`. Raises ZnodeError.
 
-    Version 2 names an entity path; the oldest form is the topic's name as a JSON string.
+    Version 2 holds an entity path; the oldest format is the topic's name as a JSON string.
     """
     try:
         row = parse(data)
@@ -22,13 +22,14 @@ def decode_config_change(data: bytes) -> str:
             return f"topics/{row}"
         return str(load(CONFIG_CHANGES, data, CONFIG_CHANGE_VERSION)["entity_path"])
     except GARBLED as e:
-        raise ZnodeError(f"{CONFIG_CHANGES}: not a note of a changed config: {data[:80]!r}") from e
+        text = f"{CONFIG_CHANGES}: not a config change notification: {data[:80]!r}"
+        raise ZnodeError(text) from e
 
 
 def decode_partition_list(path: str, data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
-    """The requests of old tools: (topic, partition) -> replicas (empty for elections).
+    """A tool's request: (topic, partition) -> replicas (empty for elections).
 
-    Partition numbers may be strings there.
+    Partition numbers may be strings.
     """
     try:
         rows = load(path, data)["partitions"]

@@ -1,6 +1,6 @@
-"""kazoo's threads, with fewer steps between an answer of ZooKeeper and the broker's loop.
+"""kazoo's handler, with fewer thread switches between a reply of ZooKeeper and the broker's loop.
 
-Each step from thread to thread costs a wake-up, more than all that is done with most answers.
+Each switch costs a wake-up, which is more than the work on most replies.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ _POLL = SimpleNamespace(
     EVENT_READ=selectors.EVENT_READ,
     EVENT_WRITE=selectors.EVENT_WRITE,
 )
-"""kazoo makes a selector for each wait: one of epoll is four system calls more."""
+"""kazoo creates a selector for each wait. With epoll that is four system calls more than with poll.
+"""
 
 
 class DirectCallbackResult(AsyncResult):  # type: ignore[misc] # kazoo has no types
-    """Calls who waits for it on the thread that has the answer, not on a thread for that alone.
+    """Runs callbacks on the thread that received the reply, not on a callback thread.
 
-    Whoever is called may only post to another thread, or ask kazoo for more: neither waits.
+    So a callback must not block. It may post to another thread, or send another request.
     """
 
     def _do_callbacks(self) -> None:
         for callback in self._callbacks:
             try:
                 callback(self)
-            except Exception:  # the connection's thread must go on
+            except Exception:  # the connection's thread must live on
                 logger.exception("a callback of a ZooKeeper request failed")
 
 
 class DirectCallbackHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """`SequentialThreadingHandler` with these."""
+    """`SequentialThreadingHandler` with direct callbacks and poll."""
 
     def async_result(self) -> DirectCallbackResult:
-        """What a request will give."""
+        """The pending result of a request."""
         return DirectCallbackResult(self)
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
-        """As `select.select`, for any file descriptor."""
+        """Like `select.select`, for any file descriptor."""
         return selector_select(*args, selectors_module=_POLL, **kwargs)

@@ -1,7 +1,7 @@
-"""ZooKeeper's request that reads many nodes at once (3.6 or later), which kazoo lacks.
+"""ZooKeeper's multi-read request (3.6 or later): many nodes at once. kazoo lacks it.
 
-A value that kazoo sends as it sends its own requests: `serialize` is the body, `deserialize` makes
-the result of the reply's. Jute on the wire: big-endian, strings and buffers behind an int32 length.
+kazoo sends the value like its own requests: `serialize` gives the body, `deserialize` reads the
+reply's. Jute encoding: big-endian, strings and buffers behind an int32 length.
 
     request  = (header(4, 0, -1), path, watch)*    header(-1, 1, -1)
     reply    = (header(4, 0, 0), data, stat | header(-1, 0, error), error)*    header(-1, 1, -1)
@@ -44,7 +44,7 @@ class MultiRead:
 
     @staticmethod
     def deserialize(reply: bytes, offset: int) -> list[Read]:
-        """Per path: data and stat, or the exception by which kazoo knows the error."""
+        """Per path: data and stat, or kazoo's exception for the error."""
         found: list[Read] = []
         while True:
             kind, is_end, _ = _HEADER.unpack_from(reply, offset)

@@ -1,4 +1,4 @@
-"""JSON in the metadata store: anybody may have written it, so it is read strictly. Pure."""
+"""JSON in ZooKeeper nodes. Any tool may have written it, so it is read strictly. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Mapping
 from typing import Any
 
 GARBLED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-"""What a decoder may stumble over in a value that is JSON but not what it should be."""
+"""Exceptions of a decoder on JSON of another form than expected."""
 
 
 def dump(value: Mapping[str, Any]) -> bytes:
-    """As it is written: without spaces."""
+    """JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def parse(data: bytes) -> object:
-    """A JSON value of finite numbers, and of text that has a UTF-8 form: anything else would fail
-    far from here, where it is counted with or told to brokers. Raises ValueError."""
+    """A JSON value with finite numbers, and with text that UTF-8 can encode. Raises ValueError.
+
+    Other values would fail later: in arithmetic, or on the way to brokers.
+    """
     try:
         text = data.decode()
         value: object = _STRICT.decode(text)
@@ -32,7 +34,7 @@ def parse(data: bytes) -> object:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return value
 
 

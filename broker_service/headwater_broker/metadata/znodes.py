@@ -1,26 +1,27 @@
-"""Every path in the metadata store, and the JSON each node holds. Kafka's layout, with versions.
+"""All ZooKeeper paths and the JSON of their nodes, in Kafka's layout.
 
     /cluster/id                                   {"version":"1","id":"<base64url uuid>"}
     /controller                    (ephemeral)    {"version":2,"brokerid":1,"timestamp":"ms", ...}
     /controller_epoch                             7
     /brokers/ids/1                 (ephemeral)    BrokerRegistration
     /brokers/topics/T                             TopicAssignment (version 3, KIP-516, KIP-455)
-    /brokers/topics/T/partitions/0/state          PartitionRecord (its node version: the epoch)
-    /admin/delete_topics/T                        a request to delete, as old tools write it
-    /admin/reassign_partitions                    a request to reassign, as old tools write it
-    /admin/preferred_replica_election             a request to elect, as old tools write it
+    /brokers/topics/T/partitions/0/state          PartitionRecord (node version: partition epoch)
+    /admin/delete_topics/T                        request of an old tool to delete a topic
+    /admin/reassign_partitions                    request of an old tool to reassign partitions
+    /admin/preferred_replica_election             request of an old tool to elect leaders
     /config/topics/T, /config/brokers/1           Overrides
     /config/users/U/clients/C, /config/ips/A      Overrides: client quotas (headwater.config.quotas)
-    /config/changes/config_change_0000000001      somebody edited an override by hand
+    /config/changes/config_change_0000000001      a tool edited configs
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock
-    /headwater/lives/1                            LastRegistration: the last life the controller saw
-    /headwater/deletions/<topic id>               Deletion: replicas that still hold the data
+    /headwater/lives/1                            LastRegistration: as the controller last saw it
+    /headwater/deletions/<topic id>               Deletion: replicas that are still to be deleted
 
-Readers accept keys in any order and ignore unknown ones, so a key that old brokers may miss is
-added without a new version (an old controller that rewrites the node drops it). Any other change
-raises the version; a newer one is refused (docs/versions.md). `/headwater/*` is ours: Kafka's
-ZooKeeper mode had no directory ids (KIP-858) and held a deletion until every replica was back.
+Readers accept keys in any order and ignore unknown ones. So a key that old brokers can do without
+is added without a new version (an old controller that rewrites the node drops it). Any other change
+raises the version, and readers refuse newer versions (docs/versions.md). `/headwater/*` is not in
+Kafka: its ZooKeeper mode had no directory ids (KIP-858), and kept a deleted topic until every
+replica was back.
 """
 
 from __future__ import annotations
@@ -69,27 +70,27 @@ PERSISTENT_PATHS = (
     LAST_REGISTRATIONS,
     DELETIONS,
 )
-"""Made once by whoever comes first."""
+"""Created by the first broker or controller."""
 
 REGISTRATION_VERSION = 5
 REGISTRATION_FORMAT = 1
-"""Of the keys in a registration that are ours, beside Kafka's."""
+"""Version of the registration's keys that Kafka does not have."""
 CONTROLLER_VERSION = 2
 TOPIC_VERSION = 3
 VERSION_DIGITS_MAX = 9
 NO_DIRECTORY = UUID(int=0)
 UNKNOWN_MIN_INSYNC_REPLICAS = 1
-"""What an older version goes by when it leads is not known: perhaps it commits alone."""
+"""For brokers of an older version, which do not report theirs: such a leader may commit alone."""
 PRODUCER_IDS_END = 2**62
-"""Ids are int64; a block beyond is garbage."""
+"""Upper limit of producer ids, which are int64: a block beyond it is not valid."""
 
 
 class ZnodeError(HeadwaterError):
-    """A node's data does not follow its format. The message names the path or the kind."""
+    """The data of a node is not valid. The message names the path."""
 
 
 class NewerVersionError(ZnodeError):
-    """A newer Headwater wrote the node: whoever cannot read it must not lead."""
+    """A newer Headwater wrote the node: a broker that cannot read it must not be the controller."""
 
 
 def broker_path(broker_id: int) -> str:
@@ -128,7 +129,7 @@ def broker_config_path(broker: str) -> str:
 
 
 def broker_of_config(name: str) -> str | None:
-    """The broker that a node below `/config/brokers` is about: its id, empty for all, else None."""
+    """The broker id in a node's name below `/config/brokers`; empty for all brokers; else None."""
     if name == ALL_BROKERS:
         return ""
     return name if name.isascii() and name.isdigit() else None
@@ -151,8 +152,11 @@ def last_registration_path(broker_id: int) -> str:
 
 @lru_cache(maxsize=1024)
 def uuid_from_text(text: str) -> UUID:
-    """The inverse of `id_text`: the same object for the same id, since thousands of partitions
-    name some dozen folders, and comparing is cheap then. Raises ZnodeError."""
+    """The inverse of `id_text`. Raises ZnodeError.
+
+    Equal ids give the same object, which makes comparisons cheap: thousands of partitions name the
+    same few directories.
+    """
     try:
         return id_from_text(text)
     except ValueError as e:
@@ -172,7 +176,7 @@ def load(kind: str, data: bytes, newest: int = 1) -> dict[str, Any]:
 
 
 def _check_version(kind: str, value: Mapping[str, Any], key: str, newest: int) -> None:
-    """Without a version it is version 1, as old tools write."""
+    """A missing version counts as 1, as old tools write it."""
     version = value.get(key, 1)
     number = str(version) if isinstance(version, int | str) else ""
     if not number.isdecimal() or len(number) > VERSION_DIGITS_MAX or int(number) > newest:
@@ -190,7 +194,7 @@ def _text_map(value: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
 
 @contextmanager
 def _reading(path: str, what: str) -> Iterator[None]:
-    """What a decoder stumbles over, as a ZnodeError."""
+    """Turn a decoder's exceptions into ZnodeError."""
     try:
         yield
     except GARBLED as e:
@@ -210,7 +214,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ControllerClaim:
-    """Who is the controller; `control_address` saves a read of its registration."""
+    """The data of `/controller`. `control_address` saves a read of the broker's registration."""
 
     broker_id: int
     timestamp_ms: int
@@ -228,7 +232,7 @@ class ControllerClaim:
     @classmethod
     def decode(cls, data: bytes) -> ControllerClaim:
         """From JSON, or from the bare integer of Kafka's oldest form. Raises ZnodeError."""
-        with _reading(CONTROLLER, "a claim to be controller"):
+        with _reading(CONTROLLER, "a controller's registration"):
             if data.strip().isdigit():
                 return cls(int(data), -1, "")
             row = load(CONTROLLER, data, CONTROLLER_VERSION)
@@ -238,11 +242,11 @@ class ControllerClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """A broker while its session lives. Its broker epoch is the node's czxid (KIP-380).
+    """The registration of a live broker. Its broker epoch is the node's czxid (KIP-380).
 
-    `boot_id` is the kernel's; `clean_shutdown_epoch` the broker epoch of the last life that ended
-    with a clean-shutdown mark on all its disks, or -1 (KIP-966). `min_insync_replicas`: that of its
-    own settings, by which it leads topics that have none.
+    `boot_id` is the kernel's. `clean_shutdown_epoch`: the last broker epoch, if it ended with a
+    clean-shutdown mark on all disks, else -1 (KIP-966). `min_insync_replicas` comes from the
+    broker's own settings, and applies to topics without an override.
     """
 
     broker_id: int
@@ -257,10 +261,10 @@ class BrokerRegistration:
     timestamp_ms: int = -1
     log_format: int = REGISTRATION_FORMAT
     session_password: str = ""
-    """Hex; with the node's owner it lets a peer close the session once this process is dead."""
+    """In hex. With it and the node's owner a peer can close the session of a dead process."""
 
     def encode(self) -> bytes:
-        """As JSON; `endpoints` in Kafka's form beside ours."""
+        """As JSON, with Kafka's keys and the additional ones."""
         first = self.endpoints[0] if self.endpoints else None
         return dump(
             {
@@ -288,7 +292,7 @@ class BrokerRegistration:
         """From JSON. Raises ZnodeError."""
         row = load(broker_path(broker_id), data, REGISTRATION_VERSION)
         _check_version(broker_path(broker_id), row, "format", REGISTRATION_FORMAT)
-        with _reading(broker_path(broker_id), "a registration of ours"):
+        with _reading(broker_path(broker_id), "a registration of Headwater"):
             return cls(
                 broker_id=broker_id,
                 cluster_id=str(row["cluster_id"]),
@@ -315,8 +319,10 @@ def _endpoint(text: str) -> BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAssignment:
-    """Which brokers shall hold each partition; the first replica is the preferred leader.
-    `is_tiered`: `remote.storage.enable` was set, which no edit of the config node takes back."""
+    """The replicas of each partition; the first one is the preferred leader.
+
+    `is_tiered`: `remote.storage.enable` was set, and no edit of the config node can undo it.
+    """
 
     topic_id: UUID
     partitions: Mapping[int, tuple[int, ...]]
@@ -339,7 +345,7 @@ class TopicAssignment:
 
     @classmethod
     def decode(cls, topic: str, data: bytes) -> TopicAssignment:
-        """From JSON; versions 1 and 2 lack the topic id (then NO_DIRECTORY's zero id)."""
+        """From JSON. Versions 1 and 2 lack the topic id: then it is zero."""
         row = load(topic_path(topic), data, TOPIC_VERSION)
         with _reading(topic_path(topic), "an assignment"):
             text = row.get("topic_id")
@@ -356,8 +362,8 @@ class TopicAssignment:
 class PartitionRecord:
     """Leader and ISR of one partition. `leader` -1: offline.
 
-    `elr`, the eligible leader replicas, left the ISR when it fell below min.insync.replicas: since
-    then nothing was committed, so that each still holds all that is (KIP-966).
+    `elr`: replicas that left the ISR when it fell below min.insync.replicas. Nothing was committed
+    since, so each still has all committed records and is eligible to lead (KIP-966).
     """
 
     leader: int
@@ -367,8 +373,7 @@ class PartitionRecord:
     directories: Mapping[int, UUID] = field(default_factory=dict)
     elr: tuple[int, ...] = ()
     uncreated: tuple[int, ...] = ()
-    """Brokers that are to make their replica, and were not known to have: perhaps nobody told them.
-    Absent: none."""
+    """Brokers that have not confirmed the creation of their replica; they may not know of it."""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -419,7 +424,7 @@ def decode_overrides(path: str, data: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """The latest block handed out: ids [start, end], both inclusive as in Kafka."""
+    """The last allocated block of producer ids: start to end, both inclusive as in Kafka."""
 
     broker_id: int
     start: int
@@ -443,7 +448,7 @@ class ProducerIdBlock:
 
 @dataclass(frozen=True, slots=True)
 class LastRegistration:
-    """The last registration of a broker that a controller acted on."""
+    """The last registration of a broker that a controller has handled."""
 
     broker_epoch: int
     boot_id: str
@@ -458,16 +463,16 @@ class LastRegistration:
     def decode(cls, path: str, data: bytes) -> LastRegistration:
         """From JSON. Raises ZnodeError."""
         row = load(path, data)
-        with _reading(path, "a broker's life"):
+        with _reading(path, "a broker's last registration"):
             least = int(row.get("min_insync_replicas", UNKNOWN_MIN_INSYNC_REPLICAS))
             return cls(int(row["broker_epoch"]), str(row["boot_id"]), least)
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Replicas whose data must go and that have not confirmed: partition -> brokers.
+    """Replicas whose deletion is not confirmed: partition -> brokers.
 
-    `is_topic_deletion`: the topic itself is deleted, and a topic node with this id is a leftover.
+    `is_topic_deletion`: the topic itself is deleted; a topic node with this id is a leftover.
     """
 
     topic: str
@@ -484,7 +489,7 @@ class Deletion:
     def decode(cls, path: str, data: bytes) -> Deletion:
         """From JSON. Raises ZnodeError."""
         row = load(path, data)
-        with _reading(path, "a note of a deletion"):
+        with _reading(path, "a deletion"):
             replicas = _int_map(row["replicas"])
             topic_id = uuid_from_text(row["topic_id"])
             return cls(str(row["topic"]), topic_id, replicas, bool(row["whole"]))

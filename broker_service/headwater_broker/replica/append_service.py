@@ -256,20 +256,20 @@ class _Commit:
 class _CommitFuture(DelayedProduce[_Commit]):
     """A delayed produce of one append, as a future."""
 
-    __slots__ = ("_commit", "future")
+    __slots__ = ("future",)
 
     def __init__(self, purgatories: Purgatories, commit: _Commit) -> None:
         super().__init__(purgatories, (commit,))
-        self._commit = commit
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def completed(self) -> None:
+    def completed(self, commits: Sequence[_Commit]) -> None:
         """Resolve the future."""
-        code, where = self._commit.code, f"{self._commit.partition!r}"
+        (commit,) = commits
+        code, where = commit.code, f"{commit.partition!r}"
         if self.future.done():
             return
         if code is None:
-            detail = f"{where}: offset {self._commit.last_offset} is not replicated yet"
+            detail = f"{where}: offset {commit.last_offset} is not replicated yet"
             self.future.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
         elif code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.future.set_exception(KafkaError(code, f"{where}: its leadership ended"))

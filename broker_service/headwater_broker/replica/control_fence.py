@@ -35,5 +35,5 @@ class ControlFence:
             # Not registered yet: the request is for the registration of a former life that the
             # store still holds. The records of that life may be lost with its power.
             return ErrorCode.STALE_BROKER_EPOCH
-        self._order.take(request.controller_epoch, request.sequence)
+        self._order.advance(request.controller_epoch, request.sequence)
         return ErrorCode.NONE

@@ -174,55 +174,54 @@ def any_pending(commits: Sequence[AwaitedCommit]) -> bool:
 class DelayedProduce(DelayedOperation, Generic[C]):
     """Waits until the high watermark has passed the last offset of every append (acks=all)."""
 
-    __slots__ = ("_purgatories", "commits")
+    __slots__ = ("_commits", "_purgatories")
 
     def __init__(self, purgatories: Purgatories, commits: Sequence[C]) -> None:
         super().__init__()
         self._purgatories = purgatories
-        self.commits: Sequence[C] = commits
+        self._commits: Sequence[C] = commits
 
-    def completed(self) -> None:
+    def completed(self, commits: Sequence[C]) -> None:
         """Called once, when every commit has its code, or (code None) at the timeout."""
         raise NotImplementedError
 
     def start(self, timeout_ms: int) -> None:
         """Wait for every commit without a code."""
-        self._purgatories.produce.park(self, max(timeout_ms, 0))
-        for commit in self.commits:
+        purgatories = self._purgatories
+        purgatories.produce.park(self, max(timeout_ms, 0))
+        for commit in self._commits:
             if commit.code is None and commit.partition is not None:
-                self._watch(commit, commit.partition)
+                commit.watched = purgatories.watches.high_watermark(commit.partition)
+                commit.watched.add(commit.last_offset + 1, self)
 
     def try_complete(self, watched: WatchedOffset) -> None:
         """A high watermark has passed, or leadership has changed."""
         pending = False
-        for commit in self.commits:
+        for commit in self._commits:
             if commit.code is None and commit.partition is not None:
                 commit.code = commit.partition.outcome(commit.last_offset, commit.leader_epoch)
                 if commit.code is None:
                     pending = True
                     if commit.watched is watched:
-                        self._watch(commit, commit.partition)
+                        watches = self._purgatories.watches
+                        commit.watched = watches.high_watermark(commit.partition)
+                        commit.watched.add(commit.last_offset + 1, self)
         if not pending and self._purgatories.produce.complete(self):
-            self._end()
+            self.completed(self._take_commits())
 
     def on_expiration(self) -> None:
         """The timeout has passed: commits without a code are not replicated."""
-        self._end()
+        self.completed(self._take_commits())
 
     def cancel(self) -> None:
         """Nothing waits for the outcome any more. The records stay in the log."""
         if self._purgatories.produce.complete(self):
-            self.commits = ()
+            self._commits = ()
 
-    def _end(self) -> None:
-        try:
-            self.completed()
-        finally:
-            self.commits = ()  # a watched offset may hold on to a finished operation for a while
-
-    def _watch(self, commit: C, partition: Partition) -> None:
-        commit.watched = self._purgatories.watches.high_watermark(partition)
-        commit.watched.add(commit.last_offset + 1, self)
+    def _take_commits(self) -> Sequence[C]:
+        """A watched offset may hold on to a finished operation for a while: not to its commits."""
+        commits, self._commits = self._commits, ()
+        return commits
 
 
 @dataclass(slots=True, eq=False)

@@ -76,7 +76,7 @@ def request_metrics(meters: Meters) -> Iterator[Metric]:
 
 
 def api_names() -> dict[tuple[int, bool], str]:
-    """(API key, is it a follower's) -> name. Followers' Fetches are named apart."""
+    """(API key, is it a follower) -> name. As in Kafka, Fetch has two names."""
     names = {
         (key, False): row.request.__name__.removesuffix("Request") for key, row in rows().items()
     }

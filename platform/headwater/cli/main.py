@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 import click
 
 from headwater import __version__
-from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError, no_text
+from headwater.errors import EXIT_FAILED, EXIT_USAGE, HeadwaterError, UsageError, encoding_error
 from headwater.extras import install_hint
 from headwater.wire.schema import SchemaError
 
@@ -122,7 +122,7 @@ def run_command(
     except HeadwaterError as error:
         return _failed(str(error), EXIT_FAILED)
     except UnicodeEncodeError as error:
-        return _failed(str(no_text(error)), EXIT_USAGE)
+        return _failed(str(encoding_error(error)), EXIT_USAGE)
     except SchemaError as error:
         return _failed(f"{error}: {OTHER_PROTOCOL}", EXIT_FAILED)
     except OSError as error:

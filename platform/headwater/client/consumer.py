@@ -131,19 +131,20 @@ class Consumer:
         **unknown: Never,
     ) -> None:
         """`topics` are subscribed to at once. `bootstrap_servers`: `"host:port,host:port"` or a
-        list of such. Two defaults differ from Java's: `isolation_level` is "read_committed", so
-        that records of aborted transactions are not returned; `allow_auto_create_topics` is false,
-        so that a subscription creates no topic.
-
-        `consumer_timeout_ms`: iteration ends after so long without records.
-        `server_error_timeout_ms`: `poll` raises an UNKNOWN_SERVER_ERROR that lasts so long.
-        `stale_leader_timeout_ms`: for so long no leader is read from whose epoch is older than an
-        offset's (KIP-320). What cannot be reached for `outage_report_ms` is logged, and given to
-        `on_error` as a KafkaError, on the consumer's background thread. `unknown`: options that do
-        not exist, for the error.
+        list of such. Two defaults differ from Java's: with `isolation_level` "read_committed"
+        records of aborted transactions are not returned, and with `allow_auto_create_topics` false
+        a subscription creates no topic. Iteration ends after `consumer_timeout_ms` without
+        records. `server_error_timeout_ms`: `poll` raises an UNKNOWN_SERVER_ERROR that lasts so
+        long. `stale_leader_timeout_ms`: for so long no leader is read from whose epoch is older
+        than an offset's (KIP-320). What cannot be reached for `outage_report_ms` is logged, and
+        given to `on_error` as a KafkaError, on the consumer's background thread.
         """
-        self._options = options = checked("Consumer", ConsumerOptions, locals(), unknown)
-        names = checked_topics(topics)
+        options = checked("Consumer", ConsumerOptions, locals(), unknown)
+        self._begin(options, checked_topics(topics))
+
+    def _begin(self, options: ConsumerOptions, names: list[str]) -> None:
+        """Build the parts, connect, and subscribe to `names`."""
+        self._options = options
         self._guard = ConsumerGuard()
         self._state = SubscriptionState()
         self._thread = LoopThread(options.client_id or "headwater-consumer")

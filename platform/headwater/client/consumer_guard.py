@@ -17,6 +17,8 @@ class ConsumerGuard:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
+            if self.is_closed:
+                raise ClosedError("the consumer is closed")
             raise IllegalStateError(
                 "another thread uses this consumer: one thread at a time may, except for wakeup() "
                 "and close()"

@@ -9,7 +9,7 @@ from headwater.client.consumer_coordinator import ConsumerCoordinator
 from headwater.client.consumer_guard import ConsumerGuard
 from headwater.client.consumer_positions import EARLIEST, WAIT_SLICE_S, ConsumerPositions
 from headwater.client.core.fetching import PartitionFetchState
-from headwater.client.errors import IllegalStateError
+from headwater.client.errors import ClosedError, IllegalStateError
 from headwater.client.subscription_state import SubscriptionState, SubscriptionType
 from headwater.client.topic_watch import SubscriptionGrowth
 from headwater.client.values import ConsumerRecord, TopicPartition
@@ -87,7 +87,10 @@ class ConsumerReading:
                 last = self._clock.monotonic()
             if guard.is_closed:
                 return
-            polled = poll(ITERATE_POLL_MS if timeout_ms is None else min(timeout_ms, 100))
+            try:
+                polled = poll(ITERATE_POLL_MS if timeout_ms is None else min(timeout_ms, 100))
+            except ClosedError:  # in this moment, by another thread
+                return
             for rows in polled.values():
                 state.pending.extend(rows)
             is_late = timeout_ms is not None and (

@@ -9,8 +9,8 @@ from typing import Any
 
 from headwater.client.errors import OptionError
 from headwater.client.values import TopicPartition
-from headwater.errors import UsageError, no_text
-from headwater.topic_names import fault_of
+from headwater.errors import UsageError, encoding_error
+from headwater.topic_names import topic_name_fault
 
 PartitionName = TopicPartition | tuple[str, int]
 
@@ -22,8 +22,8 @@ def topic_name(topic: Any) -> str:
     try:
         topic.encode()
     except UnicodeEncodeError as e:
-        raise no_text(e) from None
-    if fault := fault_of(topic):
+        raise encoding_error(e) from None
+    if fault := topic_name_fault(topic):
         raise UsageError(fault)
     return topic
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never
 
 from headwater.client.cluster import Cluster
-from headwater.client.errors import ClosedError, KafkaTimeoutError, OptionError
+from headwater.client.errors import ClosedError, IllegalStateError, KafkaTimeoutError, OptionError
 from headwater.client.futures import BatchCompletion, SendFuture, TableFuture
 from headwater.client.loop_thread import LoopThread
 from headwater.client.option_rules import as_integer, checked
@@ -257,8 +257,9 @@ class Producer:
         """Wait until each record sent so far is acknowledged or has failed.
 
         Raises KafkaTimeoutError after `timeout` seconds; its message names the partitions that wait
-        and why.
+        and why. Raises IllegalStateError in a callback on the producer's own thread.
         """
+        self._check_thread()
         waiting = self._accumulator.unfinished()
         with self._lock:
             self._accumulator.flushing_threads += 1
@@ -321,6 +322,7 @@ class Producer:
         ClosedError. A second call does nothing."""
         if self._accumulator.is_closed:
             return
+        self._check_thread()
         self._accumulator.close()
         try:
             self.flush(timeout)
@@ -330,6 +332,10 @@ class Producer:
             self._loop.call_soon_threadsafe(self._sender.fail_everything, ClosedError(text))
         finally:
             self._shut()
+
+    def _check_thread(self) -> None:
+        if self._thread.is_current:
+            raise IllegalStateError("a callback on the producer's own thread cannot wait for it")
 
     def _shut(self) -> None:
         self._accumulator.close()

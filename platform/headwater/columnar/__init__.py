@@ -1,1 +1,1 @@
-"""Record batches to Arrow and back (numba, pyarrow)."""
+"""Converts record batches to Arrow columns and back (numba, pyarrow)."""

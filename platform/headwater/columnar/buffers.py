@@ -1,4 +1,4 @@
-"""Arrow columns as the flat numpy arrays that kernels take, whatever their slice or width."""
+"""Arrow columns as flat numpy arrays for the kernels, whatever their slice or width."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 Binary = tuple[Any, Any, Any]
-"""validity (one byte per row; empty = all valid), offsets (int64), bytes."""
+"""A binary column: validity (a byte per row; empty: all valid), offsets (int64), bytes."""
 NO_BYTES = np.empty(0, np.uint8)
 NO_BYTES.flags.writeable = False  # as bytes out of Arrow are: numba compiles per kind of array
 ABSENT: Binary = (NO_BYTES, np.zeros(1, np.int64), NO_BYTES)
 
 
 def numbers(array: pa.Array, when_null: int, dtype: Any) -> Any:
-    """A numeric column as numpy, nulls replaced."""
+    """A numeric column as numpy, with nulls replaced by `when_null`."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if array.null_count:
@@ -24,7 +24,7 @@ def numbers(array: pa.Array, when_null: int, dtype: Any) -> Any:
 
 
 def validity(array: pa.Array) -> Any:
-    """One byte per row, 1 = not null; empty when there are no nulls."""
+    """One byte per row, 1 for not null; empty if there are no nulls."""
     if not array.null_count:
         return NO_BYTES
     flags = array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
@@ -33,7 +33,7 @@ def validity(array: pa.Array) -> Any:
 
 
 def binary(array: pa.Array | None, rows: int) -> Binary:
-    """A binary or string column: validity, 64-bit offsets, bytes, whatever its slice or width."""
+    """A binary or string column, small or large."""
     if array is None:
         none = np.zeros(rows, np.uint8)
         none.flags.writeable = False
@@ -53,7 +53,7 @@ def binary(array: pa.Array | None, rows: int) -> Binary:
 
 
 def header_lists(headers: pa.Array | None) -> tuple[tuple[Any, Any], Binary, Binary]:
-    """(validity, offsets) of the lists, then the keys and the values of all their headers."""
+    """A headers column: (validity, offsets) of the lists, all header keys, all header values."""
     if headers is None or headers.null_count == len(headers):
         return (NO_BYTES, np.zeros(1, np.int64)), ABSENT, ABSENT
     if isinstance(headers, pa.ChunkedArray):

@@ -1,4 +1,4 @@
-"""Record batches v2 -> Arrow, at memory speed (numba, two passes: sizes, then copies)."""
+"""Decodes record batches into Arrow columns with numba, in two passes: sizes, then copies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headwater.records.batch import AT_ATTRIBUTES, AT_CRC, COMPRESSION_MASK
 from headwater.records.compression import decompress
 
 CHUNK_BYTES_MAX = 1 << 30
-"""Uncompressed bytes of one Arrow chunk; Arrow's binary offsets are 32-bit, so below 2 GiB."""
+"""Uncompressed bytes per Arrow chunk. Arrow's binary offsets are 32-bit, so it is below 2 GiB."""
 RECORD_BYTES_MIN = 7
-"""A record's seven one-byte fields: bounds the count that a batch header may claim."""
+"""The size of the smallest record, seven one-byte fields. It bounds the count in a batch header."""
 _NO_ABORTED = np.empty(0, np.int64)
 _PROBLEMS = {
     k.BAD_LENGTH: "a batch length too small for its header",
@@ -28,17 +28,18 @@ _PROBLEMS = {
 
 
 class CorruptRecordsError(HeadwaterError):
-    """A batch failed its CRC, its records do not parse, or unpack to more than may be
+    """A batch with a bad CRC, with bad records, or above the limit on decompressed bytes
     (`headwater.records.compression`). The message names its base offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Rows of whole batches within [start_offset, end_offset).
+    """The rows of whole batches within [start_offset, end_offset).
 
-    `chunks` are below 2 GiB each (Arrow's 32-bit offsets), in offset order, maybe none.
-    `next_offset` is where to fetch next: after the last whole batch seen (rows or not: control and
-    aborted batches count), at most end_offset. Equal to start_offset: no whole batch was there.
+    `chunks` are in offset order, below 2 GiB each (Arrow's 32-bit offsets); there may be none.
+    `next_offset` is the next offset to fetch: after the last whole batch, also one without rows
+    (control batches, aborted ones), and at most end_offset. If it equals start_offset there was no
+    whole batch.
     """
 
     chunks: tuple[pa.RecordBatch, ...]
@@ -46,7 +47,7 @@ class Decoded:
 
     @property
     def rows(self) -> int:
-        """How many rows all chunks hold."""
+        """The number of rows in all chunks."""
         return sum(chunk.num_rows for chunk in self.chunks)
 
 
@@ -62,19 +63,19 @@ def decode_batches(
     check_crc: bool = True,
     chunk_bytes_max: int = CHUNK_BYTES_MAX,
 ) -> Decoded:
-    """The records of `view` (whole batches, a cut-off last one is left out) as Arrow.
+    """The records of whole batches as Arrow columns; an incomplete last batch is left out.
 
-    Control batches are skipped; so are transactional batches of `aborted` = Fetch's
-    (producer_id, first_offset) pairs, until their abort marker. Pass () for read-uncommitted.
-    `columns`: any of both layouts of `headwater.columnar.schema`, in the order wanted; what is not
-    asked for is not copied. Log-append-time batches give every record the batch's max timestamp.
-    Timestamps beyond microseconds' range are null (whole in `timestamp_raw`). Headers whose keys
-    are not UTF-8 are null if `headers_raw` is asked for (and kept there), else their bad bytes
-    become '?'. Raises CorruptRecordsError.
+    Control batches are skipped, and so are aborted transactional batches: `aborted` holds Fetch's
+    (producer_id, first_offset) pairs; pass () for read_uncommitted. `columns`: any of both layouts
+    of `headwater.columnar.schema`, in this order; other columns are not copied. With LogAppendTime
+    every record has the batch's max timestamp. Timestamps beyond the range of microseconds are null
+    (and whole in `timestamp_raw`). Headers whose keys are not UTF-8 are null if `headers_raw` is
+    among the columns, which keeps them; otherwise their bad bytes become '?'. Raises
+    CorruptRecordsError.
     """
     schema = arrow_schema(columns)
     data = np.frombuffer(view, np.uint8)
-    data.flags.writeable = False  # numba compiles per kind of array: let there be one
+    data.flags.writeable = False  # numba compiles per kind of array: use only one
     table = _scan(data, aborted)
     if not len(table):
         return Decoded((), start_offset)
@@ -108,9 +109,9 @@ def batches_to_arrow(
     aborted: Sequence[tuple[int, int]] = (),
     check_crc: bool = True,
 ) -> pa.RecordBatch:
-    """`decode_batches` as one record batch (empty when there are no rows).
+    """`decode_batches` as one Arrow record batch (empty without rows), for the size of a fetch.
 
-    For fetch-sized input; raises CorruptRecordsError, and ValueError when it passes 2 GiB.
+    Raises CorruptRecordsError, and ValueError above 2 GiB.
     """
     decoded = decode_batches(
         view,
@@ -131,7 +132,7 @@ def batches_to_arrow(
 
 
 def warm_up() -> None:
-    """Compile (or load from numba's cache) all that decoding needs; call at process set-up."""
+    """Compile the decoding kernels, or load them from numba's cache. Call it at process start."""
     record = b"\x18\x00\x00\x00\x00\x00\x02\x02k\x02v"
     record = bytes([2 * len(record) - 2]) + record[1:]
     header = bytes(8) + (49 + len(record)).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(40)
@@ -167,9 +168,9 @@ def _check_crcs(view: memoryview | bytes | bytearray, table: Any) -> None:
 def _bodies(
     view: memoryview | bytes | bytearray, data: Any, table: Any, chunk_bytes_max: int, where: str
 ) -> Iterator[tuple[Any, Any]]:
-    """(bytes, batches whose bodies lie in them) per chunk, uncompressed.
+    """(bytes, table of the batches in them) per chunk, uncompressed.
 
-    Compressed batches are unpacked one by one into a buffer of the chunk; a view without any is
+    Compressed batches are decompressed one by one into a buffer of the chunk. A view without any is
     used in place.
     """
     if not (table[:, k.AT_ATTRIBUTES] & COMPRESSION_MASK).any():
@@ -224,7 +225,8 @@ def _split(table: Any, chunk_bytes_max: int) -> Iterator[Any]:
 
 
 class _Chunk:
-    """The parsed rows of some batches: fixed fields, and where the rest of each row lies."""
+    """The parsed rows of some batches: fixed fields, and the positions of each row's other
+    fields."""
 
     def __init__(self, data: Any, table: Any, start_offset: int, end_offset: int) -> None:
         self._data = data
@@ -246,7 +248,7 @@ class _Chunk:
         self._headers: tuple[pa.Array, pa.Array] | None = None
 
     def column(self, name: str, topic: str, partition: int, columns: Sequence[str]) -> pa.Array:
-        """One column of all rows; `columns` says whether bad headers have a place of their own."""
+        """One column of all rows. `columns` decides about headers with bad keys (`headers_raw`)."""
         match name:
             case "key":
                 return self._binary(self._places[0, : self.rows], self._places[1, : self.rows])

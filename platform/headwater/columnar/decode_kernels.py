@@ -1,8 +1,8 @@
-"""The compiled inner loops of decoding. Byte arrays in, numpy columns out; no Python objects.
+"""Compiled kernels that decode record batches: byte arrays in, numpy columns out.
 
-All positions are checked against the batch's end before they are read, as the bytes come from the
-network. Layout of records: KIP-98's varint fields (length, attributes, timestamp delta, offset
-delta, key, value, headers).
+The bytes come from the network, so every position is checked against the batch's end before it is
+read. Records have KIP-98's varint fields: length, attributes, timestamp delta, offset delta, key,
+value, headers.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ TABLE_WIDTH = 12
 KIND_DATA = 0
 KIND_SKIP = 1
 
-# What `scan` and `parse` return below zero.
+# Error results of `scan` and `parse`.
 BAD_LENGTH = -1
 BAD_MAGIC = -2
 BAD_COUNT = -3
 
 MICROSECONDS_MS_MAX = ((1 << 63) - 1) // 1000
-"""Timestamps beyond +- this many ms overflow int64 microseconds."""
+"""Timestamps of more ms, positive or negative, overflow int64 microseconds."""
 
-Array = Any  # numpy arrays: numba types them itself
-Int64 = Any  # int in Python's eyes, np.int64 in the kernel's
+Array = Any  # a numpy array: numba infers the type
+Int64 = Any  # int for Python, np.int64 for the kernels
 
 
 @kernel
@@ -57,7 +57,7 @@ def read_int(data: Array, at: int, width: int) -> Int64:
 
 @kernel
 def read_varint(data: Array, at: int, end: int) -> tuple[Int64, Int64]:
-    """(zigzag value, next position), or position -1 when it is cut off or too long."""
+    """(zigzag value, next position); the position is -1 if it is incomplete or too long."""
     if at >= end:
         return 0, -1
     byte = np.uint64(data[at])
@@ -76,7 +76,8 @@ def read_varint(data: Array, at: int, end: int) -> tuple[Int64, Int64]:
 
 @kernel
 def read_blob(data: Array, at: int, end: int) -> tuple[Int64, Int64, Int64]:
-    """(where it begins, its bytes or -1 for null, next position), next -1 when it is cut off."""
+    """(position, size or -1 for null, next position) of a blob; the last is -1 if it is
+    incomplete."""
     size, at = read_varint(data, at, end)
     if at < 0 or size > end - at:
         return 0, 0, -1
@@ -85,10 +86,10 @@ def read_blob(data: Array, at: int, end: int) -> tuple[Int64, Int64, Int64]:
 
 @kernel
 def scan(data: Array, aborted_ids: Array, aborted_firsts: Array, table: Array) -> int:
-    """Fill `table`; the number of whole batches, or BAD_*.
+    """Fill `table` with the whole batches; their number, or BAD_*.
 
-    `aborted_*` are sorted by first offset. A producer is aborted from its first offset until its
-    marker (KIP-98, "read_committed"); its transactional batches are skipped, as control ones are.
+    `aborted_*` are sorted by first offset. A producer's transaction is aborted from its first
+    offset to its marker (KIP-98, read_committed). Its batches are skipped, like control batches.
     """
     is_open = np.zeros(len(aborted_ids), np.uint8)
     upcoming = 0
@@ -151,11 +152,11 @@ def parse(
     places: Array,
     bad_at: Array,
 ) -> int:
-    """Parse every record of the data batches of `table` once; rows kept, or BAD_COUNT.
+    """Parse every record of the data batches in `table`; the number of rows, or BAD_COUNT.
 
-    Per row, `fixed` gets offset, timestamp in ms, timestamp type, leader epoch; `places` gets the
-    positions and lengths of key and value (-1 = null), and where its headers begin and end.
-    On failure `bad_at[0]` is the base offset of the batch.
+    Per row, `fixed` gets offset, timestamp in ms, timestamp type and leader epoch; `places` gets
+    position and length of key and value (-1: null), and begin and end of the headers. On failure
+    `bad_at[0]` is the batch's base offset.
     """
     rows = 0
     for b in range(len(table)):
@@ -212,7 +213,7 @@ def parse(
 def copy_binary(
     data: Array, starts: Array, sizes: Array, offsets: Array, validity: Array, out: Array
 ) -> int:
-    """Copy one binary column out of `data`; the number of nulls. `validity` starts zeroed."""
+    """Copy one binary column from `data`; the number of nulls. `validity` must be zero before."""
     at = 0
     nulls = 0
     offsets[0] = 0
@@ -231,8 +232,8 @@ def copy_binary(
 
 
 @kernel
-def is_utf8(data: Array, at: int, end: int) -> bool:  # noqa: C901 - RFC 3629's table, flat
-    """True for well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates)."""
+def is_utf8(data: Array, at: int, end: int) -> bool:  # noqa: C901 - RFC 3629's table
+    """Whether the bytes are well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates)."""
     while at < end:
         byte = data[at]
         if byte < 0x80:
@@ -271,9 +272,10 @@ def is_utf8(data: Array, at: int, end: int) -> bool:  # noqa: C901 - RFC 3629's 
 def measure_headers(
     data: Array, places: Array, keep_bad: bool, counts: Array, is_bad: Array, totals: Array
 ) -> int:
-    """Headers per row into `counts`; totals: headers, key and value bytes. -1, or a bad row.
+    """Count the headers per row in `counts`, and in `totals` headers, key bytes and value bytes.
 
-    A row with a key that is not UTF-8 is marked in `is_bad`; unless `keep_bad`, it counts none.
+    Returns -1, or the index of a row that does not parse. A row with a key that is not UTF-8 is
+    marked in `is_bad`; without `keep_bad` its headers count as none.
     """
     for i in range(len(counts)):
         at = places[4, i]
@@ -323,7 +325,7 @@ def copy_headers(
     value_validity: Array,
     values: Array,
 ) -> int:
-    """Fill the headers column's buffers; the number of null header values. Bytes were checked."""
+    """Fill the buffers of the headers column; the number of null values. The bytes are checked."""
     header = 0
     key_to = 0
     value_to = 0

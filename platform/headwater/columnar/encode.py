@@ -1,4 +1,4 @@
-"""Arrow -> record batches v2 (numba): rebuilt history, and `send_table`."""
+"""Encodes Arrow columns as record batches with numba, for tiered reads and for `send_table`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headwater.records.batch import (
 from headwater.records.compression import Compression, compress
 
 BATCH_BYTES_MAX = 1 << 20
-"""Uncompressed; a row larger than this gets a batch of its own."""
+"""Uncompressed size of a batch. A larger row gets a batch of its own."""
 BATCH_ROWS_MAX = (1 << 31) - 1
 OFFSET_SPAN_MAX = 1 << 31
 """Offsets that one batch can span: its last offset delta is an int32."""
@@ -37,7 +37,7 @@ _EMPTY = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """One record batch, ready to send: CRC set, base offset as given (0 for a producer)."""
+    """One record batch, ready to send, with CRC and base offset (0 for a producer)."""
 
     data: memoryview
     base_offset: int
@@ -50,7 +50,7 @@ class EncodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """A table's rows as numpy: what the kernels take."""
+    """The rows of a table as numpy arrays, for the kernels."""
 
     offsets: Any
     times_ms: Any
@@ -66,7 +66,7 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How the batches of one call look beside their rows."""
+    """The properties of the batches of one call."""
 
     codec: int = 0
     attributes: int = 0
@@ -82,12 +82,12 @@ def arrow_to_batches(
     end_offset: int,
     batch_bytes_max: int = BATCH_BYTES_MAX,
 ) -> list[EncodedBatch]:
-    """Log-table rows of one partition, sorted by offset, as uncompressed batches.
+    """Rows of a log table, of one partition and sorted by offset, as uncompressed batches.
 
-    Together they cover [start_offset, end_offset) without a hole: each batch's last offset delta
-    reaches the next one's first row - 1, the last one's end_offset - 1; the first starts at
-    start_offset; no rows at all is one empty batch. Else a client would ask for the gap for ever.
-    Leader epochs, timestamp types, timestamps, headers and nulls come back as they were.
+    The batches cover [start_offset, end_offset) without a gap, or a client would fetch the gap for
+    ever: the first starts at start_offset, each one's last offset delta reaches up to the next
+    one's first row, and the last one's up to end_offset. Without rows it is one empty batch. Leader
+    epochs, timestamp types, timestamps, headers and nulls are restored.
     """
     if not rows.num_rows:
         return _empty_batches(start_offset, end_offset, NO_LEADER_EPOCH)
@@ -121,11 +121,11 @@ def encode_rows(
     transactional: bool = False,
     rows_max: int | None = None,
 ) -> list[EncodedBatch]:
-    """A producer's batches of these columns (one partition's rows), base offset 0 each.
+    """A producer's batches of one partition's rows, each with base offset 0.
 
-    `key`, `value`: binary or string arrays (large ones too), None = all null. `timestamps_ms`: an
-    int64 array or one value for all. Sequences run on from `base_sequence`, wrapping at 2**31
-    (KIP-98). A single row larger than `batch_bytes_max` gets a batch of its own. `compression`:
+    `key`, `value`: binary or string arrays, small or large; None: all null. `timestamps_ms`: an
+    int64 array, or one value for all rows. Sequences continue from `base_sequence` and wrap at
+    2**31 (KIP-98). A row larger than `batch_bytes_max` gets a batch of its own. `compression`:
     gzip, snappy, lz4, zstd or None.
     """
     given: list[Any] = [a for a in (key, value, headers) if a is not None]
@@ -157,7 +157,7 @@ def encode_rows(
 
 
 def warm_up() -> None:
-    """Compile (or load from numba's cache) all that encoding needs; call at process set-up."""
+    """Compile the encoding kernels, or load them from numba's cache. Call it at process start."""
     one = pa.array([b"v"], pa.binary())
     for headers in (None, pa.array([[{"key": "k", "value": b"v"}]], HEADERS)):
         encode_rows(key=None, value=one, timestamps_ms=0, headers=headers)
@@ -191,14 +191,15 @@ def _write(
 def _seal_log(
     buffer: memoryview, table: list[list[int]], columns: _Columns, end_offset: int
 ) -> list[EncodedBatch]:
-    """Headers of rebuilt batches, each reaching to the next one's base."""
+    """Set the headers of batches from a log table; each reaches up to the next one's base
+    offset."""
     sealed: list[EncodedBatch] = []
     at = 0
     for i, (first, last, size_bytes, base, newest) in enumerate(table):
         reach = table[i + 1][k.AT_BASE_OFFSET] if i + 1 < len(table) else end_offset
         next_offset = reach
         if reach - base > OFFSET_SPAN_MAX:
-            # a gap no batch can span: this batch ends at its last row, empty ones follow
+            # No batch can span this gap: this one ends at its last row, and empty ones follow.
             next_offset = int(columns.offsets[last - 1]) + 1
         epoch = int(columns.epochs[first])
         view = buffer[at : at + size_bytes]
@@ -241,7 +242,7 @@ def _seal_produced(
 
 
 def _empty_batches(start_offset: int, end_offset: int, epoch: int) -> list[EncodedBatch]:
-    """Batches without records that cover [start, end), as Kafka's cleaner leaves them."""
+    """Batches without records that cover [start, end), like those of Kafka's log cleaner."""
     batches = []
     while start_offset < end_offset:
         next_offset = min(end_offset, start_offset + OFFSET_SPAN_MAX)

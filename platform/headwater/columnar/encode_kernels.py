@@ -1,4 +1,4 @@
-"""The compiled inner loops of encoding: sizes and batch borders first, then every byte once."""
+"""Compiled kernels that encode record batches: first sizes and batch borders, then the bytes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TABLE_WIDTH = 5
 
 OFFSET_DELTA_MAX = (1 << 31) - 1
 
-Array = Any  # numpy arrays: numba types them itself
-Int64 = Any  # int in Python's eyes, np.int64 in the kernel's
+Array = Any  # a numpy array: numba infers the type
+Int64 = Any  # int for Python, np.int64 for the kernels
 
 
 @kernel
 def varint_size(value: Int64) -> Int64:
-    """Bytes of the zigzag varint of `value`."""
+    """The size of the zigzag varint of `value`."""
     bits = np.uint64((value << 1) ^ (value >> 63))
     size = 1
     while bits >= np.uint64(0x80):
@@ -56,7 +56,7 @@ def put_bytes(out: Array, at: int, data: Array, begin: int, end: int) -> Int64:
 
 @kernel
 def field_size(i: int, valid: Array, offsets: Array) -> Int64:
-    """Bytes of row i of a binary column as a record field: varint length, then itself (null: 1)."""
+    """The size of row i of a binary column as a record field: varint length and bytes (null: 1)."""
     if len(valid) > 0 and not valid[i]:
         return 1
     size = offsets[i + 1] - offsets[i]
@@ -65,7 +65,7 @@ def field_size(i: int, valid: Array, offsets: Array) -> Int64:
 
 @kernel
 def put_field(out: Array, at: int, i: int, valid: Array, offsets: Array, data: Array) -> Int64:
-    """Write row i of a binary column as a record field: length -1 for null (KIP-98)."""
+    """Write row i of a binary column as a record field; null has length -1 (KIP-98)."""
     if len(valid) > 0 and not valid[i]:
         return put_varint(out, at, -1)
     at = put_varint(out, at, offsets[i + 1] - offsets[i])
@@ -84,7 +84,8 @@ def measure_headers(
     raw_offsets: Array,
     sizes: Array,
 ) -> None:
-    """Bytes of each row's headers, count included; raw ones (keys not UTF-8) win over decoded."""
+    """The size of each row's headers with their count. Raw headers (keys that are not UTF-8) take
+    precedence over decoded ones."""
     for i in range(len(sizes)):
         if len(raw_offsets) > 1 and (len(raw_valid) == 0 or raw_valid[i]):
             sizes[i] = raw_offsets[i + 1] - raw_offsets[i]
@@ -115,11 +116,11 @@ def plan(
     body_sizes: Array,
     table: Array,
 ) -> Int64:
-    """Cut rows into batches; fills `table` and each row's `body_sizes`; the number of batches.
+    """Split rows into batches: fill `table` and `body_sizes`; the number of batches.
 
-    A batch ends before a row of another leader epoch or timestamp type, of another append time
-    (one batch has one), beyond int32 of its base, or when it is full. With `are_offsets_local`
-    (a producer) deltas count rows from 0.
+    A batch ends before a row with another leader epoch, timestamp type or append time, before an
+    offset delta above int32, or when it is full. With `are_offsets_local` (a producer) offset
+    deltas count rows from 0.
     """
     count = 0
     n = len(times_ms)
@@ -176,7 +177,7 @@ def measure_fields(
     value_offsets: Array,
     sizes: Array,
 ) -> None:
-    """Add the bytes of key and value to `sizes` (which holds those of the headers)."""
+    """Add the sizes of key and value to `sizes`, which holds those of the headers."""
     for i in range(len(sizes)):
         sizes[i] += field_size(i, key_valid, key_offsets)
         sizes[i] += field_size(i, value_valid, value_offsets)
@@ -198,7 +199,7 @@ def write(
     header_value: tuple[Array, Array, Array],
     raw: tuple[Array, Array, Array],
 ) -> None:
-    """Write every record of every batch behind its 61-byte header's place in `out`."""
+    """Write the records of every batch to `out`, after 61 bytes for the batch's header."""
     at = 0
     for b in range(len(table)):
         first = table[b, AT_FIRST_ROW]

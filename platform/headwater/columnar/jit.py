@@ -1,4 +1,4 @@
-"""How kernels are compiled: nopython, without the GIL, cached on disk in a folder we can write."""
+"""Compiles kernels with numba: nopython mode, without the GIL, cached in a writable folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def _writable_cache_folder() -> str:
-    """NUMBA_CACHE_DIR if set, else the user's cache folder, else one of this user in the temp one.
+    """NUMBA_CACHE_DIR if set, else the user's cache folder, else a folder of the user in the
+    temporary one.
 
-    Beside the source, numba's default, is read-only in images and packed venvs; without a cache
-    every Spark task process would compile for seconds.
+    numba's default, beside the source, is read-only in container images and packed venvs. Without a
+    cache every Spark task process would compile for seconds.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
@@ -28,7 +29,7 @@ def _writable_cache_folder() -> str:
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError:
-            continue  # a read-only home: the next candidate
+            continue  # read-only: try the next folder
         if os.access(folder, os.W_OK | os.X_OK):
             return folder
     return fallback

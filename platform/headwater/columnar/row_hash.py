@@ -1,4 +1,5 @@
-"""A 64-bit hash per record, for checksums that do not depend on order. Version 1, fixed for ever.
+"""A 64-bit hash per record, for checksums that do not depend on the order. Version 1, fixed for
+ever.
 
 Words of 8 bytes (little-endian, the last one padded with zeros) are folded by
 h = (h ^ word) * P; h ^= h >> 32, and finished as MurmurHash3 does. Per row: partition, offset,
@@ -17,7 +18,7 @@ from headwater.columnar.jit import kernel
 
 NO_TIMESTAMP_US = -1_000
 
-Array = Any  # numpy arrays: numba types them itself
+Array = Any  # a numpy array: numba infers the type
 UInt64 = Any
 
 
@@ -30,7 +31,7 @@ def fold(state: UInt64, word: UInt64) -> UInt64:
 
 @kernel
 def fold_blob(state: UInt64, i: int, valid: Array, offsets: Array, data: Array) -> UInt64:
-    """Row i of a binary column: its length (-1 for null), then its bytes."""
+    """Fold row i of a binary column: its length (-1 for null), then its bytes."""
     if len(valid) > 0 and not valid[i]:
         return fold(state, np.uint64(0xFFFFFFFFFFFFFFFF))
     at = offsets[i]
@@ -63,7 +64,7 @@ def hash_kernel(
     raw: tuple[Array, Array, Array],
     out: Array,
 ) -> None:
-    """The hash of every row into `out`."""
+    """Write the hash of every row to `out`."""
     for i in range(len(out)):
         state = np.uint64(0x48656164)
         state = fold(state, np.uint64(partitions[i]))
@@ -87,9 +88,9 @@ def hash_kernel(
 
 
 def row_hashes(rows: pa.RecordBatch) -> Any:
-    """One uint64 per row, of rows in Kafka's columns or the log table's.
+    """The hash of each row as uint64. Rows have Kafka's columns or those of the log table.
 
-    `headers`, `timestamp_raw` and `headers_raw` may be absent, then they count as null.
+    `headers`, `timestamp_raw` and `headers_raw` may be missing; they count as null then.
     """
     names = set(rows.schema.names)
     times_us = rows.column("timestamp").cast(pa.timestamp("us", tz="UTC")).view(pa.int64())

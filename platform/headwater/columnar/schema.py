@@ -1,7 +1,7 @@
-"""Records as Arrow columns: Kafka's columns as Spark names them, and the log table's.
+"""Arrow schemas of records: the columns of Spark's Kafka source, and those of the log table.
 
-Both layouts share `partition`, `offset`, `timestamp`, `key`, `value`, `headers` with equal types,
-so one decoder fills any mix of columns asked for by name.
+Both share `partition`, `offset`, `timestamp`, `key`, `value` and `headers` with equal types, so one
+decoder fills any mix of their columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-"""Null when a record has none; order kept, keys may repeat, values may be null (KIP-82)."""
+"""Record headers; null if there are none. Ordered; keys may repeat, values may be null (KIP-82)."""
 
 KAFKA_COLUMNS = (
     "key",
@@ -40,7 +40,7 @@ LOG_TABLE_COLUMNS = (
     "timestamp_raw",
     "headers_raw",
 )
-"""The columns of a topic's log table (docs: the Delta tier)."""
+"""The columns of a topic's log table (docs/delta-tables.md)."""
 
 _TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -59,9 +59,9 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns in this order, all nullable (as Spark declares them).
+    """The Arrow schema of these columns in this order, all nullable as Spark declares them.
 
-    Raises ValueError on a column that no layout has.
+    Raises ValueError for an unknown column.
     """
     unknown = [name for name in columns if name not in _TYPES]
     if unknown:

@@ -1,4 +1,4 @@
-"""Connections per address: what `max.connections.per.ip.overrides` says."""
+"""Parses `max.connections.per.ip.overrides`: limits of connections by address."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from headwater.errors import UsageError
 
 
 def connection_overrides(rows: Iterable[str]) -> dict[str, int]:
-    """The connections each address may have, of rows `address:count`. Raises UsageError, also for
-    host names (which Kafka looks up once): connections are known by address."""
+    """The limit of each address, from rows `address:count`.
+
+    Raises UsageError, also for host names, which Kafka resolves once: connections have addresses.
+    """
     found = {}
     for row in rows:
         host, _, count = row.rpartition(":")

@@ -1,4 +1,4 @@
-"""The sample `conf/broker.properties`, written from the keys so that it cannot go stale.
+"""Writes the sample `conf/broker.properties` from the keys, so that it cannot go stale.
 
 `python -m headwater.config.docs > conf/broker.properties`
 """
@@ -15,11 +15,11 @@ WIDTH = 100
 
 
 def sample_properties() -> str:
-    """Every broker key with meaning, unit and default, commented out."""
+    """Every broker key, commented out, with its meaning, unit and default."""
     parts = [
         (
             "# Every key of a broker with its default. Remove the # to change one.\n"
-            "# Keys not listed here are refused. Written by `python -m headwater.config.docs`."
+            "# Unknown keys are refused. Written by `python -m headwater.config.docs`."
         )
     ]
     parts += [_entry(row) for row in BROKER_KEYS.values() if row.has_effect]

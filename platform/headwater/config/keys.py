@@ -1,7 +1,8 @@
 """All configuration keys, and the checked values of a topic or a broker.
 
-A topic row names its broker-wide twin (`broker_name`): the twin's value is the default of topics
-that set nothing. Values are checked here, once; everyone else reads typed values.
+A topic key may have a broker key (`broker_name`, Kafka's "Server Default Property"), whose value is
+the default of topics without an override. Values are checked here, once; other modules read typed
+values.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from headwater.config.rows_without_effect import ROWS_WITHOUT_EFFECT
 from headwater.errors import UsageError
 
 
-def _twins() -> tuple[ConfigKey, ...]:
-    """The broker-wide twin of each topic key that has one and is not listed by itself."""
+def _topic_defaults() -> tuple[ConfigKey, ...]:
+    """The broker keys that give topic keys their defaults, but for those in BROKER_ROWS."""
     listed = {row.name for row in BROKER_ROWS}
     return tuple(
         ConfigKey(
@@ -41,12 +42,12 @@ UNLIMITED = -1
 
 TOPIC_KEYS: dict[str, ConfigKey] = {row.name: row for row in TOPIC_ROWS}
 BROKER_KEYS: dict[str, ConfigKey] = {
-    row.name: row for row in (*BROKER_ROWS, *_twins(), *ROWS_WITHOUT_EFFECT)
+    row.name: row for row in (*BROKER_ROWS, *_topic_defaults(), *ROWS_WITHOUT_EFFECT)
 }
 
 
 class Values:
-    """Checked values by key name, each read with its type."""
+    """Checked values by key, with a method for each type."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self._values = values
@@ -72,7 +73,7 @@ class Values:
         return cast(tuple[str, ...], self._values[name])
 
     def is_set(self, name: str) -> bool:
-        """True when the key has a value."""
+        """Whether the key has a value."""
         return self._values[name] is not None
 
     def as_dict(self) -> dict[str, Value]:
@@ -96,10 +97,10 @@ def check_topic_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
 
 
 def check_topic_together(overrides: Mapping[str, str]) -> None:
-    """What may not be said of one topic at once; a broker's defaults are not looked at, as each may
-    have its own. For a change that is asked for: what is stored already counts as it is.
+    """Check that a topic's overrides do not contradict each other. Raises UsageError.
 
-    Raises UsageError.
+    For a requested change only: stored overrides count as they are. Broker defaults do not count,
+    as they may differ between brokers.
     """
     values = check_topic_overrides(overrides)
     _check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
@@ -121,7 +122,7 @@ def _check_order(values: Mapping[str, Value], low: str, high: str) -> None:
 
 
 def topic_defaults(broker: Mapping[str, str]) -> dict[str, Value]:
-    """What a topic without overrides gets from a broker with these properties."""
+    """The values of a topic without overrides on a broker with these properties."""
     values: dict[str, Value] = {}
     for row in TOPIC_ROWS:
         values[row.name] = _broker_default(row, broker)
@@ -145,7 +146,7 @@ def broker_values(properties: Mapping[str, str]) -> Values:
 
 
 def _broker_default(row: ConfigKey, broker: Mapping[str, str]) -> Value:
-    """The twin's value; Kafka's coarser twins (log.retention.hours ...) count when it is unset."""
+    """The value of the key's broker key, or of that key in a larger unit (log.retention.hours)."""
     if not row.broker_name:
         return row.default
     if row.broker_name in broker:

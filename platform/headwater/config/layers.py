@@ -1,4 +1,4 @@
-"""A broker's settings by where they come from, and which may change while it runs (KIP-226)."""
+"""A broker's settings by their source, and which of them may change while it runs (KIP-226)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headwater.config.rows_broker import DEPRECATED_UNITS
 from headwater.errors import UsageError
 
 CLUSTER_WIDE = ""
-"""The name of the resource whose settings count for every broker."""
+"""The resource name whose settings apply to every broker."""
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are DescribeConfigs' own."""
+    """The source of a value, with DescribeConfigs' numbers."""
 
     TOPIC = 1
     BROKER = 2
@@ -26,7 +26,7 @@ class Source(IntEnum):
 
 
 class Given(NamedTuple):
-    """A value as it was given; `name` may be another key's, which gives this one its default."""
+    """A value with its source; `name` may be another key, from which this one has its default."""
 
     name: str
     value: str
@@ -35,24 +35,24 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Texts by key: of the broker's file, changed for all brokers, changed for this one."""
+    """Values as text by key: of the broker's file, set for all brokers, set for this broker."""
 
     file: Mapping[str, str] = field(default_factory=dict)
     cluster_wide: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
 
     def merged(self) -> dict[str, str]:
-        """What counts."""
+        """The value that counts for each key: the most specific one."""
         return {**self.file, **self.cluster_wide, **self.own}
 
     def of_broker(self, key: ConfigKey) -> list[Given]:
-        """Every value given for a broker key, the one that counts first; its default last."""
+        """All values of a broker key: the one that counts first, its default last."""
         names = (key.name, *(name for name, _ in DEPRECATED_UNITS.get(key.name, ())))
         rows = [row for name in names for row in self._given(name)]
         return [*rows, Given(key.name, key.render(key.default), Source.DEFAULT)]
 
     def of_topic(self, key: ConfigKey, overrides: Mapping[str, str]) -> list[Given]:
-        """Every value given for a topic key, the one that counts first; its default last."""
+        """All values of a topic key: the one that counts first, its default last."""
         rows: list[Given] = []
         if key.name in overrides:
             rows.append(Given(key.name, overrides[key.name], Source.TOPIC))
@@ -63,12 +63,12 @@ class BrokerSettings:
     def topic_rows(
         self, overrides: Mapping[str, str]
     ) -> Iterator[tuple[ConfigKey, str, Source, list[Given]]]:
-        """Every topic key: (key, value that counts, where that is from, all values given)."""
+        """(key, value that counts, its source, all values) of every topic key."""
         defaults = topic_defaults(self.merged())
         for name, key in sorted(TOPIC_KEYS.items()):
             given = self.of_topic(key, overrides)
             is_set = given[0].source is Source.TOPIC
-            # A default may have been given in a coarser unit: hours are told as milliseconds.
+            # A default may be set in a larger unit: hours are shown as milliseconds.
             value = given[0].value if is_set else key.render(defaults[name])
             yield key, value, given[0].source, given
 
@@ -84,22 +84,22 @@ class BrokerSettings:
 
 
 class StaticKeyError(UsageError):
-    """A key that only counts when a broker starts."""
+    """A key that can only be set in the broker's file."""
 
 
 def check_dynamic(name: str, text: str) -> None:
-    """May this be set on a running broker? Raises UsageError (StaticKeyError)."""
+    """Check a value for a running broker. Raises UsageError; StaticKeyError for a static key."""
     row = broker_key(name)
     if not row.is_dynamic:
         raise StaticKeyError(
             f"config {name} can't be changed while a broker runs: set it in the broker's file and "
-            "start the broker anew"
+            "restart the broker"
         )
     row.parse(text)
 
 
 def usable(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """What of stored settings can be used; and what is wrong with the others."""
+    """(stored settings that can be used, an error message for each of the others)."""
     good: dict[str, str] = {}
     problems: list[str] = []
     for name, text in configs.items():

@@ -1,4 +1,4 @@
-"""Reading Java-style properties files: what Kafka's brokers are configured with."""
+"""Parses Java properties files, the format of Kafka's broker configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headwater.errors import UsageError
 def parse_properties(text: str, origin: str = "properties") -> dict[str, str]:
     """`key=value` lines; `#` and `!` begin comments, a backslash at a line's end joins lines.
 
-    A key given twice is a UsageError: one of both would be silently lost.
+    A key that stands there twice is a UsageError: one of its values would be lost silently.
     """
     result: dict[str, str] = {}
     pending, begun = "", 0

@@ -1,7 +1,7 @@
-"""Client quotas (KIP-546, KIP-612): who may have one, which keys, and whose counts. Pure.
+"""Client quotas (KIP-546, KIP-612): entities, keys, and which quota applies to a client. Pure.
 
-An entity is told as on the wire, {"user": ..., "client-id": ...} or {"ip": ...}, where the name
-None is the default of its type. It is stored under Kafka's path, `users/alice/clients/<default>`,
+An entity has the form of the wire, {"user": ..., "client-id": ...} or {"ip": ...}; the name None is
+the default of its type. It is stored under Kafka's path, `users/alice/clients/<default>`, with
 names percent-encoded.
 """
 
@@ -28,7 +28,7 @@ MUTATION_RATE = "controller_mutation_rate"
 
 Entity = Mapping[str, str | None]
 Quotas = Mapping[str, Mapping[str, str]]
-"""Entity path -> key -> value as text: what the metadata store holds."""
+"""Entity path -> key -> value as text, as in the metadata store."""
 
 _FOLDERS = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
 _TYPES = {folder: kind for kind, folder in _FOLDERS.items()}
@@ -42,10 +42,9 @@ _IP_KEYS = {CONNECTION_RATE: INT_MAX}
 
 
 def entity_path(entity: Entity) -> str:
-    """`users/alice`, `users/alice/clients/app`, `clients/<default>`, `ips/10.0.0.1`; one path for
-    all spellings of an address.
+    """The path of an entity: `users/alice`, `users/alice/clients/app`, `ips/10.0.0.1`, ...
 
-    Raises UsageError for what is no entity.
+    All spellings of an address have one path. Raises UsageError when it is no entity.
     """
     if not entity:
         raise UsageError("a quota needs an entity: a user, a client-id, both, or an ip")
@@ -63,7 +62,7 @@ def entity_path(entity: Entity) -> str:
 
 
 def _check_address(text: str) -> None:
-    """A name would be stored, and count for nobody. Raises UsageError."""
+    """Refuse a host name, which would be stored without effect. Raises UsageError."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -72,8 +71,8 @@ def _check_address(text: str) -> None:
 
 
 def plain_name(kind: str, name: str | None) -> str | None:
-    """An address as a connection tells it, `::1` for `0:0:0:0:0:0:0:1`, as in Java's InetAddress
-    IPv4 where it is mapped into IPv6; any other name as it is."""
+    """The normal form of an address: `::1` for `0:0:0:0:0:0:0:1`, and IPv4 for addresses mapped
+    into IPv6, as in Java's InetAddress. Names of other types are returned unchanged."""
     if kind != IP or name is None:
         return name
     try:
@@ -85,7 +84,7 @@ def plain_name(kind: str, name: str | None) -> str | None:
 
 
 def entity_of(path: str) -> dict[str, str | None] | None:
-    """The entity of a path, or None for what is no path of one."""
+    """The entity of a path; None when it is no entity's path."""
     parts = path.split("/")
     if len(parts) % 2 or not all(parts):
         return None
@@ -97,12 +96,12 @@ def entity_of(path: str) -> dict[str, str | None] | None:
 
 
 def encoded(name: str | None) -> str:
-    """A name as one segment of a path."""
+    """A name, encoded as one segment of a path."""
     return DEFAULT if name is None else quote(name, safe="").replace("~", "%7E")  # as Java does
 
 
 def check_quota_key(entity: Entity, key: str) -> None:
-    """Whether such an entity may have such a quota. Raises UsageError."""
+    """Check that an entity of this type may have this quota. Raises UsageError."""
     if key == MUTATION_RATE:
         raise UsageError(
             f"quota {key}: Headwater does not limit the rate of topic changes (KIP-599); "
@@ -115,7 +114,7 @@ def check_quota_key(entity: Entity, key: str) -> None:
 
 
 def quota_text(entity: Entity, key: str, value: float) -> str:
-    """The stored text of a value. Raises UsageError."""
+    """The text of a quota's value for the metadata store. Raises UsageError."""
     check_quota_key(entity, key)
     most = (_IP_KEYS if IP in entity else _CLIENT_KEYS)[key]
     if not value > 0 or math.isinf(value):
@@ -130,7 +129,7 @@ def quota_text(entity: Entity, key: str, value: float) -> str:
 
 
 def quota_value(configs: Mapping[str, str], key: str) -> float | None:
-    """A stored value; None where none is set, or none that is a positive number."""
+    """A stored value; None when there is none, or none that is a positive number."""
     try:
         value = float(configs.get(key, "nan"))
     except ValueError:
@@ -139,8 +138,8 @@ def quota_value(configs: Mapping[str, str], key: str) -> float | None:
 
 
 def precedence(user: str, client_id: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Entity paths whose quota counts for this client, the most special first, each with who
-    shares it: (user, client id), where an empty text is everybody's.
+    """Entity paths whose quota applies to this client, the most specific first, with the client's
+    share key (user, client id): clients with equal keys share the quota.
     """
     own, client = encoded(user), encoded(client_id)
     yield f"users/{own}/clients/{client}", (user, client_id)
@@ -156,7 +155,7 @@ def precedence(user: str, client_id: str) -> Iterator[tuple[str, tuple[str, str]
 def quota_of(
     stored: Quotas, key: str, user: str, client_id: str
 ) -> tuple[float, tuple[str, str]] | None:
-    """The quota that counts for this client, and who shares it; None: no limit."""
+    """(the quota that applies to this client, its share key); None: no limit."""
     for path, shared in precedence(user, client_id):
         value = quota_value(stored.get(path, {}), key)
         if value is not None:
@@ -165,7 +164,7 @@ def quota_of(
 
 
 def connection_rate_of(stored: Quotas, host: str) -> float | None:
-    """New connections per second that an address may make; None: no limit."""
+    """The connection creation rate of an address, per second; None: no limit."""
     for path in (f"ips/{encoded(host)}", f"ips/{DEFAULT}"):
         value = quota_value(stored.get(path, {}), CONNECTION_RATE)
         if value is not None:

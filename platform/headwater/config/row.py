@@ -1,4 +1,4 @@
-"""What one row of the configuration holds, and how a text becomes its value."""
+"""One configuration key: type, default, bounds, documentation, and the parser of its values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 EVERY = "*"
 SHOWN_CHARS_MAX = 200
-"""Of a value that is refused. Replies of old versions carry texts of 32,767 bytes only."""
+"""Characters of a refused value that the message repeats: old replies carry 32,767 bytes only."""
 
 
 class Kind(Enum):
-    """Kafka's config types; the value is how Kafka's docs call them."""
+    """Kafka's config types, by their names in Kafka's documentation."""
 
     INT = "int"
     LONG = "long"
@@ -31,7 +31,7 @@ class Kind(Enum):
 
 
 class Scope(Enum):
-    """Where a key may be set."""
+    """On which resource a key may be set."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -40,7 +40,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One key. `default` None means: unset unless given."""
+    """One key. A `default` of None: it has no value unless it is set."""
 
     name: str
     kind: Kind
@@ -52,23 +52,23 @@ class ConfigKey:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    """Of a list: of its items; it may be empty."""
+    """The allowed values; of a list, those of its items."""
     broker_name: str = ""
-    """Of a topic key: the broker key that gives its default (Kafka: "Server Default Property")."""
+    """Of a topic key: the broker key with its default (Kafka: "Server Default Property")."""
     is_sensitive: bool = False
     is_dynamic: bool = True
     """False when a change needs a restart of the broker."""
     items: str = ""
-    """Of a list: the regular expression of each of its items, beside a lone `*`."""
+    """Of a list: the regular expression of its items; a lone `*` is allowed too."""
     gap: int | None = None
-    """A number within the bounds that is no value."""
+    """A number within the bounds that is not allowed."""
     has_effect: bool = True
     """False for a key of Kafka that is accepted, stored and shown, and that nothing reads."""
     check_items: Callable[[Iterable[str]], object] | None = None
-    """Of a list: raises UsageError for items that no regular expression can tell."""
+    """Of a list: raises UsageError for items that are not valid."""
 
     def parse(self, text: str) -> Value:
-        """The value of `text`. Raises UsageError that names key, value and remedy."""
+        """The value of `text`. Raises UsageError with key, value and remedy."""
         value = self._typed(text.strip())
         self._check(text, value)
         return value
@@ -79,7 +79,7 @@ class ConfigKey:
         return cast(int, self.default if text is None else self.parse(text))
 
     def render(self, value: Value) -> str:
-        """The text of a value, as it stands in a properties file or a DescribeConfigs reply."""
+        """The text of a value, as in a properties file or a DescribeConfigs reply."""
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -98,7 +98,7 @@ class ConfigKey:
                 raise self._refusal(text, "use true or false")
             return text.lower() == "true"
         try:
-            if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of any script
+            if not text.isascii() or "_" in text:  # Python parses 1_000, and digits of any script
                 raise ValueError(text)
             return float(text) if self.kind is Kind.DOUBLE else int(text)
         except ValueError:
@@ -124,7 +124,7 @@ class ConfigKey:
                 raise self._refusal(text, f"use a value of at most {high}")
 
     def bounds(self) -> tuple[float | None, float | None]:
-        """(lowest, highest) value allowed; None where open."""
+        """(lowest, highest) allowed value; None: unbounded."""
         limit = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}.get(self.kind)
         high = self.maximum if self.maximum is not None else limit
         low = self.minimum if self.minimum is not None else (-limit - 1 if limit else None)

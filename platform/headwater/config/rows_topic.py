@@ -28,7 +28,7 @@ def _row(
 
 
 PARTITION_AND_BROKER = "[0-9]+:[0-9]+"
-"""An item of the lists of throttled replicas (KIP-73)."""
+"""Format of an item in the lists of throttled replicas (KIP-73)."""
 
 
 TOPIC_ROWS = (
@@ -38,8 +38,8 @@ TOPIC_ROWS = (
         ("delete",),
         "",
         "log.cleanup.policy",
-        "What happens to old segments: delete them, keep the last record per key, or both; "
-        "empty: nothing (KIP-1161).",
+        "delete: old segments are deleted; compact: the last record of each key stays; empty: "
+        "neither (KIP-1161).",
         choices=("delete", "compact"),
     ),
     _row(
@@ -48,7 +48,7 @@ TOPIC_ROWS = (
         "producer",
         "",
         "compression.type",
-        "Codec of stored batches; producer keeps what the producer chose.",
+        "Codec of stored batches; producer: as the producer sent them.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
     _row(
@@ -57,7 +57,7 @@ TOPIC_ROWS = (
         -1,
         "",
         "compression.gzip.level",
-        "Level when compression.type is gzip: 1 to 9; -1: zlib's own (KIP-390).",
+        "Compression level with compression.type=gzip: 1 to 9; -1: zlib's default (KIP-390).",
         minimum=-1,
         maximum=9,
         gap=0,
@@ -68,7 +68,7 @@ TOPIC_ROWS = (
         9,
         "",
         "compression.lz4.level",
-        "Level when compression.type is lz4; 9: fast, any other: high compression (KIP-390).",
+        "Compression level with compression.type=lz4; 9: fast, others: high compression (KIP-390).",
         minimum=1,
         maximum=17,
     ),
@@ -78,7 +78,7 @@ TOPIC_ROWS = (
         3,
         "",
         "compression.zstd.level",
-        "Level when compression.type is zstd; negative: faster (KIP-390).",
+        "Compression level with compression.type=zstd; negative: faster (KIP-390).",
         minimum=-131_072,
         maximum=22,
     ),
@@ -88,7 +88,7 @@ TOPIC_ROWS = (
         DAY_MS,
         "ms",
         "log.cleaner.delete.retention.ms",
-        "How long tombstones of a compacted topic stay.",
+        "Retention of the tombstones of a compacted topic.",
         minimum=0,
     ),
     _row(
@@ -97,7 +97,7 @@ TOPIC_ROWS = (
         60_000,
         "ms",
         "log.segment.delete.delay.ms",
-        "How long a deleted segment file stays on disk under the name .deleted.",
+        "Delay before the files of a deleted segment, renamed to .deleted, are removed.",
         minimum=0,
     ),
     _row(
@@ -106,7 +106,7 @@ TOPIC_ROWS = (
         LONG_MAX,
         "records",
         "log.flush.interval.messages",
-        "fsync after so many records; by default replication is the durability.",
+        "Flush (fsync) after this many records. By default durability comes from replication.",
         minimum=1,
     ),
     _row(
@@ -115,7 +115,7 @@ TOPIC_ROWS = (
         LONG_MAX,
         "ms",
         "log.flush.interval.ms",
-        "fsync when the oldest unsynced append is so old.",
+        "Flush (fsync) when the oldest unflushed record has this age.",
         minimum=0,
     ),
     _row(
@@ -124,7 +124,7 @@ TOPIC_ROWS = (
         4096,
         "bytes",
         "log.index.interval.bytes",
-        "One index entry per so many bytes of log.",
+        "Bytes of log per index entry.",
         minimum=0,
     ),
     _row(
@@ -133,7 +133,7 @@ TOPIC_ROWS = (
         -2,
         "bytes",
         "log.local.retention.bytes",
-        "With tiering: size of the local log; -2 means retention.bytes (KIP-405).",
+        "With tiering: retention.bytes of the local log; -2: as retention.bytes (KIP-405).",
         minimum=-2,
     ),
     _row(
@@ -142,7 +142,7 @@ TOPIC_ROWS = (
         -2,
         "ms",
         "log.local.retention.ms",
-        "With tiering: age of the local log; -2 means retention.ms (KIP-405).",
+        "With tiering: retention.ms of the local log; -2: as retention.ms (KIP-405).",
         minimum=-2,
     ),
     _row(
@@ -151,7 +151,7 @@ TOPIC_ROWS = (
         LONG_MAX,
         "ms",
         "log.cleaner.max.compaction.lag.ms",
-        "A record is compacted at the latest after this time.",
+        "Time after which a record must be compacted.",
         minimum=1,
     ),
     _row(
@@ -160,7 +160,7 @@ TOPIC_ROWS = (
         1_048_588,
         "bytes",
         "message.max.bytes",
-        "The largest record batch accepted, header included.",
+        "Maximum size of a record batch with its header.",
         minimum=0,
     ),
     _row(
@@ -169,7 +169,7 @@ TOPIC_ROWS = (
         3_600_000,
         "ms",
         "log.message.timestamp.after.max.ms",
-        "How far in the future a record's timestamp may lie.",
+        "How far a record's timestamp may be ahead of the broker's clock.",
         minimum=0,
     ),
     _row(
@@ -178,7 +178,7 @@ TOPIC_ROWS = (
         LONG_MAX,
         "ms",
         "log.message.timestamp.before.max.ms",
-        "How far in the past a record's timestamp may lie.",
+        "How far a record's timestamp may be behind the broker's clock.",
         minimum=0,
     ),
     _row(
@@ -187,7 +187,7 @@ TOPIC_ROWS = (
         "CreateTime",
         "",
         "log.message.timestamp.type",
-        "Whose clock stamps records: the producer's or the leader's.",
+        "CreateTime: the producer's timestamp; LogAppendTime: the leader's at the append.",
         choices=("CreateTime", "LogAppendTime"),
     ),
     _row(
@@ -196,7 +196,7 @@ TOPIC_ROWS = (
         0.5,
         "",
         "log.cleaner.min.cleanable.ratio",
-        "A compacted log is cleaned when this share of it is dirty.",
+        "Dirty share of a log above which it is compacted.",
         minimum=0,
         maximum=1,
     ),
@@ -206,7 +206,7 @@ TOPIC_ROWS = (
         0,
         "ms",
         "log.cleaner.min.compaction.lag.ms",
-        "A record stays uncompacted at least this time.",
+        "Time for which a record is not compacted.",
         minimum=0,
     ),
     _row(
@@ -215,7 +215,7 @@ TOPIC_ROWS = (
         1,
         "replicas",
         "min.insync.replicas",
-        "With acks=all: how many in-sync replicas a write needs.",
+        "In-sync replicas that a write with acks=all needs.",
         minimum=1,
     ),
     _row(
@@ -224,8 +224,8 @@ TOPIC_ROWS = (
         False,
         "",
         "log.preallocate",
-        "Accepted and not used: segments grow as they are written, so that a file's length is "
-        "what was appended, also after a crash.",
+        "Accepted without effect: segments grow as they are written, so that the length of a file "
+        "is what was appended, after a crash too.",
     ),
     _row(
         "remote.storage.enable",
@@ -233,7 +233,7 @@ TOPIC_ROWS = (
         False,
         "",
         "",
-        "Move closed history into the topic's Delta table (KIP-405).",
+        "Tier closed segments into the topic's Delta table (KIP-405).",
     ),
     _row(
         "retention.bytes",
@@ -241,7 +241,7 @@ TOPIC_ROWS = (
         -1,
         "bytes",
         "log.retention.bytes",
-        "Delete the oldest segments while the log is larger; -1 is no limit.",
+        "Size above which the oldest segments of a log are deleted; -1: no limit.",
         minimum=-1,
     ),
     _row(
@@ -250,7 +250,7 @@ TOPIC_ROWS = (
         7 * DAY_MS,
         "ms",
         "log.retention.ms",
-        "Delete segments whose newest record is older; -1 is no limit.",
+        "Age of its newest record above which a segment is deleted; -1: no limit.",
         minimum=-1,
     ),
     _row(
@@ -259,8 +259,8 @@ TOPIC_ROWS = (
         1 << 30,
         "bytes",
         "log.segment.bytes",
-        "Start a new segment when this size would be passed. Less than 1 MiB is taken, on purpose, "
-        "where Kafka 4 refuses it (KIP-1030): logs of tests and trials roll early.",
+        "Maximum size of a segment. Values below 1 MiB, which Kafka 4 refuses (KIP-1030), are "
+        "accepted: logs of tests roll early.",
         minimum=14,
     ),
     _row(
@@ -269,7 +269,7 @@ TOPIC_ROWS = (
         10 << 20,
         "bytes",
         "log.index.size.max.bytes",
-        "Start a new segment when its offset index has this size.",
+        "Maximum size of a segment's offset index.",
         minimum=4,
     ),
     _row(
@@ -278,7 +278,7 @@ TOPIC_ROWS = (
         0,
         "ms",
         "log.roll.jitter.ms",
-        "At most this much is taken off segment.ms, so that not all logs roll at once.",
+        "Maximum random reduction of segment.ms, so that not all logs roll at once.",
         minimum=0,
     ),
     _row(
@@ -287,7 +287,7 @@ TOPIC_ROWS = (
         7 * DAY_MS,
         "ms",
         "log.roll.ms",
-        "Start a new segment when the active one is so old.",
+        "Maximum age of the active segment.",
         minimum=1,
     ),
     _row(
@@ -296,7 +296,7 @@ TOPIC_ROWS = (
         False,
         "",
         "unclean.leader.election.enable",
-        "Allow a replica outside the ISR to lead, at the price of lost records.",
+        "Allow the election of a leader outside the ISR, which loses records.",
     ),
     _row(
         "headwater.table.uri",
@@ -304,7 +304,7 @@ TOPIC_ROWS = (
         "",
         "",
         "",
-        "Folder or URI below which the topic's table is, as TOPIC-ID; empty: headwater.tables.uri.",
+        "Folder or URI of the topic's Delta table TOPIC-ID; empty: headwater.tables.uri.",
     ),
     _row(
         "delta.interval.ms",
@@ -312,7 +312,7 @@ TOPIC_ROWS = (
         60_000,
         "ms",
         "delta.interval.ms",
-        "With tiering: how often `headwater tier run --continuous` commits what is there.",
+        "With tiering: interval of the commits of `headwater tier run --continuous`.",
         minimum=1,
     ),
     _row(
@@ -321,7 +321,7 @@ TOPIC_ROWS = (
         (),
         "",
         "",
-        "partition:broker pairs (or *) whose leader side replication quotas slow (KIP-73).",
+        "partition:broker pairs (or *) whose replication is throttled at the leader (KIP-73).",
         items=PARTITION_AND_BROKER,
     ),
     _row(
@@ -330,7 +330,7 @@ TOPIC_ROWS = (
         (),
         "",
         "",
-        "partition:broker pairs (or *) whose follower side replication quotas slow (KIP-73).",
+        "partition:broker pairs (or *) whose replication is throttled at the follower (KIP-73).",
         items=PARTITION_AND_BROKER,
     ),
 )

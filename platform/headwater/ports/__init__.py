@@ -1,1 +1,1 @@
-"""What the code needs of the outside, as small protocols."""
+"""Ports: protocols for everything outside the process, such as files, network and ZooKeeper."""

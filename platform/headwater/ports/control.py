@@ -1,8 +1,8 @@
-"""Control calls as a port: request and reply between brokers, off the data plane.
+"""Control calls as a port: requests between brokers on the control plane.
 
-Real: gRPC on its own port (`headwater_broker.network.control_grpc` serves,
-`headwater_broker.controller.control_client` calls); double: `headwater.testing.memory_control`.
-Messages are the dataclasses of `headwater.wire.control`, whose bytes start with a format version.
+Real: gRPC on its own port (`headwater_broker.network.control_grpc` is the server,
+`headwater_broker.controller.control_client` the client); double:
+`headwater.testing.memory_control`. Messages are the dataclasses of `headwater.wire.control`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class ControlUnavailableError(HeadwaterError):
-    """No answer: refused, lost or late. The outcome is unknown."""
+    """No reply: the call was refused or lost, or the reply is late. The outcome is unknown."""
 
 
 class ControlCalls(Protocol):
-    """The calling side, on the broker's loop."""
+    """The client side of control calls, on the broker's loop."""
 
     async def call(
         self, address: str, request: Message, reply: type[Reply], timeout_ms: int
     ) -> Reply:
-        """Send to `host:port`, await the reply. Raises ControlUnavailableError."""
+        """Send a request to `host:port` and await the reply. Raises ControlUnavailableError."""
         ...
 
     async def close(self) -> None:
@@ -35,4 +35,4 @@ class ControlCalls(Protocol):
 
 
 ControlHandler = Callable[[Message], Awaitable[Message]]
-"""The serving side: the class of the request chooses the handler; it runs on the broker's loop."""
+"""A handler on the server side, chosen by the request's class. It runs on the broker's loop."""

@@ -1,4 +1,4 @@
-"""Files as a port: what the log needs of a disk, and no more.
+"""Files as a port: the operations on a disk that the log needs.
 
 Real: `headwater.system_files.SystemFiles`; double with torn writes and lost fsyncs:
 `headwater.testing.memory_files.MemoryFiles`. One conformance suite runs over both
@@ -11,13 +11,13 @@ from typing import Protocol
 
 
 class File(Protocol):
-    """One open file, appended at its end and read anywhere. Calls touch the page cache only."""
+    """An open file. Appends go to its end, reads anywhere. Only `fsync` waits for the disk."""
 
     size_bytes: int
-    """The current length; kept by this object, never asked of the disk."""
+    """The current length. This object keeps it and never asks the disk."""
 
     def append(self, view: memoryview | bytes) -> None:
-        """Write all of `view` at `size_bytes`. On OSError nothing counts as written."""
+        """Write all of `view` at `size_bytes`. After an OSError the file is as long as before."""
         ...
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -29,57 +29,57 @@ class File(Protocol):
         ...
 
     def fsync(self) -> None:
-        """Make everything appended so far durable. May wait for the disk."""
+        """Make everything appended so far durable. It may wait for the disk."""
         ...
 
     def fileno(self) -> int:
-        """The descriptor for `os.sendfile`, or -1 when there is none (memory files)."""
+        """The descriptor for `os.sendfile`; -1 if there is none (memory files)."""
         ...
 
     def close(self) -> None:
-        """Release the descriptor; does not fsync."""
+        """Release the descriptor, without fsync."""
         ...
 
 
 class Files(Protocol):
-    """A file system: names, whole small files, locks."""
+    """A file system: open files, whole small files, names, locks."""
 
     def open(self, path: str, *, must_exist: bool = False) -> File:
-        """Open for reading and appending; create it, and its parent folders, when absent.
+        """Open a file for reading and appending. Create it and its folders if it does not exist.
 
-        `must_exist`: create nothing, raise FileNotFoundError.
+        With `must_exist` it raises FileNotFoundError instead.
         """
         ...
 
     def read(self, path: str) -> bytes:
-        """A whole small file. Raises FileNotFoundError."""
+        """The content of a small file. Raises FileNotFoundError."""
         ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a whole small file: temporary file, fsync, rename, fsync of the folder."""
+        """Replace a small file atomically: temporary file, fsync, rename, fsync of the folder."""
         ...
 
     def names(self, path: str) -> list[str]:
-        """Sorted names in a folder; empty when the folder does not exist."""
+        """The sorted names in a folder; none if it does not exist."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last written, in ms since 1970. Raises FileNotFoundError."""
+        """A file's modification time, in ms since 1970. Raises FileNotFoundError."""
         ...
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Have `modified_ms` tell this. Raises FileNotFoundError."""
+        """Set a file's modification time. Raises FileNotFoundError."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically rename a file or folder, then fsync the target's folder. EMFILE and ENFILE
-        tell that only the latter failed."""
+        """Rename a file or folder atomically, then fsync the target's folder. After EMFILE and
+        ENFILE only the fsync has failed."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file or a whole folder; what does not exist is no error."""
+        """Remove a file or a whole folder. It need not exist."""
         ...
 
     def lock(self, path: str) -> object | None:
-        """Take an exclusive lock file (flock), held while the result lives; None when taken."""
+        """Take an exclusive lock (flock), held while the result lives; None if it is taken."""
         ...

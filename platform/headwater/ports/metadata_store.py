@@ -1,8 +1,7 @@
-"""The metadata store as a port: a tree of small versioned nodes with sessions and watches.
+"""The metadata store as a port, with ZooKeeper's semantics: versioned nodes, sessions, watches.
 
-Real: `headwater_broker.metadata.store_zk.ZooKeeperStore` (the only kazoo user of the broker);
-double: `headwater.testing.memory_store.MemoryStore`. All methods run on the broker's loop; an
-adapter hops from its own threads. Semantics are ZooKeeper's.
+Real: `headwater_broker.metadata.store_zk.ZooKeeperStore`; double:
+`headwater.testing.memory_store.MemoryStore`. All methods and callbacks run on the broker's loop.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from headwater.errors import HeadwaterError
 
 
 class StoreError(HeadwaterError):
-    """Root of the store's errors."""
+    """Base of the store's errors."""
 
 
 class NoNodeError(StoreError):
@@ -28,7 +27,7 @@ class NodeExistsError(StoreError):
 
 
 class BadVersionError(StoreError):
-    """A conditional operation met another version."""
+    """The node has another version than the operation requires."""
 
 
 class NotEmptyError(StoreError):
@@ -36,16 +35,18 @@ class NotEmptyError(StoreError):
 
 
 class ConnectionLostError(StoreError):
-    """The outcome is unknown: read again; the own value there means success."""
+    """The connection was lost and the outcome is unknown: read the nodes again. The written value
+    there means success."""
 
 
 class SessionExpiredError(StoreError):
-    """The session is gone, and its ephemeral nodes with it: rebuild everything."""
+    """The session is gone, and its ephemeral nodes with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node as read: `version` rises by one per set; `czxid` is the id of its creation."""
+    """A node. `version` rises by one with each set; `czxid` is the transaction id of its
+    creation."""
 
     data: bytes
     version: int
@@ -55,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node; parents must exist unless `parents` is set (outside multi only)."""
+    """Create a node. Its parent must exist."""
 
     path: str
     data: bytes = b""
@@ -65,7 +66,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Replace a node's data when its version is `version` (-1: any)."""
+    """Replace a node's data if its version is `version` (-1: any)."""
 
     path: str
     data: bytes
@@ -74,7 +75,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a node when its version is `version` (-1: any)."""
+    """Delete a node if its version is `version` (-1: any)."""
 
     path: str
     version: int = -1
@@ -82,7 +83,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Hold only when the node's version is `version`."""
+    """Fail the multi unless the node's version is `version`."""
 
     path: str
     version: int
@@ -92,7 +93,7 @@ Operation = Create | Set | Delete | Check
 
 
 class SessionState(Enum):
-    """What the store tells its owner about the session."""
+    """State of the session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -101,22 +102,22 @@ class SessionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SessionCredentials:
-    """What a supervisor needs to close this session after its owner's death."""
+    """Id and password of a session: another process can close it after its owner's death."""
 
     session_id: int
     password: bytes
 
 
 class MetadataStore(Protocol):
-    """The tree. Every method but `watch` and `session` may raise any StoreError."""
+    """The store. Every method but `watch`, `session` and `on_session` may raise any StoreError."""
 
     async def get(self, path: str) -> Node:
         """The node at `path`. Raises NoNodeError."""
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes at these paths, None where there is none. Of any number: in few requests,
-        so not all of one moment."""
+        """The nodes at these paths, None where there is none. Many paths take several requests, so
+        the nodes may be of different moments."""
         ...
 
     async def children(self, path: str) -> list[str]:
@@ -124,20 +125,20 @@ class MetadataStore(Protocol):
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | Node | None]:
-        """All or nothing. Per operation: the created path, the set node, or None.
+        """Apply all operations or none. Per operation: the created path, the set node, or None.
 
         Raises the error of the operation that failed.
         """
         ...
 
     async def ensure_path(self, path: str) -> None:
-        """Create `path` and its parents, empty and persistent, where absent."""
+        """Create `path` and its parents, empty and persistent, where they do not exist."""
         ...
 
     def watch(self, path: str, notify: Callable[[str], None]) -> Callable[[], None]:
         """Call `notify(path)` on the loop after any change of the node or its child list.
 
-        Persistent; also fires after a reconnect. Returns the function that ends it.
+        The watch stays, and also fires after a reconnect. Returns the function that removes it.
         """
         ...
 

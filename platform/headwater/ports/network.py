@@ -1,4 +1,4 @@
-"""Connections between brokers as a port: one ordered byte stream of framed requests.
+"""Connections between brokers as a port: requests and replies of the data plane, in order.
 
 Real: `headwater.client.connection`; the simulator runs that over its own loop (`tests/sim`).
 """
@@ -13,14 +13,14 @@ class PeerConnection(Protocol):
     """A connection to one broker's data plane. Replies come in the order of the requests."""
 
     async def request(self, body: bytes) -> memoryview:
-        """Send one request (header and body, without its length prefix); await its reply.
+        """Send one request (header and body, without the length prefix) and await its reply.
 
-        The reply is header and body, and stays valid. Raises ConnectionError when the peer goes.
+        The reply is header and body; its memory stays valid. Raises ConnectionError.
         """
         ...
 
     def close(self) -> None:
-        """Drop the connection; pending requests fail with ConnectionError."""
+        """Close the connection. Pending requests fail with ConnectionError."""
         ...
 
 

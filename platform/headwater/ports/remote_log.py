@@ -1,8 +1,7 @@
-"""Tiered history as a port: the broker asks it for offsets below its local start.
+"""The remote log as a port: records below a partition's local log start offset (KIP-405).
 
-Real: `headwater_tier.remote_log.DeltaRemoteLog` (a parent-side proxy of niced worker processes:
-the broker itself never imports deltalake or pyarrow); double:
-`headwater.testing.memory_remote_log`.
+Real: `headwater_tier.remote_log.DeltaRemoteLog`, a proxy of niced worker processes, so that the
+broker itself never imports deltalake or pyarrow; double: `headwater.testing.memory_remote_log`.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from headwater.errors import HeadwaterError
 
 
 class RemoteLogError(HeadwaterError):
-    """The table cannot serve: missing files, a failed check, a foreign commit. Says which."""
+    """The table cannot be read: missing files, a failed check, a commit of another writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieredTopic:
-    """Where a topic's history lives. `table_uri` ends in `<topic>-<topicId>`."""
+    """A tiered topic and its Delta table. `table_uri` ends in `<topic>-<topicId>`."""
 
     topic: str
     topic_id: UUID
@@ -30,7 +29,7 @@ class TieredTopic:
 
 @dataclass(frozen=True, slots=True)
 class TieredRange:
-    """What the table holds of one partition: offsets [start, end), read from a checked snapshot."""
+    """The offsets [start, end) of one partition in the table, from a checked snapshot."""
 
     start_offset: int
     end_offset: int
@@ -38,7 +37,7 @@ class TieredRange:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSlice:
-    """Rebuilt record batches in an ordinary local file, to be sent as they are.
+    """Record batches rebuilt from the table, in a local file, ready to send.
 
     Bytes [position, position + size_bytes) of `path` are whole batches in offset order; the first
     covers the requested offset and `next_offset` follows the last.
@@ -52,7 +51,7 @@ class RemoteSlice:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTimestamp:
-    """A tiered record found by time."""
+    """A tiered record found by its timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -60,10 +59,11 @@ class RemoteTimestamp:
 
 
 class RemoteLog(Protocol):
-    """All calls are awaited on the loop; the work happens elsewhere."""
+    """The remote log. Calls are awaited on the broker's loop; other processes do the work."""
 
     async def ranges(self, topic: TieredTopic) -> dict[int, TieredRange]:
-        """The tiered range per partition, from a fresh checked snapshot. Raises RemoteLogError."""
+        """The tiered range per partition, from the table's latest snapshot. Raises
+        RemoteLogError."""
         ...
 
     async def read(
@@ -82,5 +82,5 @@ class RemoteLog(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop the workers and remove what they cached."""
+        """Stop the workers and remove their cache."""
         ...

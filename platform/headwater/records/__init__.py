@@ -1,1 +1,1 @@
-"""Record batches: header in place, record codec, compression."""
+"""Record batches of format v2: header access in place, record codec, compression."""

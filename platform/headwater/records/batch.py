@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
-"""base_offset and batch_length: what precedes the bytes that batch_length counts."""
+"""base_offset and batch_length. batch_length counts the bytes after them."""
 MAGIC_V2 = 2
 
 AT_BATCH_LENGTH = 8
@@ -106,8 +106,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction may drop this batch's tombstones or marker (KIP-534): it stands
-        in the base timestamp then, and the records' deltas count from it. None: not known yet."""
+        """The time from which compaction may delete this batch's tombstones or marker (KIP-534).
+
+        It is stored as the base timestamp, and the records' deltas count from it. None: not set.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
 
@@ -128,20 +130,20 @@ def patch_base_offset(view: memoryview, at: int, base_offset: int, leader_epoch:
 
 
 def patch_max_timestamp(view: memoryview, at: int, size_bytes: int, timestamp: int) -> None:
-    """Set the largest timestamp of the batch at `at`, then a new CRC."""
+    """Set the max timestamp of the batch at `at`, and update its CRC."""
     _OFFSET.pack_into(view, at + AT_MAX_TIMESTAMP, timestamp)
     _UINT32.pack_into(view, at + AT_CRC, compute_crc(view, at, size_bytes))
 
 
 def patch_append_time(view: memoryview, at: int, size_bytes: int, now_ms: int) -> None:
-    """Set LogAppendTime: attribute bit, max timestamp, then a new CRC."""
+    """Set LogAppendTime (attribute bit and max timestamp), and update the CRC."""
     attributes = struct.unpack_from(">h", view, at + AT_ATTRIBUTES)[0] | TIMESTAMP_TYPE_MASK
     struct.pack_into(">h", view, at + AT_ATTRIBUTES, attributes)
     patch_max_timestamp(view, at, size_bytes, now_ms)
 
 
 def iter_headers(view: memoryview | bytes, at: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch from `at`; stops before a cut-off last one.
+    """(position, header) of each whole batch from `at` on; an incomplete last one is left out.
 
     Raises ValueError on a batch_length too small to hold a header.
     """

@@ -1,4 +1,4 @@
-"""Building record batch v2: records in, one batch of bytes out, sealed once."""
+"""Builds record batches of format v2: records in, the bytes of one batch out."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from headwater.records.record import NO_HEADERS, Headers, encode_record
 from headwater.records.varint import NULL_LENGTH, TABLE_SIZE, VARINTS
 
 RECORD_OVERHEAD_MAX_BYTES = 26
-"""Most that a record without headers adds to its key and value."""
+"""The most bytes that a record without headers takes beside its key and value."""
 NO_TIMESTAMP = -1
 
 _UINT32 = struct.Struct(">I")
 
 
 class BatchBuilder:
-    """Collects records of one batch; `build` seals it. Not thread-safe.
+    """Collects the records of one batch. Not thread-safe.
 
-    Offsets are 0, 1, 2, ... from the base; the first timestamp is the base of the others.
+    Offsets are 0, 1, 2, ... from the base offset; the first timestamp is the base timestamp.
     """
 
     __slots__ = ("base_timestamp", "count", "max_timestamp", "payload")
@@ -56,7 +56,7 @@ class BatchBuilder:
         value: bytes | None,
         headers: Headers = NO_HEADERS,
     ) -> int:
-        """Add a record; its offset within the batch."""
+        """Add a record; returns its offset within the batch."""
         offset_delta = self.count
         if offset_delta == 0:
             self.base_timestamp = self.max_timestamp = timestamp
@@ -101,7 +101,7 @@ class BatchBuilder:
         control: bool = False,
         log_append_time: bool = False,
     ) -> bytearray:
-        """The batch's bytes, CRC filled in. The builder may be built again with other values."""
+        """The bytes of the batch with its CRC. It may be called again with other values."""
         attributes = int(compression)
         attributes |= TRANSACTIONAL_MASK if transactional else 0
         attributes |= CONTROL_MASK if control else 0
@@ -131,7 +131,7 @@ class BatchBuilder:
 
 
 def seal(batch: bytearray) -> None:
-    """Write the CRC of the one batch in `batch`."""
+    """Compute and set the CRC of the batch."""
     with memoryview(batch) as view:
         _UINT32.pack_into(batch, 17, crc32c(view[AT_ATTRIBUTES:]))
 
@@ -139,7 +139,7 @@ def seal(batch: bytearray) -> None:
 def stamp_producer(
     batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
-    """Put producer id, epoch and sequence into a built batch, and its CRC anew."""
+    """Set producer id, producer epoch and base sequence of a built batch, and update its CRC."""
     struct.pack_into(">qhi", batch, 43, producer_id, producer_epoch, base_sequence)
     seal(batch)
 
@@ -151,7 +151,7 @@ def build_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """One batch of (timestamp, key, value, headers) rows; for stored records and tests."""
+    """One batch of (timestamp, key, value, headers) rows, for stored records and tests."""
     builder = BatchBuilder()
     for timestamp, key, value, headers in records:
         builder.append(timestamp, key, value, headers)

@@ -1,4 +1,4 @@
-"""The four codecs of a batch's records section, as Kafka frames them.
+"""Kafka's four compression codecs for the records of a batch, with Kafka's framing.
 
 gzip: RFC 1952. snappy: Kafka writes the framing of the xerial library (magic, two versions, then
 length-prefixed raw blocks); raw snappy is read too. lz4: the standard frame with independent
@@ -19,18 +19,19 @@ from headwater.errors import ErrorCode, KafkaError, UsageError
 
 SNAPPY_BLOCK_BYTES = 32 * 1024
 LZ4_FAST = 9
-"""Kafka's default level of lz4 stands for the fast mode, not for this level of high compression."""
+"""Kafka's default level of lz4. It selects the fast mode, not level 9 of high compression."""
 LZ4_BLOCK_BYTES = 64 * 1024
 
 UNPACKED_BYTES_MAX = 256 << 20
-"""One batch may be so large unpacked. Generous, as message.max.bytes bounds only what is packed: it
-keeps 32 KB that unpack to a gigabyte from taking a reader's memory."""
+"""Default limit on the decompressed size of one batch. message.max.bytes bounds the compressed size
+only. The limit keeps 32 KB that decompress to a gigabyte from taking a reader's memory."""
 UNPACKED_BYTES_HIGHEST = 1 << 30
-"""What the setting may ask for: Arrow's offsets are 32-bit."""
+"""The highest limit that can be set: Arrow's offsets are 32-bit."""
 UNPACKED_VARIABLE = "HEADWATER_UNPACKED_BATCH_BYTES_MAX"
-"""The environment variable that sets another bound, for every reader in a process."""
+"""The environment variable that sets another limit, for every reader in the process."""
 _FIRST_RATIO = 16
-"""Room at first for so many times the packed bytes: more than most need, and cheap to take."""
+"""The first output buffer is this many times the compressed size: enough for most batches, and
+cheap to allocate."""
 _FIRST_BYTES = 4096
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -56,7 +57,8 @@ class Compression(IntEnum):
 
     @classmethod
     def parse(cls, name: str | None) -> Compression:
-        """By Kafka's name ("none", "gzip", ...), None for none. Raises UsageError."""
+        """The codec of Kafka's name ("none", "gzip", ...); None stands for none. Raises
+        UsageError."""
         try:
             return cls[(name or "none").upper()]
         except KeyError:
@@ -75,11 +77,11 @@ def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
 
 
 class _TooLargeError(Exception):
-    """More bytes than may be."""
+    """The decompressed size exceeds the limit."""
 
 
 def unpacked_limit(environment: Mapping[str, str]) -> int:
-    """How large one batch may be unpacked, in bytes. Raises UsageError for a bad setting."""
+    """The limit on the decompressed size of one batch, in bytes. Raises UsageError."""
     text = environment.get(UNPACKED_VARIABLE, str(UNPACKED_BYTES_MAX))
     if not text.isdecimal() or not 0 < int(text) <= UNPACKED_BYTES_HIGHEST:
         raise UsageError(
@@ -89,7 +91,7 @@ def unpacked_limit(environment: Mapping[str, str]) -> int:
 
 
 def _snappy_block(block: memoryview, room: int) -> bytes:
-    """One raw block; it says its size at its start, as a varint. Raises _TooLargeError."""
+    """Decompress one raw block, which starts with its size as a varint. Raises _TooLargeError."""
     claimed = shift = 0
     for byte in block[:_SNAPPY_LENGTH_BYTES]:
         claimed |= (byte & 0x7F) << shift
@@ -118,7 +120,10 @@ def _decompress_snappy(data: memoryview, size_max: int) -> bytes:
 
 
 def _decompress_into(codec: Compression, data: memoryview, size_max: int) -> bytes:
-    """gzip, lz4, zstd: into room that ends. Raises _TooLargeError, cramjam.DecompressionError."""
+    """Decompress gzip, lz4 or zstd into a buffer of limited size.
+
+    Raises _TooLargeError, cramjam.DecompressionError.
+    """
     library = getattr(cramjam, codec.name.lower())
     first = len(data) * _FIRST_RATIO + _FIRST_BYTES
     try:
@@ -129,7 +134,7 @@ def _decompress_into(codec: Compression, data: memoryview, size_max: int) -> byt
         if _NO_ROOM not in str(e):
             raise
     try:
-        with mmap.mmap(-1, size_max) as room:  # pages come as they are written
+        with mmap.mmap(-1, size_max) as room:  # memory is allocated only as it is written
             return room[: library.decompress_into(data, room)]
     except cramjam.DecompressionError as e:
         if _NO_ROOM in str(e):
@@ -154,7 +159,7 @@ def _compress_lz4(data: bytes | bytearray | memoryview) -> bytes:
 def compress(
     codec: int, data: bytes | bytearray | memoryview, level: int | None = None
 ) -> bytes | bytearray | memoryview:
-    """`data` compressed by `codec`; NONE gives it back as it is.
+    """`data` compressed with `codec`; NONE returns it unchanged.
 
     `level` (KIP-390): gzip 1 to 9, or -1: 6; lz4 1 to 17, 9 being the fast mode and any other one
     of high compression, as in Kafka; zstd up to 22.
@@ -180,10 +185,11 @@ def compress(
 def decompress(
     codec: int, data: bytes | bytearray | memoryview, size_max: int | None = None
 ) -> bytes:
-    """The plain bytes. Raises KafkaError: CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, and
-    MESSAGE_TOO_LARGE when there are more than `size_max`, before they take the memory.
+    """The decompressed bytes.
 
-    Without `size_max` it is what the process may unpack (`unpacked_limit` of its environment).
+    `size_max` defaults to the process's limit (`unpacked_limit` of its environment). Raises
+    KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, or MESSAGE_TOO_LARGE above
+    `size_max`, before so much memory is used.
     """
     if codec == Compression.NONE:
         return bytes(data)

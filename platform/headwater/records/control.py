@@ -1,7 +1,7 @@
 """Control records: the markers that end a transaction (KIP-98, KIP-890).
 
 Key: version h, type h. Value of COMMIT and ABORT: version h, coordinator epoch i. A control batch
-holds one record, is transactional, and is never shown to applications.
+holds one record, is transactional, and never reaches applications.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CURRENT_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says; others exist (KRaft) and are unknown here."""
+    """Types of control records. KRaft has others, which count as UNKNOWN."""
 
     ABORT = 0
     COMMIT = 1
@@ -28,14 +28,14 @@ class ControlType(IntEnum):
 
 
 class EndTxnMarker(NamedTuple):
-    """A parsed marker."""
+    """The marker that ends a transaction."""
 
     type: ControlType
     coordinator_epoch: int
 
 
 def control_type(key: bytes | memoryview | None) -> ControlType:
-    """The type in a control record's key. Raises KafkaError(CORRUPT_MESSAGE) when too short."""
+    """The type in a control record's key. Raises KafkaError(CORRUPT_MESSAGE)."""
     if key is None or len(key) < _KEY.size:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "control record without a key of 4 bytes")
     value = _KEY.unpack_from(key)[1]
@@ -46,7 +46,7 @@ def parse_marker(record: Record) -> EndTxnMarker:
     """The marker in a control record. Raises KafkaError(CORRUPT_MESSAGE)."""
     kind = control_type(record.key)
     if record.value is None or len(record.value) < _END_VALUE.size:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "end-of-transaction marker without its value")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "end-of-transaction marker without a value")
     return EndTxnMarker(kind, _END_VALUE.unpack_from(record.value)[1])
 
 
@@ -59,7 +59,7 @@ def build_marker(
     timestamp: int,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that ends a producer's transaction on a partition."""
+    """The control batch that ends a producer's transaction in a partition."""
     builder = BatchBuilder()
     builder.append(
         timestamp,

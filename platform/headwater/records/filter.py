@@ -1,7 +1,7 @@
-"""A batch with some of its records left out, as compaction leaves it.
+"""Rebuilds a batch with some of its records removed, as compaction does.
 
-Base offset, last offset, sequence, epochs, flags and codec stay, so the holes are legal and a
-producer's state can still be read from the header.
+Base offset, last offset, sequence, epochs, flags and codec stay. So the gaps are legal, and the
+producer state can still be read from the header.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from headwater.records.varint import INT64_MAX, INT64_MIN, as_int64, read_varint
 
 
 class Span(NamedTuple):
-    """One record where it lies in a payload; only what decides about it is read."""
+    """The position of one record in a payload. Only the fields that compaction needs are read."""
 
     start: int
     body: int
-    """Behind the length prefix: one byte of attributes, then the timestamp delta."""
+    """Position after the length prefix: one byte of attributes, then the timestamp delta."""
     rest: int
-    """Behind the timestamp delta."""
+    """Position after the timestamp delta."""
     end: int
     timestamp_delta: int
     offset_delta: int
@@ -40,12 +40,12 @@ class Span(NamedTuple):
 
 
 def payload_of(batch: memoryview) -> bytes:
-    """The decompressed records of a batch. Raises KafkaError that names its offset."""
+    """The decompressed records of a batch. Raises KafkaError that names the batch's offset."""
     return unpack_batch(batch, 0, BatchHeader._make(HEADER.unpack_from(batch)))
 
 
 def spans(payload: bytes, header: BatchHeader) -> list[Span]:
-    """Every record of a payload. Raises KafkaError(CORRUPT_MESSAGE)."""
+    """The positions of all records in a payload. Raises KafkaError(CORRUPT_MESSAGE)."""
     try:
         return list(_spans(payload, header.record_count))
     except (ValueError, IndexError) as e:
@@ -79,7 +79,7 @@ def _spans(data: bytes, count: int) -> Iterator[Span]:
 def rebuild(
     header: BatchHeader, payload: bytes, kept: Sequence[Span], delete_horizon_ms: int | None
 ) -> bytearray:
-    """The batch with these records only; `delete_horizon_ms` is set when it has none yet."""
+    """The batch with only these records. `delete_horizon_ms` is set if the batch has none yet."""
     attributes, base, shift = header.attributes, header.base_timestamp, 0
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_MASK
@@ -87,7 +87,7 @@ def rebuild(
     newest = header.max_timestamp
     if kept and not header.is_log_append_time:
         newest = header.base_timestamp + max(span.timestamp_delta for span in kept)
-        if not INT64_MIN <= newest <= INT64_MAX:  # no client means it, but a log may hold it
+        if not INT64_MIN <= newest <= INT64_MAX:  # no client sends this, but a log may hold it
             newest = max(as_int64(header.base_timestamp + span.timestamp_delta) for span in kept)
     if shift:
         plain = b"".join(_shifted(payload, span, shift) for span in kept)
@@ -109,7 +109,7 @@ def rebuild(
 
 
 def _shifted(payload: bytes, span: Span, shift: int) -> bytes:
-    """One record with its timestamp counted from another base."""
+    """One record with its timestamp delta counted from another base."""
     body = b"%b%b%b" % (
         payload[span.body : span.body + 1],
         varint_of(as_int64(span.timestamp_delta + shift)),
@@ -119,7 +119,7 @@ def _shifted(payload: bytes, span: Span, shift: int) -> bytes:
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without any record: what its header says of offsets and producer still counts."""
+    """The batch without records. Its header still carries offsets and producer state."""
     out = bytearray(HEADER_BYTES)
     changed = header._replace(
         batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,

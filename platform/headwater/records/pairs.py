@@ -1,7 +1,7 @@
-"""Keys and values of whole batches, and nothing else: what a table kept in a log is loaded from.
+"""Reads only keys and values of batches: a coordinator loads its state from a compacted log.
 
-A coordinator loads hundreds of thousands of records while its clients wait. Read as `Record`s, and
-each batch by way of a `BatchHeader`, they cost some three times as much (`bench/bench_load.py`).
+It loads hundreds of thousands of records while its clients wait. Reading them as `Record`s, with a
+`BatchHeader` per batch, takes about three times as long (`bench/bench_load.py`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FIELDS = struct.Struct(">qi4xbIhi16xqh4xi")
 producer_epoch, record_count."""
 
 Rows = dict[bytes, tuple[int, bytes | None]]
-"""Offset and value of the last record of each key, in the order in which these records came."""
+"""Key -> (offset, value) of its last record, in the order of these records."""
 
 
 class OpenTransaction(NamedTuple):
-    """What a transaction without a marker has written so far."""
+    """The records of a transaction without a marker."""
 
     producer_epoch: int
     rows: Rows
@@ -58,10 +58,10 @@ class LatestRecords:
         """Transactions without a marker, by producer id."""
 
     def add(self, data: bytes) -> tuple[int | None, int]:
-        """Add every keyed record of whole batches.
+        """Add every record with a key.
 
-        Returns the offset after the last whole batch (None without any) and the number of records
-        seen, without those of control batches. A batch that is cut off at the end is left out.
+        Returns the offset after the last whole batch (None without any) and the number of records,
+        without those of control batches. An incomplete batch at the end is left out.
         Raises KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
         """
         view = memoryview(data)
@@ -79,7 +79,7 @@ class LatestRecords:
             if at + size > end:
                 break
             if magic != MAGIC_V2 or crc32c(view[at + AT_ATTRIBUTES : at + size]) != crc:
-                check_batch(view, at, read_header(view, at))  # it says what is wrong
+                check_batch(view, at, read_header(view, at))  # raises the error
             rows = self.rows
             if attributes & CONTROL_MASK:
                 rows = {}
@@ -104,9 +104,8 @@ class LatestRecords:
         return next_offset, total
 
     def pending(self) -> Iterator[tuple[int, int, bytes, int, bytes | None]]:
-        """(producer id, producer epoch, key, offset, value) of every record that a marker may still
-        commit; without those that a committed record of their key has overtaken.
-        """
+        """(producer id, producer epoch, key, offset, value) of every record whose transaction is
+        open, without records that a later committed record of their key replaces."""
         for producer_id, transaction in self.open.items():
             for key, (offset, value) in transaction.rows.items():
                 committed = self.rows.get(key)
@@ -121,7 +120,7 @@ class LatestRecords:
         return known.rows
 
     def _end(self, producer_id: int, markers: Rows) -> None:
-        """A control batch: markers end the transaction, other control records are passed over."""
+        """Handle a control batch: a marker ends its transaction; other records are ignored."""
         for key in markers:
             kind = control_type(key)
             transaction = None
@@ -139,9 +138,9 @@ class LatestRecords:
 
 
 def _fold(data: bytes, at: int, end: int, base: int, count: int, rows: Rows) -> int:
-    """The records of one payload; where they end. One-byte varints are read in place: nearly all.
+    """Add the records of one payload to `rows`; returns the position after the last one.
 
-    Raises ValueError, IndexError.
+    One-byte varints, the common case, are read in place. Raises ValueError, IndexError.
     """
     for _ in range(count):
         size = data[at]

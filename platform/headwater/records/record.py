@@ -1,4 +1,4 @@
-"""One record of batch v2 (KIP-82 headers, KIP-98 format), and reading whole batches of them.
+"""Records of batch format v2 (KIP-98, headers KIP-82): encoding, decoding, reading whole batches.
 
 Record: length varint | attributes b | timestamp delta varlong | offset delta varint | key | value
 | header count varint | headers. Keys and values are length-prefixed, -1 for null. Header keys are
@@ -29,13 +29,13 @@ from headwater.records.varint import (
 )
 
 Headers = Sequence[tuple[str, bytes | None]]
-"""Keys in the order sent; a key may come twice."""
+"""Record headers in the order sent. A key may occur more than once."""
 
 NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Record(NamedTuple):
-    """One record; `headers` is a list of (key, value) in order."""
+    """One record. `headers` is a list of (key, value) in order."""
 
     offset: int
     timestamp: int
@@ -71,7 +71,7 @@ def encode_record(
 
 
 def read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], int]:
-    """(headers, next position) of a record, from its count of headers on.
+    """(headers, next position) of a record; `at` is the position of its header count.
 
     Raises ValueError, IndexError.
     """
@@ -83,7 +83,7 @@ def read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], 
         size, at = read_varint(data, at)
         if size < 0 or at + size > len(data):
             raise ValueError(f"header key of {size} bytes")
-        name = data[at : at + size].decode(errors="replace")  # as Java's clients read them
+        name = data[at : at + size].decode(errors="replace")  # as Java's clients decode them
         at += size
         size, at = read_varint(data, at)
         if at + size > len(data):
@@ -96,7 +96,7 @@ def read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], 
 def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> list[Record]:
     """The records of a decompressed payload from `start_offset` on. Raises ValueError, IndexError.
 
-    The loop reads the common one-byte varints in place: this is the consumer's per-record cost.
+    The loop reads one-byte varints, the common case, in place: it is a consumer's cost per record.
     """
     out: list[Record] = []
     append, make = out.append, Record
@@ -149,7 +149,7 @@ def decode_payload(data: bytes, header: BatchHeader, start_offset: int = 0) -> l
 
 
 def check_batch(view: memoryview, at: int, header: BatchHeader) -> None:
-    """Refuse old formats and bad CRCs. Raises KafkaError."""
+    """Check the format version and the CRC. Raises KafkaError."""
     if header.magic != MAGIC_V2:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -166,7 +166,8 @@ def check_batch(view: memoryview, at: int, header: BatchHeader) -> None:
 def unpack_batch(
     view: memoryview, at: int, header: BatchHeader, size_max: int | None = None
 ) -> bytes:
-    """The plain records of the batch at byte `at`. Raises KafkaError that names its offset."""
+    """The decompressed records of the batch at byte `at`. Raises KafkaError that names its
+    offset."""
     packed = view[at + HEADER_BYTES : at + header.size_bytes]
     try:
         return decompress(header.compression, packed, size_max)
@@ -192,7 +193,7 @@ def decode_batch(
 
 
 def read_records(data: bytes | memoryview, *, with_control: bool = False) -> Iterator[Record]:
-    """Every record of whole batches, each batch checked; control batches only when asked for."""
+    """The records of whole batches, with CRC checks; of control batches only if asked for."""
     view = memoryview(data)
     for at, header in iter_headers(view):
         check_batch(view, at, header)

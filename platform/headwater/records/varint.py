@@ -5,7 +5,7 @@ from __future__ import annotations
 VARINT_BYTES_MAX = 10
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 TABLE_SIZE = 8192
-"""Values 0 to TABLE_SIZE - 1 are encoded by table look-up: lengths and deltas nearly always."""
+"""Values 0 to TABLE_SIZE - 1 are encoded by table look-up: nearly all lengths and deltas."""
 
 
 def encode_varint(value: int) -> bytes:
@@ -28,12 +28,12 @@ NULL_LENGTH = encode_varint(-1)
 
 
 def as_int64(value: int) -> int:
-    """The low 64 bits as a signed number: what Java's clients and brokers make of a sum beyond."""
+    """The low 64 bits as a signed number, as in Java when a sum overflows."""
     return ((value - INT64_MIN) & 0xFFFF_FFFF_FFFF_FFFF) + INT64_MIN
 
 
 def varint_of(value: int) -> bytes:
-    """As `encode_varint`, by table for small values."""
+    """Like `encode_varint`, with a table for small values."""
     return VARINTS[value] if 0 <= value < TABLE_SIZE else encode_varint(value)
 
 

@@ -1,1 +1,1 @@
-"""Doubles of the ports, with faults."""
+"""Test doubles of the ports, with faults on demand."""

@@ -1,4 +1,4 @@
-"""A clock moved by hand and a seeded entropy: the doubles of `clock` and `entropy`."""
+"""Test doubles of `headwater.clock` and `headwater.entropy`: a manual clock, seeded randomness."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EPOCH_MS = 1_700_000_000_000
 
 
 class ManualClock:
-    """Stands still until told. Wall and monotonic time advance together."""
+    """A clock that stands still until a test advances it."""
 
     def __init__(self, now_ms: int = EPOCH_MS) -> None:
         self._now_ms = now_ms
@@ -20,21 +20,21 @@ class ManualClock:
         return self._now_ms
 
     def monotonic(self) -> float:
-        """Seconds since this clock was made."""
+        """Seconds since this clock was created."""
         return self._monotonic
 
     def advance(self, ms: int) -> None:
-        """Let time pass."""
+        """Advance wall and monotonic time."""
         self._now_ms += ms
         self._monotonic += ms / 1000
 
     def step_wall(self, ms: int) -> None:
-        """An operator (or NTP) sets the wall clock; monotonic time does not notice."""
+        """Change the wall clock only, as an operator or NTP does."""
         self._now_ms += ms
 
 
 class SeededEntropy:
-    """The same seed gives the same values: a failing run is a seed to paste."""
+    """Random values that repeat for the same seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = Random(seed)

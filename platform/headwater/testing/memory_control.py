@@ -1,4 +1,4 @@
-"""Control calls in memory: every message goes through its real encoding; links can be cut."""
+"""Test double of control calls: messages are really encoded, and connections can be cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Reply = TypeVar("Reply", bound=Message)
 
 
 class MemoryControlNetwork:
-    """Who serves at which address."""
+    """A network of control ports in memory."""
 
     def __init__(self) -> None:
         self._served: dict[str, Mapping[type[Message], ControlHandler]] = {}
@@ -31,7 +31,7 @@ class MemoryControlNetwork:
         self._served.pop(address, None)
 
     def cut(self, address: str) -> None:
-        """Calls to `address` get no answer until `mend`."""
+        """Calls to `address` get no reply until `mend`."""
         self._cut.add(address)
 
     def mend(self, address: str) -> None:
@@ -39,13 +39,13 @@ class MemoryControlNetwork:
         self._cut.discard(address)
 
     def calls(self) -> MemoryControl:
-        """A caller."""
+        """A client on this network."""
         return MemoryControl(self)
 
     async def deliver(
         self, address: str, request: Message, reply: type[Reply], timeout_ms: int
     ) -> Reply:
-        """One call, there and back."""
+        """Deliver one request and return its reply."""
         await asyncio.sleep(0)
         if address in self._cut:
             await asyncio.sleep(timeout_ms / 1000)
@@ -61,7 +61,7 @@ class MemoryControlNetwork:
 
 
 class MemoryControl:
-    """`headwater.ports.control.ControlCalls` on such a network."""
+    """`headwater.ports.control.ControlCalls` on a network in memory."""
 
     def __init__(self, network: MemoryControlNetwork) -> None:
         self._network = network
@@ -69,7 +69,7 @@ class MemoryControl:
     async def call(
         self, address: str, request: Message, reply: type[Reply], timeout_ms: int
     ) -> Reply:
-        """Send, await the reply. Raises ControlUnavailableError."""
+        """Send a request and await the reply. Raises ControlUnavailableError."""
         return await self._network.deliver(address, request, reply, timeout_ms)
 
     async def close(self) -> None:

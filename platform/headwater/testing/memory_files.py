@@ -1,8 +1,8 @@
-"""Files in memory, with the faults of real disks: torn writes, lost fsyncs, full, failing.
+"""Test double of files, with faults of real disks: torn writes, lost fsyncs, full, failing disks.
 
-`crash()` is a power loss: each file keeps what was fsynced and a prefix, chosen by the entropy,
-of what was only appended. Names survive (the port's contract fsyncs folders), as does whatever
-`write_atomic` and `rename` did.
+`crash()` is a power loss: each file keeps its fsynced bytes, and a prefix of the others that the
+entropy chooses. Names survive, as the port fsyncs folders; so do the results of `write_atomic` and
+`rename`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from headwater.entropy import Entropy
 from headwater.testing.clocks import ManualClock
 
 
-class _Node:
-    """The bytes of one file, shared by everyone who has it open, as an inode is."""
+class FileData:
+    """The bytes of one file, shared by all open files of it, like an inode."""
 
     __slots__ = ("data", "durable_bytes", "modified_ms")
 
@@ -28,14 +28,19 @@ class _Node:
 class MemoryFile:
     """One open file."""
 
-    def __init__(self, owner: MemoryFiles, path: str, node: _Node) -> None:
+    def __init__(self, owner: MemoryFiles, path: str, node: FileData) -> None:
         self._owner = owner
         self._node = node
         self.path = path
         self.size_bytes = len(node.data)
 
+    @property
+    def data(self) -> bytearray:
+        """The bytes of the file, whatever the faults of its disk."""
+        return self._node.data
+
     def append(self, view: memoryview | bytes) -> None:
-        """Append at `size_bytes`; a full or failing disk raises and nothing counts."""
+        """Append at `size_bytes`. A full or failing disk raises, and nothing is written."""
         self._owner.check(self.path, len(view))
         self._node.data[self.size_bytes : self.size_bytes + len(view)] = view
         self._owner.touch(self._node)
@@ -47,7 +52,7 @@ class MemoryFile:
         return bytes(memoryview(self._node.data)[position : position + size])
 
     def truncate(self, size: int) -> None:
-        """Cut (or, as ftruncate does, grow with zeros)."""
+        """Truncate the file, or extend it with zeros as ftruncate does."""
         self._owner.check(self.path, 0)
         data = self._node.data
         if size > len(data):
@@ -58,7 +63,7 @@ class MemoryFile:
         self.size_bytes = size
 
     def fsync(self) -> None:
-        """Durable, unless this disk loses fsyncs."""
+        """Make the data durable, unless this disk loses fsyncs."""
         self._owner.check(self.path, 0)
         if not self._owner.loses_fsyncs:
             self._node.durable_bytes = len(self._node.data)
@@ -72,7 +77,7 @@ class MemoryFile:
 
 
 class _Lock:
-    """Holds a lock name until it is collected, as a flock lives with its descriptor."""
+    """A held lock. Like flock with its descriptor, it ends when the object is collected."""
 
     def __init__(self, held: set[str], path: str) -> None:
         self._held = held
@@ -80,7 +85,7 @@ class _Lock:
         held.add(path)
 
     def close(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         self._held.discard(self._path)
 
     def __del__(self) -> None:
@@ -88,10 +93,10 @@ class _Lock:
 
 
 class MemoryFiles:
-    """A file system of one machine. Faults are plain attributes, set by tests."""
+    """A file system in memory. Tests set its fault attributes."""
 
     def __init__(self, entropy: Entropy | None = None, clock: Clock | None = None) -> None:
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, FileData] = {}
         self._locks: set[str] = set()
         self._entropy = entropy
         self._clock = clock or ManualClock()
@@ -116,7 +121,7 @@ class MemoryFiles:
         if must_exist and path not in self._nodes:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         if path not in self._nodes:
-            self._nodes[path] = _Node()
+            self._nodes[path] = FileData()
             self.touch(self._nodes[path])
         return MemoryFile(self, path, self._nodes[path])
 
@@ -127,7 +132,7 @@ class MemoryFiles:
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace; durable at once."""
         self.check(path, len(data))
-        node = _Node()
+        node = FileData()
         node.data += data
         node.durable_bytes = len(data)
         self.touch(node)
@@ -145,19 +150,23 @@ class MemoryFiles:
             }
         )
 
-    def touch(self, node: _Node) -> None:
-        """It was written now."""
+    def content(self, path: str) -> bytearray:
+        """The bytes of a file, for tests that damage them."""
+        return self._node_of(path).data
+
+    def touch(self, node: FileData) -> None:
+        """Set the modification time to now."""
         node.modified_ms = self._clock.now_ms()
 
     def modified_ms(self, path: str) -> int:
-        """When it was last written, by this file system's clock."""
+        """The modification time."""
         return self._node_of(path).modified_ms
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Have it so."""
+        """Set the modification time."""
         self._node_of(path).modified_ms = modified_ms
 
-    def _node_of(self, path: str) -> _Node:
+    def _node_of(self, path: str) -> FileData:
         self.check(path, 0)
         node = self._nodes.get(path)
         if node is None:
@@ -180,14 +189,14 @@ class MemoryFiles:
             del self._nodes[name]
 
     def lock(self, path: str) -> object | None:
-        """Exclusive until the result is collected or closed."""
+        """Take an exclusive lock, until the result is collected or closed."""
         self.check(path, 0)
-        self._nodes.setdefault(path, _Node())
+        self._nodes.setdefault(path, FileData())
         return None if path in self._locks else _Lock(self._locks, path)
 
     def crash(self, *, tear: int | None = None) -> None:
-        """Power loss: keep of each file the durable part and `tear` (or a random number) of the
-        bytes after it; a torn end may hold garbage instead of what was written."""
+        """Power loss: keep the durable part of each file, and `tear` (or a random number) of the
+        bytes after it. A torn end may hold garbage."""
         self._locks.clear()
         for name in sorted(self._nodes):
             node = self._nodes[name]
@@ -202,5 +211,5 @@ class MemoryFiles:
             node.durable_bytes = len(node.data)
 
     def _pick(self, highest: int) -> int:
-        """A number in [0, highest]; without entropy nothing loose survives."""
+        """A random number in [0, highest]; 0 without entropy."""
         return int(self._entropy.uniform(0, highest + 0.999)) if self._entropy else 0

@@ -1,4 +1,4 @@
-"""A remote log in memory: the double of `headwater.ports.remote_log`, with faults on demand."""
+"""Test double of the remote log, with faults on demand."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from headwater.records.record import read_records
 
 
 class MemoryRemoteLog:
-    """Serves batches that a test put in; `store` writes a file where the broker will read it."""
+    """A remote log that serves batches which a test puts in."""
 
     def __init__(self, folder: str, store: Callable[[str, bytes], None]) -> None:
-        """`folder` + a name is what `store` gets; a slice names the same path."""
+        """`store` writes a file below `folder`, where the broker reads it."""
         self._folder = folder
         self._store = store
         self._batches: dict[tuple[UUID, int], bytes] = {}
         self._ranges: dict[tuple[UUID, int], TieredRange] = {}
         self.fault: str | None = None
-        """Set: every call raises RemoteLogError with it."""
+        """When set, every call raises RemoteLogError with this text."""
 
     def put(
         self, topic_id: UUID, partition: int, start_offset: int, end_offset: int, batches: bytes
     ) -> None:
-        """What the table holds of a partition: batches that cover [start_offset, end_offset)."""
+        """Set a partition's tiered batches, which cover [start_offset, end_offset)."""
         self._batches[topic_id, partition] = batches
         self._ranges[topic_id, partition] = TieredRange(start_offset, end_offset)
         self._store(self._path(topic_id, partition), batches)
@@ -79,7 +79,7 @@ class MemoryRemoteLog:
         self._ranges.clear()
 
     def topics(self) -> Sequence[UUID]:
-        """The topics that hold anything."""
+        """The topics with tiered batches."""
         return sorted({topic_id for topic_id, _ in self._ranges})
 
     def _path(self, topic_id: UUID, partition: int) -> str:

@@ -1,9 +1,8 @@
-"""The metadata store in memory: one tree, any number of sessions, faults on demand.
+"""Test double of the metadata store: one tree, any number of sessions, faults on demand.
 
-`MemoryTree` is the ensemble, each `MemoryStore` one client session. Semantics are ZooKeeper's, as
-`tests/conformance/test_metadata_store.py` shows over both. Faults: `expire` ends a session,
-`suspend`/`resume` cut its connection, `lose_next_reply` applies the next multi and loses the
-answer.
+`MemoryTree` is the ensemble, each `MemoryStore` a client session. Its semantics are ZooKeeper's:
+`tests/conformance/test_metadata_store.py` runs over both. Faults: `expire` ends a session,
+`suspend`/`resume` cut its connection, `lose_next_reply` applies the next multi and loses its reply.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class _Entry:
     node: Node
     children: set[str]
     created: int = 0
-    """How many sequential children were ever made."""
+    """The number of sequential children created so far."""
 
 
 REQUEST_BYTES_MAX = 1024 * 1024 - 1
-"""As ZooKeeper's `jute.maxbuffer`, which is for the whole request."""
+"""Limit on a whole request, as ZooKeeper's `jute.maxbuffer`."""
 
 
 def _size(operation: Operation) -> int:
@@ -52,7 +51,7 @@ def _parent(path: str) -> str:
 
 
 class MemoryTree:
-    """The nodes, shared by all sessions."""
+    """The tree of nodes, shared by all sessions."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {"": _Entry(Node(b"", 0, 0, 0), set())}
@@ -65,11 +64,11 @@ class MemoryTree:
         return MemoryStore(self)
 
     def paths(self) -> list[str]:
-        """All paths, sorted: for assertions."""
+        """All paths, sorted, for assertions."""
         return sorted(path for path in self._entries if path)
 
     def join(self, store: StoreClient) -> int:
-        """Give a session its id."""
+        """Add a session and return its id."""
         session_id = self._next_session
         self._next_session += 1
         self._sessions[session_id] = store
@@ -85,8 +84,12 @@ class MemoryTree:
             self._remove(path, changed)
         self._notify(changed)
 
+    def has_session(self, session_id: int) -> bool:
+        """Whether this session exists."""
+        return session_id in self._sessions
+
     def close_session(self, credentials: SessionCredentials) -> None:
-        """What a supervisor does after its broker's death: close that session, by its id."""
+        """Close a session by its credentials, as a supervisor does after its broker's death."""
         store = self._sessions.get(credentials.session_id)
         if isinstance(store, MemoryStore):
             store.expire()
@@ -116,7 +119,7 @@ class MemoryTree:
                 continue
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[str | Node | None]:
-        """All or nothing."""
+        """Apply all operations or none."""
         before = (self._zxid, dict(self._entries))
         kept = {p: set(e.children) for p, e in self._entries.items()}
         counts = {p: e.created for p, e in self._entries.items()}
@@ -190,7 +193,7 @@ class MemoryTree:
 
 
 class StoreClient:
-    """What every double of a client keeps: its session's id and state, who watches, who listens."""
+    """The common part of client doubles: session id and state, watches, session listeners."""
 
     def __init__(self) -> None:
         self.session_id = 0
@@ -220,7 +223,7 @@ class StoreClient:
         self._listeners.append(notify)
 
     def changed(self, paths: set[str]) -> None:
-        """From the tree: somebody changed these."""
+        """Called by the tree when nodes at these paths changed."""
         raise NotImplementedError
 
     def _tell(self, state: SessionState) -> None:
@@ -254,14 +257,15 @@ class MemoryStore(StoreClient):
         self._resumed.set()
         self._replies_to_lose = 0
         self.multis = 0
-        """How many multis were sent: tests assert on batching."""
+        """The number of multis sent, for assertions on batching."""
 
     async def start(self) -> None:
-        """As the real store's; connected already."""
+        """Do nothing: the double is connected from the start."""
 
     async def close(self) -> None:
-        """End the session."""
+        """End the session. Later calls fail with ConnectionLostError."""
         self._tree.end_session(self.session_id)
+        self._resumed.clear()
         self._forget_all()
 
     async def get(self, path: str) -> Node:
@@ -280,7 +284,7 @@ class MemoryStore(StoreClient):
         return self._tree.children(path)
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | Node | None]:
-        """All or nothing; raises the error of the operation that failed."""
+        """Apply all operations or none; raises the error of the operation that failed."""
         await self._reach()
         self.multis += 1
         if sum(_size(operation) for operation in operations) > REQUEST_BYTES_MAX:
@@ -297,11 +301,11 @@ class MemoryStore(StoreClient):
         self._tree.ensure_path(path, self.session_id)
 
     def lose_next_reply(self) -> None:
-        """The next multi is applied, and its caller gets ConnectionLostError."""
+        """Apply the next multi, but raise ConnectionLostError to its caller."""
         self._replies_to_lose += 1
 
     def expire(self) -> None:
-        """The ensemble ends the session; the client gets a new one, as kazoo does."""
+        """Expire the session. The client gets a new one, as with kazoo."""
         self._tree.end_session(self.session_id)
         self._tell(SessionState.EXPIRED)
         self.session_id = self._tree.join(self)
@@ -310,18 +314,18 @@ class MemoryStore(StoreClient):
         self._fire_all()
 
     def suspend(self) -> None:
-        """Cut the connection: calls fail with ConnectionLostError, watches are silent."""
+        """Cut the connection: calls fail with ConnectionLostError, and watches do not fire."""
         self._resumed.clear()
         self._tell(SessionState.SUSPENDED)
 
     def resume(self) -> None:
-        """The connection is back within the session's time."""
+        """Restore the connection before the session has expired."""
         self._resumed.set()
         self._tell(SessionState.CONNECTED)
         self._fire_all()
 
     def changed(self, paths: set[str]) -> None:
-        """From the tree: fire the watches on these paths."""
+        """Called by the tree: fire the watches on these paths."""
         if not self._resumed.is_set():
             return
         for path in paths & self._watches.keys():

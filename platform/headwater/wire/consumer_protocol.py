@@ -1,4 +1,4 @@
-"""What a consumer puts into JoinGroup and SyncGroup: its subscription and its assignment."""
+"""The consumer protocol: subscriptions in JoinGroup, assignments in SyncGroup."""
 
 from __future__ import annotations
 

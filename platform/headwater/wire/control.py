@@ -1,10 +1,10 @@
 """Control-plane messages between controller, brokers and managers (gRPC payloads).
 
-A field that old brokers may miss is added with a tag (they skip it). Any other change raises
-`FORMAT_VERSION`, which leads every payload: a receiver refuses what is newer than it knows, and
-the sender repeats it in the older format. Every controller request is fenced by controller epoch,
-broker epoch and its `sequence`; every partition state by leader epoch, partition epoch (the state
-znode's version) and topic id.
+A field that old brokers can do without is added with a tag, which they skip. Any other change
+raises `FORMAT_VERSION`, the prefix of every payload: a receiver refuses a newer format than it
+reads, and the sender repeats the message in the older one. Controller epoch, broker epoch and
+`sequence` fence every controller request; leader epoch, partition epoch (the state znode's version)
+and topic id fence every partition state.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from headwater.wire.schema import Message, Struct, wire, wire_schema
 
 FORMAT_VERSION = 0
 NOT_NUMBERED = 0
-"""The `sequence` of a controller of a release that does not number its requests."""
+"""The `sequence` of a controller whose release does not number its requests."""
 METADATA_NOT_TAKEN = -1
-"""No metadata came with the LeaderAndIsr, or its broker is of a release that skips it."""
+"""The request held no metadata, or the broker's release skips it."""
 
 
 class Control(Message):
-    """Base of control messages: versions 0 to FORMAT_VERSION, compact encodings throughout."""
+    """Base of control messages: versions 0 to FORMAT_VERSION, always with compact encodings."""
 
     __slots__ = ()
     versions: ClassVar[tuple[int, int]] = (0, FORMAT_VERSION)
@@ -39,7 +39,7 @@ class ConfigEntry(Struct):
 
 @wire_schema
 class PartitionState(Struct):
-    """One partition as the controller wants it. `leader_id` -1: offline."""
+    """The state of one partition, as decided by the controller. `leader_id` -1: offline."""
 
     topic: str = wire("string")
     topic_id: UUID = wire("uuid")
@@ -55,12 +55,12 @@ class PartitionState(Struct):
     is_new: bool = wire("bool")
     offline_reason: str = wire("string")
     eligible_leader_replicas: tuple[int, ...] = wire("int32", array=True, tag=0, tagged="0+")
-    """Not in sync, yet they hold all that is committed (KIP-966)."""
+    """Replicas outside the ISR that have every committed record (KIP-966)."""
 
 
 @wire_schema
 class TopicState(Struct):
-    """What brokers know of a topic beside its partitions: configs (overrides only)."""
+    """One topic: its id and its config overrides."""
 
     topic: str = wire("string")
     topic_id: UUID = wire("uuid")
@@ -90,7 +90,7 @@ class LiveBroker(Struct):
 
 @wire_schema
 class PartitionError(Struct):
-    """The outcome for one partition (Kafka error code)."""
+    """The result for one partition (a Kafka error code)."""
 
     topic_id: UUID = wire("uuid")
     partition: int = wire("int32")
@@ -108,16 +108,16 @@ class BrokerConfigs(Struct):
 
 @wire_schema
 class MetadataPart(Struct):
-    """What an UpdateMetadata would tell, inside a LeaderAndIsr: one call instead of two.
+    """An UpdateMetadata within a LeaderAndIsr: one call instead of two.
 
-    The live brokers, and the partitions that are told alike, are those of the LeaderAndIsr.
+    Live brokers, and partitions with the same state, are those of the LeaderAndIsr.
     """
 
     cluster_id: str = wire("string")
     full: bool = wire("bool")
     topics: tuple[TopicState, ...] = wire(TopicState, array=True)
     partitions: tuple[PartitionState, ...] = wire(PartitionState, array=True)
-    """Only those that the LeaderAndIsr does not tell, or tells otherwise: these count."""
+    """Partitions that the LeaderAndIsr does not hold, or holds with another state. These count."""
     broker_configs: tuple[BrokerConfigs, ...] | None = wire(
         BrokerConfigs, array=True, nullable="0+", default=None
     )
@@ -140,25 +140,25 @@ class LeaderAndIsrRequest(Control):
     metadata: MetadataPart | None = wire(
         MetadataPart, nullable="0+", default=None, tag=0, tagged="0+"
     )
-    """To be applied after the replicas; a broker that does not know it says nothing of it."""
+    """Metadata to apply after the replica states. A broker that does not know it skips it."""
     sequence: int = wire("int64", default=NOT_NUMBERED, tag=1, tagged="0+")
-    """Rises with each request of a controller's term, repeated ones too: a request that its sender
-    gave up may come after what was decided later."""
+    """Rises with each request of a controller epoch, repeated ones too: a request that the
+    controller gave up may arrive after a later one."""
 
 
 @wire_schema
 class LeaderAndIsrReply(Control):
-    """Per partition: the outcome and the directory that holds the replica."""
+    """The results per partition, with the directory of each replica."""
 
     error_code: int = wire("int16")
     partitions: tuple[PartitionError, ...] = wire(PartitionError, array=True)
     metadata_error_code: int = wire("int16", default=METADATA_NOT_TAKEN, tag=0, tagged="0+")
-    """The outcome of `metadata`, if that was applied."""
+    """The result of `metadata`, if it was applied."""
 
 
 @wire_schema
 class StopReplicaPartition(Struct):
-    """Stop one replica; `delete` removes its log too."""
+    """A replica to stop; `delete` removes its log too."""
 
     topic: str = wire("string")
     topic_id: UUID = wire("uuid")
@@ -169,19 +169,19 @@ class StopReplicaPartition(Struct):
 
 @wire_schema
 class StopReplicaRequest(Control):
-    """Controller -> broker."""
+    """Controller -> broker: stop or delete these replicas."""
 
     controller_id: int = wire("int32")
     controller_epoch: int = wire("int32")
     broker_epoch: int = wire("int64")
     partitions: tuple[StopReplicaPartition, ...] = wire(StopReplicaPartition, array=True)
     sequence: int = wire("int64", default=NOT_NUMBERED, tag=0, tagged="0+")
-    """As in LeaderAndIsr."""
+    """See LeaderAndIsrRequest."""
 
 
 @wire_schema
 class StopReplicaReply(Control):
-    """Per partition: the outcome."""
+    """The results per partition."""
 
     error_code: int = wire("int16")
     partitions: tuple[PartitionError, ...] = wire(PartitionError, array=True)
@@ -189,7 +189,7 @@ class StopReplicaReply(Control):
 
 @wire_schema
 class UpdateMetadataRequest(Control):
-    """Controller -> broker: the cluster as clients shall see it; `full` replaces everything."""
+    """Controller -> broker: the metadata for clients; `full` replaces all of it."""
 
     controller_id: int = wire("int32")
     controller_epoch: int = wire("int32")
@@ -202,18 +202,18 @@ class UpdateMetadataRequest(Control):
     broker_configs: tuple[BrokerConfigs, ...] | None = wire(
         BrokerConfigs, array=True, nullable="0+", default=None
     )
-    """All of them; null: as they were."""
+    """All dynamic broker configs; null: unchanged."""
     client_quotas: tuple[BrokerConfigs, ...] | None = wire(
         BrokerConfigs, array=True, nullable="0+", default=None, tag=0, tagged="0+"
     )
-    """All client quotas by entity path (`users/U/clients/C`, `ips/A`); null: as they were."""
+    """All client quotas by entity path (`users/U/clients/C`, `ips/A`); null: unchanged."""
     sequence: int = wire("int64", default=NOT_NUMBERED, tag=1, tagged="0+")
-    """As in LeaderAndIsr."""
+    """See LeaderAndIsrRequest."""
 
 
 @wire_schema
 class UpdateMetadataReply(Control):
-    """The outcome."""
+    """The result."""
 
     error_code: int = wire("int16")
 
@@ -236,7 +236,7 @@ class AlterPartitionItem(Struct):
     partition_epoch: int = wire("int32")
     new_isr: tuple[IsrMember, ...] = wire(IsrMember, array=True)
     min_insync_replicas: int = wire("int32", default=0)
-    """As the leader knows it: with fewer in sync it commits nothing."""
+    """The leader's min.insync.replicas: with a smaller ISR it commits nothing."""
 
 
 @wire_schema
@@ -250,7 +250,7 @@ class AlterPartitionRequest(Control):
 
 @wire_schema
 class AlterPartitionResult(Struct):
-    """The partition as it now stands, or an error."""
+    """The partition's new state, or an error."""
 
     topic_id: UUID = wire("uuid")
     partition: int = wire("int32")
@@ -263,7 +263,7 @@ class AlterPartitionResult(Struct):
 
 @wire_schema
 class AlterPartitionReply(Control):
-    """Per partition: the outcome."""
+    """The results per partition."""
 
     error_code: int = wire("int16")
     partitions: tuple[AlterPartitionResult, ...] = wire(AlterPartitionResult, array=True)
@@ -271,7 +271,8 @@ class AlterPartitionReply(Control):
 
 @wire_schema
 class AssignReplicasToDirsRequest(Control):
-    """Broker -> controller (KIP-858): a replica of mine is about to live in this data folder."""
+    """Broker -> controller (KIP-858): this broker is about to move a replica to this data
+    folder."""
 
     broker_id: int = wire("int32")
     broker_epoch: int = wire("int64")
@@ -279,20 +280,20 @@ class AssignReplicasToDirsRequest(Control):
     partition: int = wire("int32")
     directory_id: UUID = wire("uuid")
     sequence: int = wire("int64", default=NOT_NUMBERED, tag=0, tagged="0+")
-    """Rises with each request of a broker, but for one that is repeated as it is: one that was
-    given up may come after what the broker did later."""
+    """Rises with each request of a broker, but not when one is repeated: a request that the broker
+    gave up may arrive after a later one."""
 
 
 @wire_schema
 class AssignReplicasToDirsReply(Control):
-    """The outcome; NONE: durable."""
+    """NONE if the controller has stored the directory."""
 
     error_code: int = wire("int16")
 
 
 @wire_schema
 class ControlledShutdownRequest(Control):
-    """Broker -> controller: move my leaderships away."""
+    """Broker -> controller: this broker is about to stop; move its leaderships."""
 
     broker_id: int = wire("int32")
     broker_epoch: int = wire("int64")
@@ -300,7 +301,7 @@ class ControlledShutdownRequest(Control):
 
 @wire_schema
 class ControlledShutdownReply(Control):
-    """How many partitions this broker still leads."""
+    """The number of partitions that this broker still leads."""
 
     error_code: int = wire("int16")
     remaining: int = wire("int32")
@@ -316,7 +317,7 @@ class AllocateProducerIdsRequest(Control):
 
 @wire_schema
 class AllocateProducerIdsReply(Control):
-    """Ids [start, start + length), never given out again."""
+    """Ids [start, start + length), allocated to this broker only."""
 
     error_code: int = wire("int16")
     start: int = wire("int64")
@@ -325,7 +326,7 @@ class AllocateProducerIdsReply(Control):
 
 @wire_schema
 class ForwardRequest(Control):
-    """Broker -> controller: an admin request of a client, as its encoded body (KIP-590)."""
+    """Broker -> controller: the encoded body of a client's admin request (KIP-590)."""
 
     forwarded_key: int = wire("int16")
     forwarded_version: int = wire("int16")
@@ -335,7 +336,7 @@ class ForwardRequest(Control):
 
 @wire_schema
 class ForwardReply(Control):
-    """The encoded response body; `error_code` NOT_CONTROLLER sends the broker to look again."""
+    """The encoded response body. On NOT_CONTROLLER the broker looks up the controller again."""
 
     error_code: int = wire("int16")
     body: bytes | memoryview = wire("bytes")
@@ -343,7 +344,8 @@ class ForwardReply(Control):
 
 @wire_schema
 class ReplicaStateRequest(Control):
-    """Follower -> leader: producer state and epochs up to `offset` (a tiered hot tail)."""
+    """Follower -> leader: producer state and leader epochs up to `offset`, for a log that starts at
+    the leader's local log start offset."""
 
     topic_id: UUID = wire("uuid")
     partition: int = wire("int32")
@@ -352,7 +354,7 @@ class ReplicaStateRequest(Control):
 
 @wire_schema
 class ReplicaStateReply(Control):
-    """The two files as bytes, in their on-disk formats."""
+    """The producer snapshot and the leader epoch checkpoint, in their on-disk formats."""
 
     error_code: int = wire("int16")
     producer_snapshot: bytes | memoryview = wire("bytes")
@@ -361,21 +363,21 @@ class ReplicaStateReply(Control):
 
 @wire_schema
 class TierHintRequest(Control):
-    """Tierer -> leader: the table moved; verify it in Delta now."""
+    """Tier job -> leader: the table has new records; read the tiered end from Delta now."""
 
     topic_id: UUID = wire("uuid")
 
 
 @wire_schema
 class TierHintReply(Control):
-    """The outcome."""
+    """The result."""
 
     error_code: int = wire("int16")
 
 
 @wire_schema
 class OffsetAtBytesItem(Struct):
-    """Where does `max_bytes` of log from `start_offset` end?"""
+    """Asks for the offset at which `max_bytes` of log from `start_offset` on end."""
 
     topic: str = wire("string")
     partition: int = wire("int32")
@@ -386,7 +388,7 @@ class OffsetAtBytesItem(Struct):
 
 @wire_schema
 class OffsetAtBytesRequest(Control):
-    """Spark planner -> leader: byte limits (`maxBytesPerTrigger`)."""
+    """Spark source -> leader: byte limits as offsets (`maxBytesPerTrigger`)."""
 
     items: tuple[OffsetAtBytesItem, ...] = wire(OffsetAtBytesItem, array=True)
 
@@ -401,7 +403,7 @@ class OffsetAtBytesReply(Control):
 
 @wire_schema
 class StatusRequest(Control):
-    """Manager, CLI or page -> broker: is it ready, and what does it see?"""
+    """Manager, command line or status page -> broker: readiness and status."""
 
 
 @wire_schema
@@ -422,7 +424,7 @@ class DrainRequest(Control):
 
 @wire_schema
 class DrainReply(Control):
-    """The outcome."""
+    """The result."""
 
     error_code: int = wire("int16")
 

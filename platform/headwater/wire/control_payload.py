@@ -1,11 +1,11 @@
-"""How a control message becomes the payload of a gRPC call, and how the channels are set up.
+"""Control messages as payloads of gRPC calls, and the options of gRPC channels.
 
-A payload is its int16 format version followed by the message's encoding of that version; the gRPC
-method is the name of the request's class. Server, async client and blocking client share this.
+A payload is an int16 format version, then the message encoded in that version. The gRPC method is
+the name of the request's class. Server, async client and blocking client share this module.
 
-A request goes out in the newest format of its class, and its reply comes in the request's. Who is
-sent a newer one refuses it, naming the newest that it reads (`format_detail`); the sender keeps
-that (`PeerFormats`) and speaks the older format, as long as nothing in the message needs the newer.
+A request is sent in the newest format of its class, and its reply has the request's format. A
+receiver refuses a newer format and names the newest that it reads (`format_detail`). The sender
+remembers it (`PeerFormats`) and uses the older format, unless the message needs the newer one.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 KAFKA_ERROR_PREFIX = "kafka-error "
 FORMAT_PREFIX = "control-format "
 OLD_FORMAT_CALLS_MAX = 1000
-"""So many calls in the older format, then the newest is tried again: the peer may be new by now."""
+"""After this many calls in the older format the newest is tried again: the peer may be updated."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", PAYLOAD_BYTES_MAX),
     ("grpc.max_send_message_length", PAYLOAD_BYTES_MAX),
-    # A broker that died is restarted within a second: look again soon.
+    # A dead broker is restarted within a second: reconnect soon.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # the callers retry: only they know whether a repeat is safe
+    (
+        "grpc.enable_retries",
+        0,
+    ),  # callers retry by themselves: only they know whether a retry is safe
     ("grpc.enable_http_proxy", 0),
-    # A host that vanished without a FIN is noticed within some 8 s.
+    # A host that is gone without a FIN is detected within some 8 s.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -42,7 +45,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", PAYLOAD_BYTES_MAX),
     ("grpc.max_send_message_length", PAYLOAD_BYTES_MAX),
-    ("grpc.so_reuseport", 0),  # a port in use must be an error, never shared in silence
+    ("grpc.so_reuseport", 0),  # a port in use must be an error, never shared
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
 )
@@ -52,11 +55,11 @@ M = TypeVar("M", bound=Message)
 
 
 class ControlFormatError(HeadwaterError):
-    """A control payload of an unknown format version, or bytes that are no such message."""
+    """A control payload of an unknown format version, or one that does not parse."""
 
 
 class NewerFormatError(ControlFormatError):
-    """A payload newer than this process reads, which is up to `newest`."""
+    """A payload in a newer format than this process reads; `newest` is the newest that it reads."""
 
     def __init__(self, name: str, version: int, newest: int) -> None:
         super().__init__(
@@ -87,7 +90,7 @@ def pack(message: Message, version: int | None = None) -> bytes:
 
 
 def format_of(payload: bytes) -> int:
-    """The format version of a payload that was unpacked."""
+    """The format version of a payload."""
     return int(_PREFIX.unpack_from(payload)[0])
 
 
@@ -111,19 +114,19 @@ def unpack(cls: type[M], payload: bytes) -> M:
 
 
 def format_detail(error: NewerFormatError) -> str:
-    """`error` as the details of a failed call, so that the caller can speak the older format."""
+    """`error` as the details of a failed call, so that the caller can use the older format."""
     return f"{FORMAT_PREFIX}{error.newest} {error}"
 
 
 class PeerFormats:
-    """The newest format that each peer reads, where it refused a newer one."""
+    """The newest format that each peer reads, for peers that refused a newer one."""
 
     def __init__(self) -> None:
         self._older: dict[str, list[int]] = {}
-        """Address -> [newest it reads, calls that are left until the newest is tried again]."""
+        """Address -> [its newest format, calls until the newest is tried again]."""
 
     def pack(self, address: str, request: Message) -> bytes:
-        """The payload for that peer. Raises ControlFormatError."""
+        """The payload in a format that the peer reads. Raises ControlFormatError."""
         newest = type(request).versions[1]
         known = self._older.get(address)
         if known is None:
@@ -134,7 +137,7 @@ class PeerFormats:
         return pack(request, min(known[0], newest))
 
     def is_older(self, address: str, payload: bytes, oldest: int, detail: str) -> bool:
-        """Did the peer refuse `payload` for its format alone? Then the call is worth repeating."""
+        """Whether the peer refused `payload` only for its format, so that a retry makes sense."""
         if not detail.startswith(FORMAT_PREFIX):
             return False
         newest = int(detail[len(FORMAT_PREFIX) :].partition(" ")[0])
@@ -150,7 +153,7 @@ def error_detail(error: KafkaError) -> str:
 
 
 def error_from_detail(detail: str) -> KafkaError | None:
-    """The KafkaError that the serving side put into `detail`, if it did."""
+    """The KafkaError in the details of a failed call; None if there is none."""
     if not detail.startswith(KAFKA_ERROR_PREFIX):
         return None
     code, _, text = detail[len(KAFKA_ERROR_PREFIX) :].partition(" ")

@@ -1,10 +1,10 @@
-"""Requests and replies as the protocol frames them: header and body, without the length prefix."""
+"""Frames of the Kafka protocol: header and body of requests and replies, without length prefix."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from headwater.errors import no_text
+from headwater.errors import encoding_error
 from headwater.wire.headers import RequestHeader, ResponseHeader
 from headwater.wire.schema import Message, decode, decoder, encoder
 
@@ -14,12 +14,13 @@ API_VERSIONS_KEY = 18
 
 
 def request_header_version(cls: type[Message], version: int) -> int:
-    """Header 2 goes with flexible bodies (KIP-482)."""
+    """The request header version: 2 for flexible versions (KIP-482), else 1."""
     return 2 if version >= cls.flexible else 1
 
 
 def response_header_version(cls: type[Message], version: int) -> int:
-    """Header 1 goes with flexible bodies, but ApiVersions is always answered with 0 (KIP-511)."""
+    """The response header version: 1 for flexible versions, but always 0 for ApiVersions
+    (KIP-511)."""
     return 1 if version >= cls.flexible and cls.api_key != API_VERSIONS_KEY else 0
 
 
@@ -41,15 +42,15 @@ def encode_request(
         head = encoder(RequestHeader, request_header_version(cls, version))(header)
         return head + encoder(cls, version)(request)
     except UnicodeEncodeError as error:
-        raise no_text(error) from None
+        raise encoding_error(error) from None
 
 
 def decode_response(
     cls: type[M], version: int, reply: memoryview | bytes, correlation_id: int
 ) -> M:
-    """The body of a reply (header and body), of class `cls`. Raises SchemaError.
+    """Decode a reply (header and body) of class `cls`.
 
-    Raises ValueError when the reply answers another request.
+    Raises SchemaError, and ValueError if it has another correlation id.
     """
     header, at = decoder(ResponseHeader, response_header_version(cls, version))(reply)
     if header.correlation_id != correlation_id:

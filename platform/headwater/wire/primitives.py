@@ -1,6 +1,6 @@
 """Readers and writers of the protocol's primitive types (Kafka protocol guide, "Types").
 
-A writer appends to a bytearray; a reader takes (view, position) and gives (value, next position).
+A writer appends to a bytearray. A reader takes (view, position) and returns (value, next position).
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def reader(kind: str, *, compact: bool, nullable: bool) -> Read:
 
 
 def array_writer(item: Write, *, compact: bool, nullable: bool) -> Write:
-    """An array of `item`; null is -1 items."""
+    """The writer of an array of `item`; null has the count -1."""
     write_length = _length_writer(_INT32, compact)
 
     def write(out: bytearray, value: Any) -> None:
@@ -213,7 +213,7 @@ def array_writer(item: Write, *, compact: bool, nullable: bool) -> Write:
 
 
 def array_reader(item: Read, *, compact: bool, nullable: bool) -> Read:
-    """An array as a tuple. A count larger than the bytes left is refused before any item."""
+    """The reader of an array, as a tuple. A count above the number of bytes left is an error."""
     read_length = _length_reader(_INT32, compact)
 
     def read(view: memoryview, at: int) -> tuple[Any, int]:
@@ -234,7 +234,7 @@ def array_reader(item: Read, *, compact: bool, nullable: bool) -> Read:
 
 
 def nullable_struct_writer(inner: Write) -> Write:
-    """A structure behind a one-byte presence mark: -1 is null, 1 is present."""
+    """The writer of a nullable structure: one byte, -1 for null or 1, then the structure."""
 
     def write(out: bytearray, value: Any) -> None:
         if value is None:
@@ -247,7 +247,7 @@ def nullable_struct_writer(inner: Write) -> Write:
 
 
 def nullable_struct_reader(inner: Read) -> Read:
-    """The twin of `nullable_struct_writer`."""
+    """The reader of a nullable structure."""
 
     def read(view: memoryview, at: int) -> tuple[Any, int]:
         if view[at] == 0xFF:
@@ -258,7 +258,7 @@ def nullable_struct_reader(inner: Read) -> Read:
 
 
 def write_tagged(out: bytearray, rows: Sequence[tuple[int, Write, Any]]) -> None:
-    """The tagged-field section: count, then (tag, size, value) by rising tag."""
+    """Write the tagged fields: their count, then (tag, size, value) by rising tag (KIP-482)."""
     write_uvarint(out, len(rows))
     for tag, write_one, value in rows:
         body = bytearray()
@@ -271,7 +271,7 @@ def write_tagged(out: bytearray, rows: Sequence[tuple[int, Write, Any]]) -> None
 def read_tagged(
     view: memoryview, at: int, known: Mapping[int, tuple[str, Read]], values: dict[str, Any]
 ) -> int:
-    """Read the tagged-field section into `values`; unknown tags are skipped."""
+    """Read the tagged fields into `values`. Unknown tags are skipped."""
     count, at = read_uvarint(view, at)
     for _ in range(count):
         tag, at = read_uvarint(view, at)

@@ -1,9 +1,9 @@
-"""The dataclass is the wire schema: one frozen class per message for all of its versions.
+"""The wire schema: one frozen dataclass per message for all its versions, and its compiled codecs.
 
-Each field carries its kind, version span, nullability and tag (Kafka protocol guide; KIP-482 for
-tagged fields and compact encodings). `encoder(cls, version)` and `decoder(cls, version)` compile a
-codec once per (class, version) and cache it. The same tables describe stored records and control
-messages. Arrays are tuples; `records` and `bytes` decode to `memoryview` slices of the input,
+Each field has a kind, a version span, nullability and maybe a tag (Kafka protocol guide; KIP-482
+for tagged fields and compact encodings). `encoder(cls, version)` and `decoder(cls, version)`
+compile a codec once per class and version. Stored records and control messages have schemas of the
+same kind. Arrays are tuples. `records` and `bytes` decode to `memoryview` slices of the input,
 without a copy.
 """
 
@@ -23,12 +23,12 @@ S = TypeVar("S", bound="Struct")
 
 
 class SchemaError(ValueError):
-    """A value that the schema cannot carry, or bytes that do not follow it."""
+    """A value that the schema cannot encode, or bytes that do not parse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Versions `low` to `high`, both inclusive; empty when low > high."""
+    """Versions `low` to `high`, both inclusive; empty if low > high."""
 
     low: int
     high: int
@@ -50,7 +50,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """What the wire needs to know of one field; kept in the dataclass field's metadata."""
+    """The schema of one field, kept in the metadata of the dataclass field."""
 
     kind: str | type[Struct]
     is_array: bool
@@ -66,9 +66,9 @@ class FieldSpec:
 class Struct:
     """Base of nested structures. Subclasses are frozen, slotted, keyword-only dataclasses.
 
-    What `dataclass` would compile for each class stands here once; `__init__` is compiled when the
-    first value is made. A process imports hundreds of these classes and uses some dozens, and
-    their methods were a third of a broker's start.
+    The methods that `dataclass` would compile for each class are defined here once, and `__init__`
+    is compiled when the first value is created. A process imports hundreds of these classes and
+    uses some dozens; compiling their methods took a third of a broker's start.
     """
 
     __slots__: tuple[str, ...] = ()
@@ -102,17 +102,17 @@ class Struct:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def wire_schema(cls: type[S]) -> type[S]:
-    """Make a subclass of `Struct` the frozen, slotted, keyword-only dataclass of its fields."""
+    """Make a subclass of `Struct` a frozen, slotted, keyword-only dataclass of its fields."""
     make = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)
     made = make(cls)
     made.__init__ = Struct.__init__  # type: ignore[method-assign]
-    # It is frozen, by `Struct`: a frozen dataclass may extend it.
+    # `Struct` makes it frozen; marked so, that frozen dataclasses may extend it.
     cast(Any, made).__dataclass_params__.frozen = True
     return made
 
 
 def _compile_init(cls: type[Struct]) -> Callable[..., None]:
-    """As `dataclass` does it, but straight into the slots."""
+    """Compile `__init__` as `dataclass` does, but with direct assignments to the slots."""
     names, scope = [f.name for f in dataclasses.fields(cast(Any, cls))], {}
     for field in dataclasses.fields(cast(Any, cls)):
         scope[f"default_{field.name}"] = field.default
@@ -145,8 +145,8 @@ def _restore(cls: type[Struct], values: tuple[Any, ...]) -> Struct:
 class Message(Struct):
     """Base of top-level messages.
 
-    `api_key` is -1 for what is not a Kafka API (headers, control messages, stored records).
-    `flexible` is the first flexible version (KIP-482); VERSION_MAX when there is none.
+    `api_key` is -1 for messages that are not of a Kafka API (headers, control messages, stored
+    records). `flexible` is the first flexible version (KIP-482); VERSION_MAX if there is none.
     """
 
     __slots__ = ()
@@ -167,7 +167,7 @@ def wire(
     flexible: bool | None = None,
     array: bool = False,
 ) -> Any:
-    """Declare a field: its kind (a primitive's name or a Struct class), span and options."""
+    """Declare a field: its kind (name of a primitive, or a Struct class), versions and options."""
     if default is dataclasses.MISSING:
         default = () if array else (p.DEFAULTS[kind] if isinstance(kind, str) else kind())
     spec = FieldSpec(
@@ -313,7 +313,7 @@ def _check_version(cls: type[Message], version: int) -> None:
 
 
 def encoder(cls: type[Message], version: int) -> Callable[[Any], bytes]:
-    """The compiled encoder of `cls` at `version`. The result raises SchemaError on bad values."""
+    """The compiled encoder of `cls` in `version`. It raises SchemaError on bad values."""
     key = (cls, version)
     if key not in _ENCODERS:
         _ENCODERS[key] = _compile_encoder(cls, version)
@@ -333,7 +333,8 @@ def _compile_encoder(cls: type[Message], version: int) -> Callable[[Any], bytes]
 
 
 def decoder(cls: type[M], version: int) -> Callable[..., tuple[M, int]]:
-    """The compiled decoder: (view, position=0) -> (message, next position). Raises SchemaError."""
+    """The compiled decoder of `cls` in `version`: (view, position=0) -> (message, next position).
+    It raises SchemaError."""
     key = (cls, version)
     if key not in _DECODERS:
         _DECODERS[key] = _compile_decoder(cls, version)
@@ -355,12 +356,12 @@ def _compile_decoder(cls: type[Message], version: int) -> Callable[..., tuple[An
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Encode one message; for single use, `encoder` is for loops."""
+    """Encode one message. In a loop use `encoder`."""
     return encoder(type(message), version)(message)
 
 
 def decode(cls: type[M], version: int, view: memoryview | bytes) -> M:
-    """Decode one whole message. Raises SchemaError also when bytes are left over."""
+    """Decode one message. Raises SchemaError, also if bytes are left over."""
     message, end = decoder(cls, version)(view, 0)
     if end != len(view):
         raise SchemaError(f"{cls.__name__} v{version}: {len(view) - end} bytes left over")

@@ -1,4 +1,4 @@
-"""Which of a broker's periodic work an operator's intervals may put off, and which not."""
+"""The broker's periodic work: which intervals an operator may set, and which are fixed."""
 
 from __future__ import annotations
 

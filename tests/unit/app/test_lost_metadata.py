@@ -1,4 +1,4 @@
-"""A broker with data that meets an empty metadata store does not begin a new cluster over it."""
+"""A broker with data that finds an empty metadata store does not found a new cluster over it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Periodic work: when it comes first, and that a failure does not end it."""
+"""Periodic work: its first run, and that a failure does not end it."""
 
 from __future__ import annotations
 

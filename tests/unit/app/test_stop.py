@@ -1,4 +1,4 @@
-"""The end of a broker's life: every step is done, in order, whatever fails before it."""
+"""Broker shutdown: every step runs, in order, whatever fails before it."""
 
 from __future__ import annotations
 

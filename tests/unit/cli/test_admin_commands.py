@@ -137,7 +137,7 @@ def test_configs_tell_default_source_type_and_meaning(c: ServedCluster) -> None:
     assert retention("1") == ("43200000", "DYNAMIC_BROKER_CONFIG")
     assert list(answer(c, "configs", "describe", "brokers")) == ["log.retention.ms"]
     refused = run(c, "configs", "alter", "broker", "1", "--set", "log.dirs=/x", code=1).stderr
-    assert "start the broker anew" in refused
+    assert "restart the broker" in refused
     run(c, "configs", "alter", "brokers", "--unset", "log.retention.ms")
     none = run(c, "configs", "alter", "brokers", "--set", "min.insync.replicas=0", code=1)
     assert "all brokers: config min.insync.replicas" in none.stderr

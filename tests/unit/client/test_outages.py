@@ -142,9 +142,11 @@ def test_a_consumers_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
             outage_report_ms=REPORT_MS,
             on_error=listener,
             socket_connection_setup_timeout_ms=500,
+            fetch_max_wait_ms=10,
         ) as consumer:
             consumer.assign([TP])
-            consumer.position(TP)
+            # A connection that is just being accepted would outlive the port.
+            wait_until(lambda: consumer.statistics().fetches > 0)
             served.close_port()
             assert listener.heard.wait(LIMIT_S)
             assert any(re.match(r"t-0: broker 1 is not reachable for", m) for m in caplog.messages)

@@ -18,6 +18,7 @@ from headwater import (
     ClosedError,
     Consumer,
     ConsumerRecord,
+    IllegalStateError,
     MessageTooLargeError,
     NewTopic,
     OptionError,
@@ -229,3 +230,20 @@ def test_a_callback_cannot_wait_for_room_on_the_producers_own_thread(c: ServedCl
         producer.flush(LIMIT_S)
         assert done.wait(LIMIT_S)
     assert len(errors) == 1 and "own thread" in str(errors[0])
+
+
+def test_a_callback_cannot_wait_for_its_producer(c: ServedCluster) -> None:
+    errors: list[BaseException] = []
+    with Producer(c.bootstrap) as producer:
+
+        def wait(_: object) -> None:
+            for call in (producer.flush, producer.close, lambda: producer.partitions_for("small")):
+                try:
+                    call()
+                except IllegalStateError as e:
+                    errors.append(e)
+
+        producer.send("t", b"v").add_done_callback(wait)
+        producer.flush(LIMIT_S)
+        assert producer.send("t", b"v").result(LIMIT_S).offset == 1
+    assert len(errors) == 3

@@ -37,7 +37,7 @@ def test_the_sample_is_what_the_keys_say() -> None:
     assert broker_values(given).as_dict().keys() == BROKER_KEYS.keys()
 
 
-def test_broker_twins_and_their_coarse_forms_are_topic_defaults() -> None:
+def test_broker_keys_are_topic_defaults_in_any_unit() -> None:
     assert topic_values({}, {}).integer("retention.ms") == 604_800_000
     assert topic_values({}, {"log.retention.hours": "1"}).integer("retention.ms") == 3_600_000
     both = {"log.retention.hours": "1", "log.retention.minutes": "2"}

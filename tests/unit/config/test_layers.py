@@ -45,7 +45,7 @@ def test_a_topic_key_tells_every_value_given_for_it() -> None:
     assert rows["segment.bytes"] == (str(1 << 30), Source.DEFAULT)
 
 
-def test_a_coarser_twin_gives_the_value_in_the_keys_own_unit() -> None:
+def test_the_same_key_in_a_larger_unit_gives_the_value() -> None:
     rows = {key.name: (value, source) for key, value, source, _ in SETTINGS.topic_rows({})}
     assert rows["retention.ms"] == (str(2 * 3600 * 1000), Source.FILE)
     finer = BrokerSettings(file={"log.retention.hours": "2"}, own={"log.retention.ms": "7"})
@@ -55,7 +55,7 @@ def test_a_coarser_twin_gives_the_value_in_the_keys_own_unit() -> None:
 
 def test_only_dynamic_keys_with_good_values_may_change() -> None:
     check_dynamic("log.retention.ms", "5")
-    with pytest.raises(StaticKeyError, match="start the broker anew"):
+    with pytest.raises(StaticKeyError, match="restart the broker"):
         check_dynamic("log.dirs", "/elsewhere")
     with pytest.raises(UsageError, match="number of type long"):
         check_dynamic("log.retention.ms", "soon")
@@ -67,8 +67,8 @@ def test_only_dynamic_keys_with_good_values_may_change() -> None:
 
 
 def test_every_default_of_topics_is_dynamic() -> None:
-    twins = {row.broker_name for row in TOPIC_KEYS.values() if row.broker_name}
-    assert [name for name in sorted(twins) if not BROKER_KEYS[name].is_dynamic] == []
+    topic_defaults = {row.broker_name for row in TOPIC_KEYS.values() if row.broker_name}
+    assert [name for name in sorted(topic_defaults) if not BROKER_KEYS[name].is_dynamic] == []
 
 
 def test_kafkas_keys_without_effect_may_be_stored_while_a_broker_runs() -> None:

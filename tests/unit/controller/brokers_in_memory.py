@@ -1,4 +1,4 @@
-"""Brokers reduced to what the controller sees of them: registration, control handlers, view."""
+"""Fake brokers for tests of the controller: registration, control handlers, metadata cache."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from headwater.wire.control import (
 )
 from headwater_broker.controller.controller import ControllerIdentity, ControllerService
 from headwater_broker.controller.state import ControllerConfig
+from headwater_broker.controller.timings import ControllerTimings
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.cache import MetadataCache
 from headwater_broker.metadata.controller_channel import ControllerChannel
@@ -58,7 +59,7 @@ class CountingEntropy:
 
 
 class FakeBroker:
-    """One broker's cluster parts; its replicas are the states it was told."""
+    """The controller's side of a broker. Its replicas are the states that it received."""
 
     def __init__(
         self,
@@ -70,8 +71,10 @@ class FakeBroker:
         directory: UUID | None = None,
         boot_id: str = "boot",
         clean_epoch: int = -1,
+        timings: ControllerTimings | None = None,
     ) -> None:
         self.broker_id = broker_id
+        self.timings = timings
         self.address = f"broker{broker_id}:1"
         self.directory = directory or UUID(int=1000 + broker_id)
         self.boot_id = boot_id
@@ -89,7 +92,7 @@ class FakeBroker:
         self.calls: ControllerChannel
         self.view: MetadataCache
 
-    def registration(self) -> znodes.BrokerRegistration:
+    def described(self) -> znodes.BrokerRegistration:
         return znodes.BrokerRegistration(
             broker_id=self.broker_id,
             cluster_id=self.view.cluster_id,
@@ -104,7 +107,7 @@ class FakeBroker:
         cluster_id = await ensure_cluster_id(self.store, self.entropy, None)
         self.view = MetadataCache(cluster_id, lambda: self.registration.broker_epoch)
         self.registration = RegistrationManager(
-            self.store, self.clock, self.registration, session_timeout_ms=1000
+            self.store, self.clock, self.described, session_timeout_ms=1000
         )
         self.controller = ControllerService(
             ControllerIdentity(
@@ -115,6 +118,7 @@ class FakeBroker:
             self.clock,
             self.entropy,
             self.config,
+            self.timings,
         )
         handlers: dict[Any, Any] = dict(self.controller.handlers())
         handlers[LeaderAndIsrRequest] = self.leader_and_isr
@@ -133,14 +137,11 @@ class FakeBroker:
         )
 
     async def kill(self) -> None:
-        """As kill -9 with a supervisor that closes the session."""
+        """Kill -9, with a supervisor that closes the session."""
         self.network.stop(self.address)
-        self.controller._is_stopped = True
-        for task in (self.controller._task, self.registration._task):
-            assert task is not None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        await self.store.close()
+        await self.store.close()  # nothing of it reaches the store any more
+        await self.controller.stop()
+        await self.registration.stop()
 
     async def stop(self) -> None:
         await self.controller.stop()
@@ -150,8 +151,8 @@ class FakeBroker:
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrReply:
         if request.full:
-            told = {(s.topic_id, s.partition) for s in request.partitions}
-            self.replicas = {k: s for k, s in self.replicas.items() if k in told}
+            named = {(s.topic_id, s.partition) for s in request.partitions}
+            self.replicas = {k: s for k, s in self.replicas.items() if k in named}
         rows = []
         for state in request.partitions:
             code = self.refuse.get((state.topic, state.partition), ErrorCode.NONE)
@@ -182,13 +183,19 @@ class FakeBroker:
 
 
 class Cluster:
-    """Some fake brokers on one tree."""
+    """Fake brokers on one metadata store."""
 
-    def __init__(self, count: int, config: ControllerConfig | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        config: ControllerConfig | None = None,
+        timings: ControllerTimings | None = None,
+    ) -> None:
         self.tree = MemoryTree()
         self.network = MemoryControlNetwork()
         self.entropy = CountingEntropy()
         self.config = config
+        self.timings = timings
         self.brokers: dict[int, FakeBroker] = {}
         self._ids = range(1, count + 1)
 
@@ -207,7 +214,13 @@ class Cluster:
 
     async def add(self, broker_id: int, **options: Any) -> FakeBroker:
         broker = FakeBroker(
-            broker_id, self.tree, self.network, self.entropy, self.config, **options
+            broker_id,
+            self.tree,
+            self.network,
+            self.entropy,
+            self.config,
+            timings=self.timings,
+            **options,
         )
         await broker.start()
         self.brokers[broker_id] = broker

@@ -1,4 +1,4 @@
-"""What tests of the controller's machine begin with."""
+"""Fixtures for tests of the controller's state machine."""
 
 from __future__ import annotations
 

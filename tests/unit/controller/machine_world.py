@@ -1,4 +1,5 @@
-"""The pure machine against a memory tree: its writes must apply, and its story must rebuild."""
+"""Runs the controller's state machine against a store in memory: its writes must apply, and another
+controller must be able to rebuild the state from them."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from headwater_broker.metadata.znodes import NO_DIRECTORY, BrokerRegistration, T
 
 
 class World:
-    """A store, registrations, and the machine of the present controller."""
+    """A store, registrations, and the state machine of the current controller."""
 
     def __init__(self, *, unclean: bool = False) -> None:
         self.tree = MemoryTree()
@@ -49,20 +50,20 @@ class World:
         self.boots: dict[int, str] = {}
         self.last_broker_epoch = 0
         self.away: set[int] = set()
-        """Brokers that lack a disk, and so delete nothing."""
+        """Brokers with a failed disk, which delete nothing."""
         self.controller_epoch = 0
         self.token = 0
         self.replies: dict[int, Any] = {}
         self.updates: list[BrokerUpdate] = []
         self.warnings: list[str] = []
         self._loop = asyncio.new_event_loop()
-        self.store: MemoryStore = self._run(self._connect())
+        self.store: MemoryStore = self.run(self._connect())
         self.machine = self.fail_over()
 
     def close(self) -> None:
         self._loop.close()
 
-    def _run(self, work: Any) -> Any:
+    def run(self, work: Any) -> Any:
         return self._loop.run_until_complete(work)
 
     async def _connect(self) -> MemoryStore:
@@ -73,11 +74,11 @@ class World:
         return store
 
     def fail_over(self) -> ControllerMachine:
-        """Another controller, from the store alone."""
+        """Elect another controller, which loads its state from the store."""
         self.controller_epoch += 1
         data = str(self.controller_epoch).encode()
-        self._run(self.store.multi([Set(znodes.CONTROLLER_EPOCH, data)]))
-        snapshot = self._run(read_snapshot(self.store))
+        self.run(self.store.multi([Set(znodes.CONTROLLER_EPOCH, data)]))
+        snapshot = self.run(read_snapshot(self.store))
         self.machine = ControllerMachine(
             1,
             self.controller_epoch,
@@ -94,13 +95,13 @@ class World:
         return type(snapshot)(**{**values, "registered": dict(self.registered)})
 
     def settle(self) -> None:
-        """Write the Ready; brokers delete at once what they are told to."""
+        """Write the Ready. Brokers confirm deletions at once."""
         while True:
             ready = self.machine.take_ready()
             self.warnings += ready.warnings
             fence = Check(znodes.CONTROLLER_EPOCH, self.controller_epoch)
             for group in ready.writes:
-                self._run(self.store.multi([fence, *group]))
+                self.run(self.store.multi([fence, *group]))
             for reply in ready.replies:
                 self.replies[reply.token] = reply.value
             self.updates.extend(ready.updates)
@@ -163,7 +164,7 @@ class World:
         clean: bool = False,
         min_insync_replicas: int = 1,
     ) -> None:
-        """As `up`, decided and not yet written."""
+        """Like `up`, but the decisions are not written yet."""
         if wiped or broker_id not in self.directories:
             self.directories[broker_id] = self.entropy.uuid()
         if power_loss or broker_id not in self.boots:
@@ -200,10 +201,10 @@ class World:
         return result
 
     def find(self, name: str, *replicas: tuple[int, ...]) -> None:
-        """Make the topic by hand in the store, where no broker need live."""
+        """Create the topic as a tool does, in the store, where no broker need be live."""
         row = TopicAssignment(topic_id=NO_DIRECTORY, partitions=dict(enumerate(replicas)))
-        self._run(self.store.multi([Create(znodes.topic_path(name), row.encode())]))
-        self.handle(self._run(read_found_topics(self.store, [name], print)))
+        self.run(self.store.multi([Create(znodes.topic_path(name), row.encode())]))
+        self.handle(self.run(read_found_topics(self.store, [name], print)))
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         found = self.machine.state.partition(topic, index)

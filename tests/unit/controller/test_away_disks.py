@@ -1,4 +1,4 @@
-"""Deletion of what is on a disk that is away: asked for when its broker is back, not before."""
+"""Deletion of replicas on a failed disk: repeated when the broker is back, not before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unit.controller.machine_world import World
 
 
 def test_what_is_on_a_disk_that_is_away_is_deleted_when_its_broker_is_back(world: World) -> None:
-    """Until then it is not asked for every second; another answer's error is tried again."""
+    """Until then StopReplica is not repeated every second; after other errors it is."""
     topic_id = world.create("t", (1, 2)).topic_id
     world.away = {2}
     world.ask(lambda token: DeleteTopics(token, (("t", UUID(int=0)),)))
@@ -38,13 +38,13 @@ def test_what_is_on_a_disk_that_is_away_is_deleted_when_its_broker_is_back(world
     assert world.machine.state.pending_deletions == {}
 
 
-def test_who_died_before_it_answered_is_asked_when_it_is_back_and_not_before(world: World) -> None:
+def test_a_broker_that_died_before_its_answer_is_asked_again_when_it_is_back(world: World) -> None:
     topic_id = world.create("t", (2,)).topic_id
     world.machine.handle(DeleteTopics(4711, (("t", UUID(int=0)),)))
     lost = world.machine.take_ready()
     assert [u.broker_id for u in lost.updates if u.stops] == [2]
     for group in lost.writes:
-        world._run(world.store.multi(group))
+        world.run(world.store.multi(group))
     world.down(2)
     world.handle(Tick())
     assert world.machine.state.pending_deletions[topic_id].waiting() == {0: (2,)}
@@ -52,7 +52,7 @@ def test_who_died_before_it_answered_is_asked_when_it_is_back_and_not_before(wor
     assert world.machine.state.pending_deletions == {}
 
 
-def test_an_answer_of_a_former_life_does_not_stop_the_asking(world: World) -> None:
+def test_an_answer_of_an_earlier_registration_does_not_stop_the_retries(world: World) -> None:
     topic_id = world.create("t", (1, 2)).topic_id
     world.away = {2}
     world.ask(lambda token: DeleteTopics(token, (("t", UUID(int=0)),)))
@@ -74,16 +74,16 @@ def test_an_answer_of_a_former_life_does_not_stop_the_asking(world: World) -> No
     assert world.machine.state.pending_deletions == {}
 
 
-def test_what_else_a_broker_is_to_be_told_is_told_beside_a_deletion_tried_again(
+def test_metadata_is_sent_along_with_a_repeated_deletion(
     world: World,
 ) -> None:
-    """Configs of brokers and who is live go with the metadata: without a partition among them they
-    were dropped, as if the deletion were all there is."""
+    """Broker configs and live brokers are part of the metadata. An update without partitions was
+    dropped as if it held only the deletion."""
     topic_id = world.create("t", (1, 2)).topic_id
     world.away = {2}
     world.ask(lambda token: DeleteTopics(token, (("t", UUID(int=0)),)))
     [removal] = world.machine.state.pending_deletions.values()
-    removal.on_failed_disks.clear()  # as if the answer had been a former life's
+    removal.on_failed_disks.clear()  # as if the answer came from an earlier registration
     world.away = set()
     edit = ConfigEdit(ResourceKind.BROKER, "", False, (("log.retention.ms", SET, "5000"),))
     world.machine.handle(AlterConfigs(1, (edit,), False))

@@ -111,8 +111,8 @@ def test_a_new_controller_leaves_those_in_sync_to_the_check(world: World) -> Non
 
 
 def test_what_cannot_be_waited_for_keeps_no_leader_away(world: World) -> None:
-    """A topic that is deleted, a partition that prefers another broker by now, or is offline: for
-    the last one the broker catches up when it can."""
+    """A deleted topic, a partition that prefers another broker by now, or an offline one. In the
+    last case the broker leads as soon as it has caught up."""
     world.create("gone", (1, 2, 3))
     world.create("moved", (1, 2, 3))
     world.create("alone", (1, 2))

@@ -1,4 +1,4 @@
-"""LeaderAndIsr and UpdateMetadata in one call: nothing of either is lost, old brokers get both."""
+"""LeaderAndIsr and UpdateMetadata in one call: nothing is lost, and old brokers get both calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headwater_broker.controller.broker_channel import (
     PendingUpdate,
 )
 from headwater_broker.controller.events import BrokerUpdate, Event
-from headwater_broker.metadata.combined_update import join, part
+from headwater_broker.metadata.combined_update import combine, split
 
 T = UUID(int=1)
 BROKER = LiveBroker(broker_id=1, broker_epoch=7, control_address="b1")
@@ -46,8 +46,8 @@ def row(partition: int, leader: int = 1, epoch: int = 0, *, is_new: bool = False
     )  # fmt: skip
 
 
-def test_a_replica_to_be_made_stays_one_when_everything_is_told_anew() -> None:
-    """A broker that lost one folder would refuse to make it in another."""
+def test_a_new_replica_stays_new_in_a_full_update() -> None:
+    """Otherwise a broker that lost one folder would refuse to create the replica in another."""
     waiting = PendingUpdate()
     waiting.add(BrokerUpdate(broker_id=1, replicas=(row(0, is_new=True), row(1, is_new=True))))
     waiting.add(BrokerUpdate(broker_id=1, full=True, replicas=(row(0, epoch=1), row(2))))
@@ -66,8 +66,8 @@ def keyed(*rows: PartitionState) -> dict[tuple[UUID, int], PartitionState]:
 
 
 def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, ...]) -> Any:
-    """What a broker reads of both, over the wire; None when they do not go together."""
-    along = join(
+    """The metadata that a broker reads from the combined request; None if there is none."""
+    along = combine(
         keyed(*replicas),
         keyed(*metadata),
         cluster_id="c",
@@ -84,7 +84,7 @@ def sent(replicas: tuple[PartitionState, ...], metadata: tuple[PartitionState, .
         metadata=along,
         sequence=3,
     )
-    return part(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
+    return split(decode(LeaderAndIsrRequest, 0, memoryview(encode(request, 0))))
 
 
 def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
@@ -103,9 +103,9 @@ def test_what_was_joined_is_read_as_the_request_it_stands_for() -> None:
     )
 
 
-def test_partitions_told_alike_travel_once() -> None:
+def test_equal_partition_states_are_sent_once() -> None:
     rows = tuple(row(n) for n in range(100))
-    along = join(
+    along = combine(
         keyed(*rows), keyed(*rows), cluster_id="c", full=True, topics=(), broker_configs=None
     )
     assert along is not None
@@ -117,16 +117,16 @@ def test_where_metadata_is_newer_it_counts() -> None:
     assert sent((row(0, epoch=3),), (newer,)).partitions[-1] == newer
 
 
-def test_a_replica_told_again_alone_brings_no_old_metadata() -> None:
+def test_a_repeated_replica_state_brings_no_old_metadata() -> None:
     assert sent((row(0), row(1)), (row(1),)) is None
 
 
 def test_no_metadata_came_along() -> None:
-    assert part(LeaderAndIsrRequest(partitions=(row(0),))) is None
+    assert split(LeaderAndIsrRequest(partitions=(row(0),))) is None
 
 
 class Broker:
-    """Takes what it is told; of metadata that comes along as its release and luck have it."""
+    """A broker that applies updates; whether it knows combined requests depends on its release."""
 
     def __init__(self, along: int, refused: ErrorCode = ErrorCode.NONE) -> None:
         self.along = along
@@ -150,12 +150,12 @@ class Broker:
     async def close(self) -> None: ...
 
     def told(self) -> list[tuple[str, bool]]:
-        """The calls: which, and did metadata come along?"""
+        """The calls, and whether they held metadata."""
         return [(type(r).__name__, getattr(r, "metadata", None) is not None) for r in self.asked]
 
 
 def tell(broker: Broker, *updates: BrokerUpdate) -> list[Event]:
-    """Each update is told before the next comes; the events that the answers became."""
+    """Send the updates one after the other; the events of their replies."""
     events: list[Event] = []
 
     async def run() -> None:
@@ -190,14 +190,14 @@ def test_a_broker_of_an_older_release_gets_both_calls_and_no_more_attempts() -> 
     assert broker.told() == [BOTH, METADATA, REPLICAS, METADATA]
 
 
-def test_a_refused_replica_is_told_again_without_the_metadata_that_was_taken() -> None:
+def test_a_refused_replica_is_sent_again_without_the_applied_metadata() -> None:
     broker = Broker(along=ErrorCode.NONE, refused=ErrorCode.UNKNOWN_SERVER_ERROR)
     tell(broker, UPDATE)
     assert broker.told() == [BOTH, REPLICAS]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH])
-def test_metadata_refused_as_stale_is_not_taken_as_told(code: ErrorCode) -> None:
+def test_metadata_refused_as_stale_is_sent_again(code: ErrorCode) -> None:
     broker = Broker(along=code)
 
     async def run() -> bool:
@@ -212,8 +212,8 @@ def test_metadata_refused_as_stale_is_not_taken_as_told(code: ErrorCode) -> None
     assert not asyncio.run(run())
 
 
-def test_requests_of_a_term_are_numbered_whoever_is_told_and_however_often() -> None:
-    """Also a broker that registers anew in between: its process has seen the numbers before."""
+def test_requests_of_an_epoch_are_numbered_over_all_brokers_and_retries() -> None:
+    """Also for a broker that registers again in between: its process has seen earlier numbers."""
     office = ControllerHeader(0, 5, "c")
     stop = StopReplicaPartition(topic="t", topic_id=T, partition=9, leader_epoch=-1, delete=True)
 

@@ -1,4 +1,4 @@
-"""The controller in office: several brokers on a memory store, real messages, no real time."""
+"""The controller service with several brokers on a store in memory, with real messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headwater.wire.apis.k20_delete_topics import (
 )
 from headwater.wire.control import AlterPartitionItem, AlterPartitionRequest, IsrMember
 from headwater.wire.schema import decode, encode
-from headwater_broker.controller import broker_channel, controller, controller_loop
+from headwater_broker.controller.timings import ControllerTimings
 from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
 
 
@@ -87,7 +87,7 @@ def test_a_dead_leader_is_replaced_by_an_isr_member() -> None:
 
 
 async def rejoin(cluster: Cluster, topic: str, count: int) -> None:
-    """The leaders take every replica back into the ISR, as their fetches would bring about."""
+    """The leaders add every replica to the ISR, as after fetches up to the log end."""
     one = cluster.all()[0]
     for index in range(count):
         await until(lambda i=index: leader(one, topic, i) in cluster.brokers)
@@ -169,14 +169,11 @@ def test_deletion_reaches_a_broker_that_was_away() -> None:
     run(story())
 
 
-def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(broker_channel, "CALL_TIMEOUT_MS", 1000)
-    monkeypatch.setattr(controller_loop, "DELIVERY_WAIT_S", 0.05)
+def test_a_broker_that_does_not_answer_delays_no_other() -> None:
+    timings = ControllerTimings(call_timeout_ms=1000, delivery_wait_s=0.05)
 
     async def story() -> None:
-        async with Cluster(3) as cluster:
+        async with Cluster(3, timings=timings) as cluster:
             active = cluster.controller()
             other, silent = (b for b in cluster.all() if b is not active)
             cluster.network.cut(silent.address)
@@ -196,13 +193,13 @@ def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting(
 def test_a_store_that_is_away_does_not_keep_a_broker_from_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(controller, "RESIGN_TIMEOUT_S", 0.01)
+    timings = ControllerTimings(resign_timeout_s=0.01)
 
     async def never(_path: str) -> None:
         await asyncio.Event().wait()
 
     async def story() -> None:
-        async with Cluster(3) as cluster:
+        async with Cluster(3, timings=timings) as cluster:
             victim = next(b for b in cluster.all() if b.controller.is_active)
             with monkeypatch.context() as patch:
                 patch.setattr(victim.store, "get", never)

@@ -1,4 +1,4 @@
-"""Terms of office begin and end: claims of old sessions, expiry, the timer of a term."""
+"""Controller elections and resignations: nodes of old sessions, session expiry, the timer."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import pytest
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.metadata_store import Create, Delete, NoNodeError
-from headwater.testing.memory_control import MemoryControlNetwork
 from headwater.testing.memory_store import MemoryTree
 from headwater_broker.controller import controller_election
-from headwater_broker.controller import controller_loop as controller_loop_module
 from headwater_broker.controller.broker_channel import BrokerChannel
-from headwater_broker.controller.controller_loop import ControllerLoop
 from headwater_broker.controller.events import (
     AutoPreferredLeaderElection,
     CreateTopics,
-    Event,
     NewTopic,
 )
 from headwater_broker.controller.state import ControllerConfig
+from headwater_broker.controller.timings import BalanceSchedule, ControllerTimings
 from headwater_broker.controller.zk import writer
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.registration import ensure_cluster_id
@@ -33,7 +30,7 @@ CLAIM = znodes.ControllerClaim(1, 0, "broker1:1").encode()
 
 
 def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
-    """The node of a broker's life before: it goes with that session, and must not be trusted."""
+    """The node belongs to the broker's last session and goes with it: it must not be trusted."""
 
     async def story(cluster: Cluster) -> None:
         before = cluster.tree.connect()
@@ -54,11 +51,11 @@ def test_a_claim_of_ones_own_id_under_another_session_is_waited_for() -> None:
     play(story, brokers=0)
 
 
-def test_nobody_leads_the_brokers_of_another_cluster() -> None:
+def test_no_controller_is_elected_over_the_brokers_of_another_cluster() -> None:
     async def story() -> None:
         store = MemoryTree().connect()
         await ensure_cluster_id(store, CountingEntropy(), "theirs")
-        with pytest.raises(znodes.ZnodeError, match=r"is of cluster theirs .* of ours"):
+        with pytest.raises(znodes.ZnodeError, match=r"now belongs to cluster theirs, .* to ours"):
             await controller_election.elect(store, 1, "a:1", FakeClock(), "ours")
         with pytest.raises(NoNodeError):
             await store.get(znodes.CONTROLLER)
@@ -83,7 +80,7 @@ def test_a_claim_whose_reply_was_lost_counts(lost: bool) -> None:
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_an_expired_session_ends_the_term_and_a_mere_disconnect_does_not(brokers: int) -> None:
+def test_an_expired_session_deposes_the_controller_and_a_disconnect_does_not(brokers: int) -> None:
     async def story(cluster: Cluster) -> None:
         active = cluster.controller()
         first = active.controller.controller_loop
@@ -105,13 +102,13 @@ def test_an_expired_session_ends_the_term_and_a_mere_disconnect_does_not(brokers
     play(story, brokers=brokers)
 
 
-def test_a_second_term_of_the_same_process_starts_clean() -> None:
+def test_a_second_epoch_of_the_same_process_starts_with_new_state() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1,))
         first = one.controller.controller_loop
         assert first is not None and first.machine is not None
-        first.machine.state.shutting_down.add(1)  # what only the first term knows
+        first.machine.state.shutting_down.add(1)  # state of the first epoch only
         await one.store.multi([Delete(znodes.CONTROLLER)])
         await until(
             lambda: one.controller.is_active and one.controller.controller_loop is not first
@@ -120,17 +117,18 @@ def test_a_second_term_of_the_same_process_starts_clean() -> None:
         assert second is not None and second.machine is not None
         assert second.machine.state is not first.machine.state
         assert second.machine.state.shutting_down == set()
-        assert not first._channels and not first._answering
+        channels = [t for t in asyncio.all_tasks() if t.get_name() == "controller-to-broker-1"]
+        assert len(channels) == 1, "that of the first epoch is closed"
         assert await create(one, "u", (1,)) is ErrorCode.NONE
         assert leader(one, "u") == 1
 
     play(story, brokers=1)
 
 
-def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
+def test_a_write_too_large_for_the_store_deposes_this_controller_and_not_the_next(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The store closes the connection over it, each time that it is sent."""
+    """ZooKeeper would close the connection each time it is sent."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -152,8 +150,11 @@ def test_a_write_that_is_too_large_for_the_store_ends_its_term_and_not_the_next(
     play(story, brokers=1)
 
 
-def test_what_is_durable_is_answered_when_the_term_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was asked again, and the next controller said that the topic exists already."""
+def test_durable_decisions_are_answered_when_the_controller_resigns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client had to repeat its request, and the next controller answered that the topic
+    exists."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -169,8 +170,8 @@ def test_what_is_durable_is_answered_when_the_term_ends(monkeypatch: pytest.Monk
     play(story, brokers=1)
 
 
-def test_a_term_that_has_ended_refuses_at_once() -> None:
-    """Whoever asks before the broker has noticed its end would wait until the time-out."""
+def test_a_deposed_controller_refuses_requests_at_once() -> None:
+    """A request that came before the service had noticed the end would wait for its timeout."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -183,14 +184,13 @@ def test_a_term_that_has_ended_refuses_at_once() -> None:
         with pytest.raises(KafkaError) as refused:
             await asyncio.wait_for(ended.ask(lambda token: CreateTopics(token, (), False)), 1)
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        assert not ended._waiting
 
     play(story, brokers=1)
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_a_config_without_a_topic_that_appears_in_a_term_ends_it_once(brokers: int) -> None:
-    """The request is told to come again, and then meets a term that knows the node."""
+def test_a_config_without_a_topic_that_appears_deposes_the_controller_once(brokers: int) -> None:
+    """The client repeats its request, and the next controller knows the node."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -209,7 +209,7 @@ def test_a_config_without_a_topic_that_appears_in_a_term_ends_it_once(brokers: i
     play(story, brokers=brokers)
 
 
-def test_a_config_without_a_topic_that_is_removed_in_a_term_ends_it_once() -> None:
+def test_a_config_without_a_topic_that_is_removed_deposes_the_controller_once() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         path = znodes.topic_config_path("t")
@@ -240,55 +240,13 @@ def test_a_config_that_a_vanished_topic_left_behind_is_written_over() -> None:
     play(story, brokers=1)
 
 
-class StoppedClock:
-    """Stands at `now` seconds."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
+def test_leaders_are_balanced_five_seconds_into_the_epoch_and_then_by_the_interval() -> None:
+    schedule = BalanceSchedule(100.0, ControllerTimings().first_balance_s)
+    times = (104.9, 105.0, 105.1, 164.9, 165.0, 224.9, 225.0)
+    assert [s for s in times if schedule.is_due(s, interval_ms=60_000)] == [105.0, 165.0, 225.0]
 
 
-def test_leaders_are_balanced_five_seconds_into_the_term_and_then_by_the_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(controller_loop_module, "TICK_S", 0)
-
-    async def story() -> None:
-        store = MemoryTree().connect()
-        clock = StoppedClock()
-        won = await controller_election.elect(store, 1, "a:1", clock, "c")
-        assert won is not None
-        config = ControllerConfig(leader_imbalance_check_interval_ms=60_000)
-        calls = MemoryControlNetwork().calls()
-        controller_loop = ControllerLoop(
-            1, "c", won, store, calls, clock, CountingEntropy(), config
-        )
-        posted: list[Event] = []
-        monkeypatch.setattr(controller_loop, "post", posted.append)
-        timer = asyncio.get_running_loop().create_task(controller_loop._run_timer())
-        due = {}
-        for seconds in (4.9, 5.0, 64.9, 65.0):
-            clock.now = 100.0 + seconds
-            posted.clear()
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert posted
-            due[seconds] = sum(isinstance(event, AutoPreferredLeaderElection) for event in posted)
-        assert due == {4.9: 0, 5.0: 1, 64.9: 0, 65.0: 1}
-        timer.cancel()
-
-    asyncio.run(story())
-
-
-def test_a_leader_comes_home_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_loop_module, "TICK_S", 0.01)
-    monkeypatch.setattr(controller_loop_module, "FIRST_BALANCE_S", 0.02)
-
+def test_a_leader_comes_home_by_itself() -> None:
     async def story(cluster: Cluster) -> None:
         await create(cluster.brokers[1], "t", (2, 1, 3))
         await cluster.kill(2)
@@ -298,7 +256,11 @@ def test_a_leader_comes_home_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         await rejoin(cluster, "t", 1)
         await until(lambda: leader(cluster.all()[0], "t") == 2)
 
-    play(story, config=ControllerConfig(leader_imbalance_check_interval_ms=20))
+    play(
+        story,
+        config=ControllerConfig(leader_imbalance_check_interval_ms=20),
+        timings=ControllerTimings(tick_s=0.01, first_balance_s=0.02),
+    )
 
 
 @pytest.mark.parametrize("enabled", [True, False])

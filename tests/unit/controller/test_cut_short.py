@@ -1,4 +1,4 @@
-"""A controller dies after any of its writes: the next one finishes, and deletes nothing in use."""
+"""A controller dies after any of its writes: the next one finishes, and deletes no used replica."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reassign(world: World, *target: int) -> ErrorCode:
 
 
 def joined(world: World, index: int) -> AlterPartition:
-    """The leader says that all replicas are in sync."""
+    """The leader proposes all replicas as the ISR."""
     partition = world.partition("t", index)
     item = AlterPartitionItem(
         topic_id=partition.topic_id,
@@ -56,7 +56,7 @@ def joined(world: World, index: int) -> AlterPartition:
 
 
 def deleted(world: World) -> set[tuple[int, int]]:
-    """(partition, broker) whose data brokers were told to delete."""
+    """(partition, broker) of every replica that brokers were to delete."""
     return {(s.partition, u.broker_id) for u in world.updates for s in u.stops if s.delete}
 
 
@@ -90,8 +90,8 @@ STORIES: dict[str, Callable[[World], list[Event]]] = {
 def test_the_next_controller_finishes_what_one_began(
     world: World, story: str, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut after no group of writes, after one, and so on to all of them; also where a topic's
-    write is too large to be one."""
+    """It dies before the first write, after one, and so on up to all of them; also when a topic's
+    writes do not fit in one batch."""
     monkeypatch.setattr(write_batches, "MULTI_BYTES_MAX", most_bytes)
     world.up(4)
     count = cut = 0
@@ -106,14 +106,14 @@ def test_the_next_controller_finishes_what_one_began(
         count = len(writes)
         fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
         for group in writes[:cut]:
-            world._run(world.store.multi([fence, *group]))
+            world.run(world.store.multi([fence, *group]))
         world.updates.clear()
         world.fail_over()
         world.handle(Tick())
         left = {(p.index, b) for p in world.machine.state.partitions() for b in p.replicas}
         assert not deleted(world) & left, f"cut after {cut} of {count}"
         assert not world.machine.state.pending_deletions
-        assert not world._run(world.store.children(znodes.DELETIONS))
+        assert not world.run(world.store.children(znodes.DELETIONS))
         for partition in world.machine.state.partitions():
             _is_sound(partition)
             assert (partition.key in world.machine.state.reassigning) == bool(
@@ -127,8 +127,8 @@ def test_the_next_controller_finishes_what_one_began(
 def test_a_power_loss_is_not_forgotten_with_the_controller_that_saw_it(
     world: World, leads: bool
 ) -> None:
-    """Back before its old session had ended: what its page cache held is gone, and only the note of
-    its last life tells. With thousands of partitions the round is more than one write."""
+    """The broker is back before its old session has ended. Its page cache is lost, and only its
+    last registration shows that. With thousands of partitions the round takes several writes."""
     count = cut = 0
     while cut <= count:
         old = tuple((name, NO_ID) for name in world.machine.state.topics)
@@ -140,7 +140,7 @@ def test_a_power_loss_is_not_forgotten_with_the_controller_that_saw_it(
         count = len(writes)
         fence = Check(znodes.CONTROLLER_EPOCH, world.controller_epoch)
         for group in writes[:cut]:
-            world._run(world.store.multi([fence, *group]))
+            world.run(world.store.multi([fence, *group]))
         world.fail_over()
         for partition in world.machine.state.partitions():
             told = f"{partition.name}: cut after {cut} of {count}"
@@ -154,24 +154,24 @@ def _is_sound(partition: Partition) -> None:
     assert set(partition.isr) <= set(partition.replicas)
 
 
-def test_a_note_that_names_a_replica_in_use_deletes_nothing(world: World) -> None:
-    """An older version wrote notes before the lists that they go with."""
+def test_a_pending_deletion_of_an_assigned_replica_deletes_nothing(world: World) -> None:
+    """An older version wrote pending deletions before the replica lists."""
     world.create("t", (1, 2))
     world.ask(lambda token: Reassign(token, {("t", 0): (3,)}))
     topic_id = world.partition("t").topic_id
     note = znodes.Deletion("t", topic_id, {0: (1, 2), 7: (2,)}, is_topic_deletion=False)
-    world._run(world.store.multi([Create(znodes.deletion_path(topic_id), note.encode())]))
+    world.run(world.store.multi([Create(znodes.deletion_path(topic_id), note.encode())]))
     world.updates.clear()
     world.fail_over()
     assert deleted(world) == {(7, 2)}
     assert world.partition("t").isr == (1, 2)
-    assert not world._run(world.store.children(znodes.DELETIONS))
+    assert not world.run(world.store.children(znodes.DELETIONS))
     assert world.alter_isr(world.partition("t"), (1, 2, 3)) == ErrorCode.NEW_LEADER_ELECTED
     assert deleted(world) == {(7, 2), (0, 1), (0, 2)}
 
 
-def test_a_note_goes_with_its_lists_in_one_write(world: World) -> None:
-    """Between two writes it would name replicas that lead."""
+def test_a_pending_deletion_is_written_with_the_replica_lists(world: World) -> None:
+    """Between two writes it would name replicas that are leaders."""
     world.create("t", (1, 2))
     assert reassign(world, 3) is ErrorCode.NONE
     world.machine.handle(joined(world, 0))
@@ -194,7 +194,7 @@ def test_a_move_cancelled_and_begun_again_in_one_round_makes_its_replica(world: 
 
 
 def test_a_move_replaced_by_the_old_replicas_is_over(world: World) -> None:
-    """It stood in the list of moves for as long as the controller led."""
+    """It stayed in the list of reassignments as long as the controller lived."""
     world.create("t", (1, 2))
     assert reassign(world, 3) is ErrorCode.NONE
     assert reassign(world, 2, 1) is ErrorCode.NONE
@@ -204,7 +204,7 @@ def test_a_move_replaced_by_the_old_replicas_is_over(world: World) -> None:
 
 
 def test_no_write_of_a_large_topic_is_larger_than_the_store_takes(world: World) -> None:
-    """It closes the connection: the controller sent the same again, for ever."""
+    """ZooKeeper closed the connection, and the controller sent the same write again, for ever."""
     count = 1500
 
     def biggest(*events: Event) -> int:

@@ -1,4 +1,5 @@
-"""Who leaves an ISR below min.insync.replicas still holds all that is committed (KIP-966)."""
+"""Eligible leader replicas: they left an ISR below min.insync.replicas and have every committed
+record (KIP-966)."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def shown(partition: Partition) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return partition.leader, partition.isr, partition.elr
 
 
-def test_who_leaves_a_short_isr_is_eligible_until_it_is_long_enough(world: World) -> None:
+def test_a_replica_that_leaves_a_short_isr_is_eligible_until_the_isr_is_long_enough(
+    world: World,
+) -> None:
     world.down(3)
     assert shown(world.partition("t")) == (1, (1, 2), ())
     world.down(2)
@@ -61,7 +64,7 @@ def test_the_last_in_sync_loses_its_power_and_an_eligible_one_leads(world: World
 
 
 @pytest.mark.parametrize("found_by", ["a session's end", "the next controller"])
-def test_who_dies_with_the_leader_stays_in_the_isr(world: World, found_by: str) -> None:
+def test_a_follower_that_dies_with_the_leader_stays_in_the_isr(world: World, found_by: str) -> None:
     world.create("other", (3, 1, 2), min_insync_replicas="2")
     if found_by == "the next controller":
         for broker_id in (1, 2, 3):
@@ -112,7 +115,7 @@ def test_without_others_the_last_stays(world: World) -> None:
     assert shown(world.partition("t")) == (1, (1,), ()), "Kafka's LastKnownElr, as an ISR of one"
 
 
-def test_a_lower_minimum_makes_nobody_eligible(world: World) -> None:
+def test_a_lower_minimum_empties_the_elr(world: World) -> None:
     world.down(3)
     world.down(2)
     edit = ConfigEdit(ResourceKind.TOPIC, "t", False, (("min.insync.replicas", SET, "1"),))
@@ -122,7 +125,7 @@ def test_a_lower_minimum_makes_nobody_eligible(world: World) -> None:
 
 @pytest.fixture
 def two_in_files() -> Iterator[World]:
-    """The topic has no minimum of its own: 2 is in every file. Broker 1 is left in sync."""
+    """min.insync.replicas is 2 in every broker's file, without a topic override; the ISR is (1)."""
     made = World()
     made.config = replace(made.config, min_insync_replicas=2)
     made.fail_over()
@@ -136,10 +139,10 @@ def two_in_files() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("is_seen", ["by this controller", "by the next one"])
-def test_a_leader_back_with_a_lower_minimum_in_its_file_makes_nobody_eligible(
+def test_a_leader_back_with_a_lower_minimum_in_its_file_empties_the_elr(
     two_in_files: World, is_seen: str
 ) -> None:
-    """It commits alone then: who is elected instead would cut what was acknowledged."""
+    """The leader then commits alone: another one would truncate acknowledged records."""
     world = two_in_files
     world.down(1)
     world.up(1, min_insync_replicas=1)
@@ -176,13 +179,13 @@ def test_a_broker_of_an_older_version_may_commit_alone(world: World) -> None:
 
 
 def leader_goes_unseen(world: World) -> None:
-    """Broker 2 runs again, not in sync yet. Then the leader and the controller die together."""
+    """Broker 2 is live again and not in sync. Then leader and controller die together."""
     world.up(2, min_insync_replicas=2)
     assert shown(world.partition("t")) == (1, (1,), (2,))
     del world.registered[1]
 
 
-def test_who_was_eligible_leads_when_the_next_controller_finds_no_leader(
+def test_an_eligible_replica_leads_when_the_next_controller_finds_no_leader(
     two_in_files: World,
 ) -> None:
     leader_goes_unseen(two_in_files)
@@ -201,13 +204,13 @@ def test_the_next_controller_has_a_lower_minimum_in_its_file(two_in_files: World
 def test_a_minimum_stored_without_what_follows_from_it_counts_before_any_election(
     world: World,
 ) -> None:
-    """The controller died between the two writes, and the leader, who knew of it, with it."""
+    """The controller died between the two writes, together with the leader, which knew of it."""
     world.down(3)
     world.down(2)
     leader_goes_unseen(world)
     path = znodes.topic_config_path("t")
     data = znodes.encode_overrides({"min.insync.replicas": "1"})
-    world._run(world.store.multi([Set(path, data)]))
+    world.run(world.store.multi([Set(path, data)]))
     world.fail_over()
     assert shown(world.partition("t")) == (-1, (1,), ())
     world.fail_over()
@@ -222,7 +225,7 @@ def test_the_leader_stops_committing_by_the_minimum_it_knows(
     assert shown(world.partition("t")) == (1, (1,), elr)
 
 
-def test_an_unclean_leader_leaves_nobody_eligible(world: World) -> None:
+def test_an_unclean_election_empties_the_elr(world: World) -> None:
     world.create("loose", (1, 2, 3), min_insync_replicas="2", unclean_leader_election_enable="true")
     for broker_id in (3, 2, 1):
         world.down(broker_id)
@@ -242,8 +245,8 @@ def test_an_unclean_leader_leaves_nobody_eligible(world: World) -> None:
 def test_a_stored_unclean_election_counts_before_any_election(
     of_all: str, own: str | None, leader: int
 ) -> None:
-    """The first controller after all brokers were down knows its own file, which allows it: what
-    was forbidden since then is in the store."""
+    """After all brokers were down the controller's own file allows it, but a dynamic config in the
+    store forbids it."""
     world = World(unclean=True)
     for broker_id in (1, 2):
         world.up(broker_id)
@@ -252,7 +255,7 @@ def test_a_stored_unclean_election_counts_before_any_election(
     stored = {"": of_all} if own is None else {"": of_all, "1": own}
     for name, value in stored.items():
         data = znodes.encode_overrides({"unclean.leader.election.enable": value})
-        world._run(world.store.multi([Create(znodes.broker_config_path(name), data)]))
+        world.run(world.store.multi([Create(znodes.broker_config_path(name), data)]))
     world.down(1)
     world.fail_over()
     world.up(2)

@@ -1,4 +1,4 @@
-"""Leader selectors: every input of three brokers against a slow obvious twin; the book's cases."""
+"""Leader selectors: every input of three brokers against a simple reference, and known cases."""
 
 from __future__ import annotations
 

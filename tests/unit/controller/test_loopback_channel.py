@@ -1,4 +1,4 @@
-"""A broker's control calls to itself are handled on its loop; all others go out."""
+"""Control calls of a broker to itself stay on its loop; other calls go over the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater_broker.controller.loopback_channel import LoopbackControlCalls
 
 
 class Others:
-    """The way over the network, which only counts."""
+    """Counts calls over the network."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,9 +1,9 @@
-"""Any story of brokers, disks, topics and controllers: no empty replica ever leads.
+"""Random histories of brokers, disks, topics and controllers: no empty replica ever leads.
 
-The model knows, per partition, which (broker, disk) pairs hold every committed record. Everything
-outside the ISR is taken to be behind at once. Unclean election is off, so each leader, and each ISR
-member that its leader did not propose, must be such a pair; and a controller rebuilt from the store
-must know what the last one knew.
+The model knows, per partition, the (broker, disk) pairs with every committed record. A replica
+outside the ISR counts as behind at once. Unclean election is off. So each leader, and each member
+of the ISR that its leader did not propose, must be such a pair. A controller that is rebuilt from
+the store must have the state of the last one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Disk = tuple[int, UUID]
 
 
 class ControllerStories(RuleBasedStateMachine):
-    """Events in any order."""
+    """The events, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class ControllerStories(RuleBasedStateMachine):
         for key, (replicas, isr, directories, leader) in before.items():
             now = after[key]
             assert set(now.replicas) <= set(replicas)
-            # What it knew stands, or has got better: somebody was leaving and now may lead again.
+            # The state is the same or better: a broker in shutdown may lead again.
             if leader > 0 and now.leader == leader:
                 assert set(now.isr) <= set(isr)
             if now.replicas == replicas and isr and now.leader == leader:

@@ -1,4 +1,4 @@
-"""Single rules of the machine: fencing of ISR proposals, returning disks, moves, deletion."""
+"""Rules of the state machine: fencing of ISR proposals, returning disks, reassignment, deletion."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_controlled_shutdown_hands_over(world: World) -> None:
 
 def test_a_controlled_shutdown_tried_again_stops_nothing_twice(world: World) -> None:
     world.create("t", (2, 1), (1, 2))
-    for broker_id in (2, 1):  # 1 cannot hand over what 2 would have to take
+    for broker_id in (2, 1):  # 2, which is also shutting down, gets nothing from 1
         epoch = world.registered[broker_id].epoch
         world.ask(lambda token, b=broker_id, e=epoch: ControlledShutdown(token, b, e))
     assert world.partition("t").isr == (1,)
@@ -134,7 +134,7 @@ def test_the_last_brokers_do_not_wait_for_somebody_to_lead_in_their_place(world:
     assert [world.partition("t", i).isr for i in range(3)] == [(1, 2), (2, 3), (3, 1)]
 
 
-def test_who_cannot_hand_over_to_a_broker_that_stays_is_asked_to_wait(world: World) -> None:
+def test_a_broker_whose_leaderships_cannot_move_yet_has_to_wait(world: World) -> None:
     world.create("t", (1, 2))
     world.alter_isr(world.partition("t"), (1,))
     epoch = world.registered[1].epoch
@@ -143,7 +143,7 @@ def test_who_cannot_hand_over_to_a_broker_that_stays_is_asked_to_wait(world: Wor
     assert world.ask(lambda token: ControlledShutdown(token, 1, epoch)).remaining == 0
 
 
-def test_a_past_life_that_stops_is_not_foreseen(world: World) -> None:
+def test_a_shutdown_of_an_earlier_registration_is_ignored(world: World) -> None:
     world.create("t", (1, 2))
     epoch = world.registered[1].epoch
     world.machine.mark_shutting_down(1, epoch - 1)
@@ -280,9 +280,7 @@ def test_manual_assignments_that_are_refused(
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_nobody_makes_a_topic_that_tools_take_for_kraft_s(
-    world: World, validate_only: bool
-) -> None:
+def test_the_metadata_topic_of_kraft_cannot_be_created(world: World, validate_only: bool) -> None:
     topic = NewTopic(name="__cluster_metadata", num_partitions=1, replication_factor=1)
     [result] = world.ask(lambda token: CreateTopics(token, (topic,), validate_only))
     assert result.error is ErrorCode.INVALID_REQUEST and "prohibited" in result.message

@@ -1,4 +1,5 @@
-"""A request of many topics costs in proportion: the controller's loop stood still for a session."""
+"""The cost of a request grows linearly with its topics: quadratic cost blocked the controller's
+loop for longer than a session."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TOKEN = 4711
 
 
 def calls_of(work: Callable[[], None]) -> int:
-    """How many Python functions it called: no clock, no luck."""
+    """The number of Python function calls, which does not depend on the machine."""
     count = 0
 
     def see(_frame: FrameType, event: str, _argument: object) -> None:
@@ -42,7 +43,7 @@ def calls_of(work: Callable[[], None]) -> int:
 
 
 class CountedName(str):
-    """Comparing two is a call."""
+    """A name that counts comparisons."""
 
     __slots__ = ()
     __hash__ = str.__hash__
@@ -74,7 +75,7 @@ def test_a_request_of_many_topics_costs_in_proportion() -> None:
 
 
 class CountedList(str):
-    """A config's value whose items are `CountedName`."""
+    """A config value with items of class `CountedName`."""
 
     __slots__ = ()
 
@@ -91,7 +92,7 @@ class _CountedItem(CountedName):
 
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
 def test_a_long_list_is_edited_in_proportion(operation: int) -> None:
-    """Of a move's throttled replicas: a minute for a list of half of what is allowed."""
+    """A list of throttled replicas of half the allowed size took a minute."""
     key = "leader.replication.throttled.replicas"
 
     def cost(count: int) -> int:

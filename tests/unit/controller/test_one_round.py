@@ -1,4 +1,4 @@
-"""Two changes of one partition in one round are one write: who asked is told what was written."""
+"""Two changes of a partition in one round are one write, and replies hold the written state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from unit.controller.machine_world import World
 TOKEN = 4711
 
 
-def test_a_leader_whose_proposal_overtakes_its_new_replicas_is_told_of_them(world: World) -> None:
-    """It learns the epoch from an answer that tells no replicas: what tells them comes too late."""
+def test_a_leader_whose_proposal_overtakes_its_new_replicas_gets_them(world: World) -> None:
+    """It learns the partition epoch from a reply without replicas, and LeaderAndIsr comes later."""
     world.up(4)
     world.create("t", (1, 2, 3))
     partition = world.partition("t")
@@ -22,9 +22,11 @@ def test_a_leader_whose_proposal_overtakes_its_new_replicas_is_told_of_them(worl
     assert (told.partition_epoch, told.replicas) == (partition.version, (1, 2, 3, 4))
 
 
-def test_a_member_that_joins_and_goes_in_one_round_is_not_told_as_a_member(world: World) -> None:
-    """The leader would keep it under the partition epoch that means the ISR without it, and never
-    propose it again."""
+def test_a_member_that_joins_and_leaves_in_one_round_is_not_reported_as_a_member(
+    world: World,
+) -> None:
+    """The leader would keep the member under a partition epoch that stands for the ISR without it,
+    and never propose it again."""
     world.create("t", (1, 2, 3))
     partition = world.partition("t")
     assert world.alter_isr(partition, (1, 2)) == 0

@@ -1,4 +1,4 @@
-"""Garbage in Headwater's own nodes: the controller goes on, or one line says what to mend."""
+"""Invalid data in Headwater's own nodes: the controller goes on, and logs what to mend."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GARBAGE = [b"", b"{oops", b"[]", b"{}", b'{"version":1,"broker_epoch":"x","boot_
 
 
 @pytest.mark.parametrize("data", GARBAGE)
-def test_a_life_that_cannot_be_read_is_none(
+def test_a_last_registration_that_cannot_be_read_counts_as_none(
     world: World, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.create("t", (1, 2))
@@ -51,7 +51,7 @@ def test_a_life_that_cannot_be_read_is_none(
 
 
 @pytest.mark.parametrize("name", ["\u00b2", "07", "x", "99999999999"])
-def test_a_life_of_nobody_is_passed_over(world: World, name: str) -> None:
+def test_a_last_registration_under_no_broker_id_is_ignored(world: World, name: str) -> None:
     put(world, Create(f"{znodes.LAST_REGISTRATIONS}/{name}", b"{}"))
     world.fail_over()
     assert sorted(world.machine.state.brokers) == [1, 2, 3]
@@ -66,10 +66,10 @@ def test_a_life_of_nobody_is_passed_over(world: World, name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["moved", "deleted"])
-def test_a_note_of_a_deletion_that_cannot_be_read_is_written_over(
+def test_a_pending_deletion_that_cannot_be_read_is_overwritten(
     world: World, data: bytes, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It stands where the note of its topic's next removal goes."""
+    """Its path is that of the topic's next pending deletion."""
     row = znodes.TopicAssignment(topic_id=UUID(int=5), partitions={0: (1, 2)})
     put(world, Create(znodes.topic_path("t"), row.encode()))
     put(world, Create(znodes.deletion_path(UUID(int=5)), data))
@@ -82,7 +82,7 @@ def test_a_note_of_a_deletion_that_cannot_be_read_is_written_over(
     else:
         world.ask(lambda token: Reassign(token, {("t", 0): (1,)}))
         assert world.partition("t").replicas == (1,)
-    assert not world._run(world.store.children(znodes.DELETIONS))
+    assert not world.run(world.store.children(znodes.DELETIONS))
 
 
 def allocate(world: World) -> AllocateProducerIdsReply:
@@ -113,10 +113,10 @@ def test_producer_ids_are_never_given_out_twice(
 
 
 @pytest.mark.parametrize("data", [b"zz", b"", b"-1", b"1.5", b"99999999999", b"\xff"])
-def test_an_epoch_that_is_none_is_told_once_and_waited_for(
+def test_an_invalid_controller_epoch_is_logged_once_and_waited_for(
     data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It ended the task that stands for election, on every broker, for good."""
+    """It ended the election task on every broker for good."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -132,13 +132,13 @@ def test_an_epoch_that_is_none_is_told_once_and_waited_for(
     play(story, brokers=1)
 
 
-def test_a_claim_made_by_hand_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_controller_node_created_by_hand_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         made: list[Operation] = [Delete(znodes.CONTROLLER), Create(znodes.CONTROLLER, b"{}")]
         await one.store.multi(made)
         await until(lambda: "was created by hand" in caplog.text)
-        with pytest.raises(KafkaError, match="nobody can tell who it is"):
+        with pytest.raises(KafkaError, match="/controller cannot be read"):
             await one.calls.forward(46, 0, b"", timeout_ms=100)
         await one.store.multi([Delete(znodes.CONTROLLER)])
         await until(lambda: one.controller.is_active)
@@ -147,7 +147,7 @@ def test_a_claim_made_by_hand_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_nodes_made_by_hand_below_a_topic_go_with_it() -> None:
-    """The deletion failed, and ended the term, again and again."""
+    """The deletion failed, and the controller resigned, again and again."""
 
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
@@ -175,7 +175,7 @@ def test_nodes_made_by_hand_below_a_topic_go_with_it() -> None:
 
 @pytest.mark.parametrize("replica", [2**31, 99_999_999_999])
 def test_a_replica_that_is_no_broker_id_spoils_its_topic_only(world: World, replica: int) -> None:
-    """What cannot be told on the wire was told again and again: brokers heard nothing else."""
+    """A state that cannot be encoded was sent again and again, and brokers got nothing else."""
     row = znodes.TopicAssignment(topic_id=NO_ID, partitions={0: (1, replica)})
     put(world, Create(znodes.topic_path("t"), row.encode()))
     [line] = find(world, "t")
@@ -204,7 +204,7 @@ def test_a_record_with_numbers_out_of_range_spoils_its_topic_only(
 
 
 def test_a_replica_list_edited_by_hand_takes_leader_and_isr_along(world: World) -> None:
-    """A leader that is no replica led for ever: it was told nothing, and nobody else was asked."""
+    """A leader that is no replica stayed for ever: it got no LeaderAndIsr, and no other one led."""
     world.create("t", (1, 2))
     row = znodes.TopicAssignment(topic_id=world.partition("t").topic_id, partitions={0: (2, 3)})
     put(world, Set(znodes.topic_path("t"), row.encode()))
@@ -213,7 +213,7 @@ def test_a_replica_list_edited_by_hand_takes_leader_and_isr_along(world: World) 
 
 
 def test_more_partitions_than_can_be_placed_at_once_are_refused(world: World) -> None:
-    """Two thousand million would have held the controller, and the next one, for good."""
+    """Two billion partitions would have blocked this controller, and the next one, for good."""
     world.create("t", (1, 2))
     world.create("u", (1, 2))
 

@@ -1,4 +1,4 @@
-"""Replica placement: the book's figures, and what must hold for any start."""
+"""Replica placement: known assignments, and properties for any start."""
 
 from __future__ import annotations
 

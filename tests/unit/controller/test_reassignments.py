@@ -1,4 +1,4 @@
-"""Moving replicas (KIP-455): two phases, replaced, cancelled, with brokers that are down."""
+"""Reassignments (KIP-455): two phases, replaced, cancelled, with brokers that are down."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_partition_that_never_led_may_lead_after_a_reassignment_and_a_failover
 
 
 def test_nor_does_a_wiped_replica_make_it_a_record(world: World) -> None:
-    """A record without an ISR tells of records that nobody has."""
+    """A state without an ISR would stand for records that no replica has."""
     world.up(4)
     world.down(4)
     world.find("t", (4,))
@@ -63,7 +63,7 @@ def test_nor_does_a_wiped_replica_make_it_a_record(world: World) -> None:
     assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
 
 
-def test_a_replaced_reassignment_keeps_whoever_alone_is_in_sync(world: World) -> None:
+def test_a_replaced_reassignment_keeps_the_only_replica_in_sync(world: World) -> None:
     world.up(4)
     world.create("t", (1, 2))
     world.ask(lambda token: Reassign(token, {("t", 0): (3, 4)}))
@@ -93,8 +93,8 @@ def test_a_replaced_reassignment_keeps_whoever_alone_is_in_sync(world: World) ->
 def test_a_replica_that_a_replaced_move_added_goes_only_when_the_target_is_in_sync(
     world: World,
 ) -> None:
-    """Else the ISR shrinks at once to a leader that may just have lost power (seed 202 of the
-    simulator), though two held what was acknowledged."""
+    """Otherwise the ISR shrinks to a leader that may just have lost power (seed 202 of the
+    simulator), though two replicas had the acknowledged records."""
     world.create("t", (1, 2), min_insync_replicas="2")
     world.ask(lambda token: Reassign(token, {("t", 0): (1, 3)}))
     world.down(2)
@@ -180,7 +180,7 @@ def test_a_move_to_a_broker_that_is_down_waits_for_it(
 
 
 def test_a_cancelled_move_that_takes_the_leader_away_ends_its_leader_epoch(world: World) -> None:
-    """Also when nobody is left to lead: one epoch has one leader, or none."""
+    """Also when no replica is left to lead: an epoch has one leader, or none."""
     world.up(4)
     world.up(5)
     world.create("t", (1, 2))
@@ -245,7 +245,7 @@ def test_a_topic_grows_while_its_partitions_move(world: World) -> None:
 def test_a_move_to_a_broker_that_is_down_is_cancelled_and_begun_and_cancelled_again(
     world: World,
 ) -> None:
-    """The note of what that broker has to delete goes with the new beginning, and comes back."""
+    """The pending deletion on that broker ends with the new replica, and comes back."""
     topic_id = world.create("t", (1, 2)).topic_id
     world.down(3)
     for target in ((3, 2), None, (3, 2), None):
@@ -253,17 +253,17 @@ def test_a_move_to_a_broker_that_is_down_is_cancelled_and_begun_and_cancelled_ag
             lambda token, target=target: Reassign(token, {("t", 0): target})
         ).values()
         assert code is NONE
-        notes = world._run(world.store.children(znodes.DELETIONS))
+        notes = world.run(world.store.children(znodes.DELETIONS))
         assert len(notes) == (target is None)
     assert world.machine.state.pending_deletions[topic_id].waiting() == {0: (3,)}
     world.up(3)
-    assert not world._run(world.store.children(znodes.DELETIONS))
+    assert not world.run(world.store.children(znodes.DELETIONS))
 
 
 def test_more_moves_of_a_topic_than_its_node_can_tell_of_are_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ZooKeeper would close the connection over the write, in each term anew."""
+    """ZooKeeper would close the connection on the write, for each controller again."""
     for broker_id in (4, 5, 6):
         world.up(broker_id)
     world.create("t", *[(1, 2, 3)] * 20)

@@ -1,4 +1,5 @@
-"""A broker tells where a replica is about to live: what it gave up counts no more when late."""
+"""AssignReplicasToDirs: a broker reports a replica's new directory, and late requests are
+ignored."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from headwater_broker.controller.events import (
     RegisteredBroker,
     Tick,
 )
+from headwater_broker.metadata.controller_channel import ControllerChannel
 from unit.controller.brokers_in_memory import Cluster, until
 from unit.controller.machine_world import World
 from unit.controller.test_store_requests import play
@@ -74,14 +76,16 @@ def test_a_broker_numbers_what_it_tells() -> None:
 
         async def note(request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsReply:
             told.append(request.sequence)
-            # Not answered as a controller would: repeated, with the same number.
+            # NOT_CONTROLLER: the request is repeated with the same number.
             code = ErrorCode.NOT_CONTROLLER if len(told) == 1 else ErrorCode.NONE
             return AssignReplicasToDirsReply(error_code=code)
 
         local: Any = SimpleNamespace(handlers=lambda: {AssignReplicasToDirsRequest: note})
-        broker.calls._local = local
+        channel = ControllerChannel(
+            1, lambda: 7, broker.store, cluster.network.calls(), local, broker.clock
+        )
         for _ in range(2):
-            code = await broker.calls.assign_directory(UUID(int=1), 0, OTHER, 20_000)
+            code = await channel.assign_directory(UUID(int=1), 0, OTHER, 20_000)
             assert code is ErrorCode.NONE
         assert NOT_NUMBERED not in told
         assert told[0] == told[1] < told[2]
@@ -90,7 +94,7 @@ def test_a_broker_numbers_what_it_tells() -> None:
 
 
 def test_a_folder_that_the_broker_does_not_have_is_none_to_live_in(world: World) -> None:
-    """It would count as lost: the replica left its ISR, and a leader its office."""
+    """It would count as lost: the replica would leave the ISR, and a leader would be replaced."""
     world.create("t", (1, 2))
     partition = world.partition("t")
     now = partition.directories[1]
@@ -114,8 +118,8 @@ def test_a_folder_that_the_broker_does_not_have_is_none_to_live_in(world: World)
     assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 2))
 
 
-def test_who_has_not_told_its_folder_joins_no_isr(world: World) -> None:
-    """Of a broker with several: it could lead after a loss of that disk, unnoticed."""
+def test_a_replica_with_an_unknown_directory_joins_no_isr(world: World) -> None:
+    """With several directories it could lead unnoticed after the loss of that disk."""
     registration = replace(
         world.registered[3].registration, directory_ids=(world.directories[3], OTHER)
     )
@@ -136,7 +140,7 @@ def test_who_has_not_told_its_folder_joins_no_isr(world: World) -> None:
 
 
 def test_an_answer_does_not_make_up_for_a_lost_folder(world: World) -> None:
-    """Or the empty disk would lead at the next look."""
+    """Otherwise the empty replica would be elected later."""
     topic_id = world.create("t", (2,)).topic_id
     old = world.directories[2]
     world.down(2)

@@ -1,4 +1,4 @@
-"""The two state machines: every pair of states, against the matrices of the statement list."""
+"""The two state machines: every pair of states, against matrices of allowed transitions."""
 
 from __future__ import annotations
 

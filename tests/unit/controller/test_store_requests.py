@@ -1,4 +1,4 @@
-"""Requests that old tools write into the store, balancing by itself, and controllers deposed."""
+"""Requests that old tools write into ZooKeeper, the leader balance, and deposed controllers."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from headwater_broker.controller.events import (
     Reassign,
 )
 from headwater_broker.controller.state import ControllerConfig
+from headwater_broker.controller.timings import ControllerTimings
 from headwater_broker.metadata import znodes
 from unit.api.test_moving import context
 from unit.controller.brokers_in_memory import Cluster, FakeBroker, until
@@ -45,9 +46,10 @@ def play(
     story: Callable[[Cluster], Awaitable[None]],
     brokers: int = 3,
     config: ControllerConfig | None = None,
+    timings: ControllerTimings | None = None,
 ) -> None:
     async def main() -> None:
-        async with Cluster(brokers, config) as cluster:
+        async with Cluster(brokers, config, timings) as cluster:
             await asyncio.wait_for(story(cluster), 30)
 
     asyncio.run(main())
@@ -146,7 +148,7 @@ def test_a_preferred_election_filed_in_the_store_moves_whom_it_can() -> None:
     play(story)
 
 
-def test_deletions_filed_in_the_store_and_of_topics_nobody_knows() -> None:
+def test_deletion_requests_in_the_store_and_those_of_unknown_topics() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1, 2))
@@ -187,7 +189,7 @@ def test_no_topic_is_deleted_on_request_while_deletion_is_disabled() -> None:
     play(story, config=KEEPS_TOPICS)
 
 
-def test_a_topic_named_twice_is_told_so_and_stays() -> None:
+def test_a_deletion_that_names_a_topic_twice_is_refused() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         await create(one, "t", (1, 2))
@@ -282,7 +284,7 @@ def test_a_deletion_filed_while_deletion_is_disabled_is_dropped_and_the_topic_st
     play(story, config=KEEPS_TOPICS)
 
 
-def test_requests_filed_while_nobody_is_controller_are_carried_out() -> None:
+def test_requests_in_the_store_without_a_controller_are_handled_later() -> None:
     async def story(cluster: Cluster) -> None:
         active = next(b for b in cluster.all() if b.controller.is_active)
         other = next(b for b in cluster.all() if b is not active)
@@ -299,7 +301,7 @@ def test_requests_filed_while_nobody_is_controller_are_carried_out() -> None:
     play(story)
 
 
-def test_the_controllers_node_removed_by_hand_ends_its_term() -> None:
+def test_the_controllers_node_removed_by_hand_deposes_it() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         epochs = {b.controller.controller_epoch for b in cluster.all()}
@@ -316,7 +318,7 @@ def test_a_deposed_controller_writes_nothing() -> None:
         one = cluster.brokers[1]
         active = next(b for b in cluster.all() if b.controller.is_active)
         before = active.controller.controller_epoch
-        # Another controller has raised the epoch, and this one has not heard of it.
+        # Another controller has raised the epoch, and this one has not noticed.
         await one.store.multi([Set(znodes.CONTROLLER_EPOCH, str(before + 1).encode())])
         assert await create(one, "t", (1, 2, 3)) is ErrorCode.NONE
         now = [b.controller.controller_epoch for b in cluster.all() if b.controller.is_active]
@@ -326,7 +328,7 @@ def test_a_deposed_controller_writes_nothing() -> None:
 
 
 def led_elsewhere(count: int, astray: int) -> World:
-    """Broker 1 is preferred for `count` partitions, and 2 leads `astray` of them."""
+    """`count` partitions prefer broker 1, and broker 2 leads `astray` of them."""
     world = World()
     for broker_id in (1, 2):
         world.up(broker_id)
@@ -356,7 +358,7 @@ def test_partitions_that_move_are_not_balanced() -> None:
 
 
 def test_a_worked_case_leaders_of_three_come_back_after_two_deaths() -> None:
-    """Brokers 1 and 2 die and return: 3 leads all until leadership is balanced."""
+    """Brokers 1 and 2 die and return: 3 leads all until leaders are balanced."""
     world = World()
     for broker_id in (1, 2, 3):
         world.up(broker_id)
@@ -375,7 +377,7 @@ def test_a_worked_case_leaders_of_three_come_back_after_two_deaths() -> None:
 
 
 def test_internal_topics_do_not_grow() -> None:
-    """Which partition a group belongs to follows from their number."""
+    """The partition of a group depends on the number of partitions."""
     world = World()
     world.up(1)
     for name in ("__consumer_offsets", "__transaction_state"):

@@ -1,4 +1,4 @@
-"""Requests and notes in the store that somebody removes while the controller is at them."""
+"""Request nodes that a client removes while the controller handles them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ FILED = [
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["after-it-was-read", "before"])
 @pytest.mark.parametrize(("path", "data"), FILED, ids=[path for path, _ in FILED])
-def test_what_was_removed_by_hand_ends_no_term(path: str, data: bytes, is_read: bool) -> None:
+def test_a_request_node_removed_by_hand_does_not_depose_the_controller(
+    path: str, data: bytes, is_read: bool
+) -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         assert await create(one, "t", (1, 2)) is ErrorCode.NONE
@@ -57,7 +59,7 @@ def test_what_was_removed_by_hand_ends_no_term(path: str, data: bytes, is_read: 
         async def list_it(wanted: str) -> list[str]:
             names = await children(wanted)
             if path == znodes.delete_request_path("nowhere") and names == ["nowhere"]:
-                await removed()  # nobody reads it
+                await removed()  # the controller does not read it
             return names
 
         store.get, store.children = get_it, list_it  # type: ignore[method-assign]
@@ -69,7 +71,7 @@ def test_what_was_removed_by_hand_ends_no_term(path: str, data: bytes, is_read: 
     play(story)
 
 
-def test_only_what_is_there_is_removed_and_by_nobody_deposed() -> None:
+def test_only_existing_nodes_are_removed_and_not_by_a_deposed_controller() -> None:
     async def story() -> None:
         store = MemoryTree().connect()
         await store.multi([Create("/epoch", b"1"), Create("/a"), Create("/c")])

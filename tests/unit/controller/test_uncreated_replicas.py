@@ -1,4 +1,4 @@
-"""A replica that nobody may have told its broker of is new under the next controller, too."""
+"""A replica that its broker may not know of is new for the next controller, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unit.controller.machine_world import World
 
 
 def answered(world: World, broker_id: int, code: ErrorCode = ErrorCode.NONE) -> None:
-    """The broker's answer to what it was told of t-0."""
+    """The broker's reply to LeaderAndIsr for t-0."""
     partition = world.partition("t")
     [directory, *_] = world.registered[broker_id].registration.directory_ids
     row = PartitionError(
@@ -21,19 +21,19 @@ def answered(world: World, broker_id: int, code: ErrorCode = ErrorCode.NONE) -> 
 
 
 def told_as_new(world: World) -> set[int]:
-    """Brokers that were last told of t-0 as a replica to be made."""
+    """Brokers whose last state of t-0 had `is_new`."""
     last = {u.broker_id: row for u in world.updates for row in u.replicas}
     return {broker_id for broker_id, row in last.items() if row.is_new}
 
 
 def stored(world: World) -> tuple[int, ...]:
-    node = world._run(world.store.get(znodes.state_path("t", 0)))
+    node = world.run(world.store.get(znodes.state_path("t", 0)))
     return znodes.PartitionRecord.decode("t", node.data).uncreated
 
 
 def test_the_next_controller_tells_it_as_new_and_so_does_an_election(world: World) -> None:
-    """A leader was stored, and its controller died before anybody was told; then the leader went:
-    the next one may lead with an empty log."""
+    """A leader was stored, the controller died before it sent LeaderAndIsr, and then the leader
+    died: the next leader may start with an empty log."""
     world.create("t", (1, 2, 3))
     assert stored(world) == (1, 2, 3)
     world.updates.clear()
@@ -46,7 +46,7 @@ def test_the_next_controller_tells_it_as_new_and_so_does_an_election(world: Worl
     assert told_as_new(world) == {2, 3}
 
 
-def test_who_has_answered_is_not_told_so_again(world: World) -> None:
+def test_a_broker_that_has_confirmed_gets_no_new_replica_again(world: World) -> None:
     world.create("t", (1, 2, 3))
     answered(world, 1)
     answered(world, 2)

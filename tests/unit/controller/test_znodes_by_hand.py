@@ -1,4 +1,4 @@
-"""Topics and configs written into the store by hand: what cannot be used harms nobody."""
+"""Topics and configs that tools wrote into ZooKeeper: invalid ones affect nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIERED = {"remote.storage.enable": "true"}
 
 
 def put(world: World, *operations: Operation) -> None:
-    world._run(world.store.multi(list(operations)))
+    world.run(world.store.multi(list(operations)))
 
 
 def assignment(*replicas: int, topic_id: UUID = znodes.NO_DIRECTORY) -> bytes:
@@ -41,10 +41,10 @@ def overrides(**configs: str) -> bytes:
 
 
 def find(world: World, *names: str) -> list[str]:
-    """The controller looks at new topics; what it says about them."""
+    """Have the controller read new topics; its log lines about them."""
     said: list[str] = []
     owners = world.machine.state.topic_id_owners()
-    world.handle(world._run(read_found_topics(world.store, names, said.append, owners)))
+    world.handle(world.run(read_found_topics(world.store, names, said.append, owners)))
     return said
 
 
@@ -126,7 +126,7 @@ def test_a_bad_topic_is_left_alone(
 
 
 def test_a_newer_versions_topic_is_no_bad_topic(world: World) -> None:
-    """Whoever cannot read it must not lead."""
+    """A broker that cannot read it must not be the controller."""
     put(world, Create(znodes.topic_path("t"), b'{"version":99,"partitions":{"0":[1]}}'))
     with pytest.raises(znodes.NewerVersionError):
         find(world, "t")
@@ -138,7 +138,7 @@ def test_a_topic_whose_partition_has_a_bad_record_is_left_alone_with_its_data(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.create("t", (1, 2))
-    good = world._run(world.store.get(znodes.state_path("t", 0))).data
+    good = world.run(world.store.get(znodes.state_path("t", 0))).data
     put(world, Set(znodes.state_path("t", 0), b"{oops"))
     world.fail_over()
     assert world.machine.state.topics == {} and "/partitions/0/state" in caplog.text
@@ -175,7 +175,7 @@ def test_tiering_taken_away_by_hand_stays_on_at_the_next_controller(
     assert len([r for r in caplog.records if "cannot be switched off" in r.message]) == 3
 
 
-def test_tiering_from_before_it_was_noted_is_noted_by_the_next_controller(world: World) -> None:
+def test_tiering_missing_in_the_topic_node_is_added_by_the_next_controller(world: World) -> None:
     topic_id = world.create("t", (1,), remote_storage_enable="true").topic_id
     old = znodes.TopicAssignment(topic_id=topic_id, partitions={0: (1,)})
     put(world, Set(znodes.topic_path("t"), old.encode()))
@@ -202,7 +202,7 @@ def test_a_bad_edit_is_taken_back_by_the_controller_that_sees_it(bad: bytes) -> 
     play(story)
 
 
-def test_a_bad_topic_in_the_store_costs_no_term_and_is_taken_when_it_is_mended() -> None:
+def test_a_bad_topic_in_the_store_deposes_nobody_and_is_used_once_it_is_mended() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         epoch = max(b.controller.controller_epoch for b in cluster.all())
@@ -254,8 +254,8 @@ def test_of_two_topics_with_one_id_met_by_a_new_controller_the_older_is_taken(
     assert world.partition("b").leader == 2
 
 
-def test_a_copy_of_a_topic_outlives_its_deletion_and_is_taken_then(world: World) -> None:
-    """Else the new controller would take the copy for what the deletion has left over."""
+def test_a_copy_of_a_topic_outlives_its_deletion_and_is_used_then(world: World) -> None:
+    """Otherwise the new controller would take the copy for the rest of the deletion."""
     topic_id = world.create("t", (1, 2)).topic_id
     put(world, Create(znodes.topic_path("copy"), assignment(3, topic_id=topic_id)))
     find(world, "copy")
@@ -270,7 +270,7 @@ def test_a_copy_of_a_topic_outlives_its_deletion_and_is_taken_then(world: World)
     assert world.partition("copy").leader == 3
 
 
-def test_two_topics_with_one_id_cost_one_term_when_the_first_goes() -> None:
+def test_two_topics_with_one_id_depose_the_controller_once_when_the_first_goes() -> None:
     async def story(cluster: Cluster) -> None:
         one = cluster.brokers[1]
         for name in ("a", "b"):
@@ -312,7 +312,7 @@ def registration(**changed: object) -> bytes:
         ("x", b""),
     ],
 )
-def test_what_is_no_broker_costs_no_term(
+def test_an_invalid_registration_does_not_depose_the_controller(
     name: str, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(cluster: Cluster) -> None:
@@ -355,10 +355,10 @@ def test_a_config_without_a_topic_is_written_over_when_the_topic_is_made(
         assert world.create("t", (1,), retention_ms="5").error is ErrorCode.NONE
         assert world.machine.state.topics["t"].configs == {"retention.ms": "5"}
         assert world.machine.state.stray_configs == {"left"}
-        node = world._run(world.store.get(znodes.topic_config_path("t")))
+        node = world.run(world.store.get(znodes.topic_config_path("t")))
         assert node.data == overrides(retention_ms="5")
         world.ask(lambda token: DeleteTopics(token, (("t", znodes.NO_DIRECTORY),)))
-    assert world._run(world.store.children(znodes.TOPIC_CONFIGS)) == ["left"]
+    assert world.run(world.store.children(znodes.TOPIC_CONFIGS)) == ["left"]
     assert not caplog.records
 
 

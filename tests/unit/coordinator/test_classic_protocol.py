@@ -1,4 +1,4 @@
-"""The classic protocol by event lists."""
+"""The classic group protocol, by lists of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coordinator loads a compacted log: holes and emptied batches, and the same state as before."""
+"""A coordinator loads a compacted log, with its gaps and emptied batches, to the same state."""
 
 from __future__ import annotations
 

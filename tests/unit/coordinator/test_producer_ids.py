@@ -1,4 +1,4 @@
-"""Producer ids come from blocks, each id once, whoever asks at the same time."""
+"""Producer ids come from blocks; concurrent requests never get the same id."""
 
 from __future__ import annotations
 

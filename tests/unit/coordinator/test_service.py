@@ -1,4 +1,4 @@
-"""A coordinator service: where keys live, shards that are about to come, deleted topics."""
+"""CoordinatorService: placement of keys, shards still loading, deleted topics."""
 
 from __future__ import annotations
 

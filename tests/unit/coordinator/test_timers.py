@@ -1,4 +1,4 @@
-"""Deadlines against a plain dictionary, by random steps."""
+"""Timers against a plain dictionary, by random operations."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ def test_damage_is_never_copied() -> None:
     box = Box()
     log = compacted_log(box)
     fill(log, 20, 3)
-    box.files._nodes[f"/d/t-0/{log.bases[1]:020d}.log"].data[90] ^= 1
+    box.files.content(f"/d/t-0/{log.bases[1]:020d}.log")[90] ^= 1
     compact(box)
     assert "CORRUPT_MESSAGE" in log.uncleanable_reason
 
@@ -416,7 +416,7 @@ def test_the_worker_speaks_json_and_tells_failures_apart() -> None:
 
     with pytest.raises(OSError, match="no such file"):
         decode_result(answer(replace(jobs[0], folder="/d/other-0")))
-    box.files._nodes[f"/d/t-0/{0:020d}.log"].data[50] ^= 1
+    box.files.content(f"/d/t-0/{0:020d}.log")[50] ^= 1
     with pytest.raises(CleanError, match="CRC"):
         decode_result(answer(jobs[0]))
 

@@ -30,7 +30,7 @@ def filled(box: Box) -> UnifiedLog:
 
 def lose_the_last_batch_of(box: Box, base: int) -> int:
     """As a power loss between a roll and the fsync of what was rolled; where that segment ends."""
-    data = box.files._nodes[f"/d/t-0/{base:020d}.log"].data
+    data = box.files.content(f"/d/t-0/{base:020d}.log")
     at, header = list(iter_headers(bytes(data)))[-1]
     del data[at:]
     return header.base_offset
@@ -70,7 +70,7 @@ def test_a_whole_segment_that_is_lost_is_noticed() -> None:
     box = Box()
     log = filled(box)
     at = log.bases[2]
-    del box.files._nodes[f"/d/t-0/{at:020d}.log"]
+    box.files.remove(f"/d/t-0/{at:020d}.log")
     log = box.crash(tear=ALL_THAT_IS_LOOSE)
     assert (log.log_end_offset, offsets(log)) == (at, list(range(at)))
 

@@ -76,8 +76,8 @@ def test_damage_in_the_middle_cuts_there_and_says_so() -> None:
     log = box.log(segment_bytes="600")
     for _ in range(30):
         log.append_as_leader(batch(), 0, 2000)
-    node = box.files._nodes[f"/d/t-0/{log.bases[2]:020d}.log"]
-    node.data[100] ^= 1
+    data = box.files.content(f"/d/t-0/{log.bases[2]:020d}.log")
+    data[100] ^= 1
     log = box.crash(tear=1 << 30)
     assert log.log_end_offset < 30
     assert any("CRC" in note for note in log.recovered)
@@ -98,8 +98,8 @@ def nine_checkpointed() -> tuple[Box, UnifiedLog]:
 def test_a_recovery_point_is_never_beyond_what_is_left() -> None:
     """What is written there next would be trusted after the next crash."""
     box, log = nine_checkpointed()
-    node = box.files._nodes[f"/d/t-0/{0:020d}.log"]
-    node.data[5 * len(batch()) + 70] ^= 1
+    data = box.files.content(f"/d/t-0/{0:020d}.log")
+    data[5 * len(batch()) + 70] ^= 1
     log = box.crash()
     assert (log.log_end_offset, log.recovery_point) == (5, 5)
 

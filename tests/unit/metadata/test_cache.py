@@ -1,4 +1,4 @@
-"""A broker's view of the cluster: which word of the controller counts, and how it is merged."""
+"""The metadata cache: which updates of the controller it applies, and how it merges them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def leaders(view: MetadataCache) -> dict[int, int]:
         ({"controller_epoch": 6, "broker_epoch": 8}, ErrorCode.NONE),
     ],
 )
-def test_whose_word_counts(view: MetadataCache, told: dict[str, Any], answer: ErrorCode) -> None:
+def test_updates_of_deposed_controllers_and_earlier_registrations_are_ignored(
+    view: MetadataCache, told: dict[str, Any], answer: ErrorCode
+) -> None:
     assert view.apply(update(row(0, 2), brokers=brokers(1), **told)) is answer
     is_taken = answer is ErrorCode.NONE
     assert leaders(view) == ({0: 2, 1: 2} if is_taken else {0: 1, 1: 2})
@@ -73,7 +75,7 @@ def test_whose_word_counts(view: MetadataCache, told: dict[str, Any], answer: Er
 
 
 def test_what_was_overtaken_counts_no_more(view: MetadataCache) -> None:
-    """A word of the same term that comes after a later one would stay until the next change."""
+    """An update that arrives after a later one would otherwise stay until the next change."""
     changes: list[MetadataDelta] = []
     newer = update(row(0, 2), topics=(topic(a="2"),), brokers=brokers(1, 2, 3), sequence=12)
     assert view.apply(newer) is ErrorCode.NONE
@@ -116,7 +118,7 @@ def test_only_the_topic_that_was_deleted_goes(view: MetadataCache) -> None:
 def test_a_topic_whose_name_another_one_has_at_once_is_deleted_all_the_same(
     view: MetadataCache,
 ) -> None:
-    """Groups would have gone on in the new topic at the offsets that they had in the old one."""
+    """Groups would have continued in the new topic at their offsets of the old one."""
     changes: list[MetadataDelta] = []
     view.on_change.append(changes.append)
     both = (topic(OLD, deleted=True), topic(NEW))
@@ -130,7 +132,7 @@ def test_a_topic_whose_name_another_one_has_at_once_is_deleted_all_the_same(
     assert leaders(view) == {0: 1}
 
 
-def test_only_changed_configs_are_told(view: MetadataCache) -> None:
+def test_only_changed_configs_are_reported(view: MetadataCache) -> None:
     changes: list[MetadataDelta] = []
     view.on_change.append(changes.append)
     for told in (topic(a="1"), topic(a="1"), topic()):

@@ -1,4 +1,4 @@
-"""A broker's view of topics, by name and by id, as the controller's words come in."""
+"""The metadata cache's topics by name and by id, after any updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's registration over the ends of its metadata session."""
+"""A broker's registration after its ZooKeeper session has ended."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from headwater.errors import UsageError
 from headwater.ports.metadata_store import Create, Delete, SessionExpiredError, Set
 from headwater.testing.memory_store import MemoryTree
 from headwater.wire.control import BrokerEndpoint
-from headwater_broker.metadata import registration as registration_module
 from headwater_broker.metadata import znodes
 from headwater_broker.metadata.registration import RegistrationManager, ensure_cluster_id
 from unit.controller.brokers_in_memory import CountingEntropy, FakeClock, until
 
 
 def test_a_broker_without_a_session_for_a_moment_registers_again() -> None:
-    """A registration names its session: right after an expiry describing it raises (seen with a
-    ZooKeeper that was away for longer than the session: no broker ever came back)."""
+    """A registration names its session, and right after an expiry there is none. After ZooKeeper
+    had been down for longer than a session, no broker registered again."""
 
     async def story() -> None:
         store = MemoryTree().connect()
@@ -62,16 +61,19 @@ def described(host: str, cluster_id: str) -> znodes.BrokerRegistration:
 
 
 def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Restored from nothing, say: the broker would live on, unregistered, until it is restarted."""
-    monkeypatch.setattr(registration_module, "REFUSED_DELAY_S", 0.01)
+    """The broker would go on unregistered until its restart."""
 
     async def story() -> None:
         store = MemoryTree().connect()
         cluster_id = await ensure_cluster_id(store, CountingEntropy(), None)
         registration = RegistrationManager(
-            store, FakeClock(), lambda: described("h", cluster_id), session_timeout_ms=1000
+            store,
+            FakeClock(),
+            lambda: described("h", cluster_id),
+            session_timeout_ms=1000,
+            refused_delay_s=0.01,
         )
         first = await registration.start()
         await store.multi([Delete(znodes.CLUSTER_ID)])
@@ -85,22 +87,23 @@ def test_a_store_that_lost_its_nodes_is_joined_again_once_it_is_mended(
     asyncio.run(story())
 
 
-def test_a_store_of_another_cluster_is_not_joined(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its controller would have the broker stop all that it hosts."""
-    monkeypatch.setattr(registration_module, "REFUSED_DELAY_S", 0.01)
+def test_a_store_of_another_cluster_is_not_joined(caplog: pytest.LogCaptureFixture) -> None:
+    """Its controller would have the broker stop all its replicas."""
 
     async def story() -> None:
         store = MemoryTree().connect()
         own = await ensure_cluster_id(store, CountingEntropy(), None)
         registration = RegistrationManager(
-            store, FakeClock(), lambda: described("h", own), session_timeout_ms=1000
+            store,
+            FakeClock(),
+            lambda: described("h", own),
+            session_timeout_ms=1000,
+            refused_delay_s=0.01,
         )
         first = await registration.start()
         await store.multi([Set(znodes.CLUSTER_ID, znodes.encode_cluster_id("theirs"))])
         store.expire()
-        text = f"is of cluster theirs by now, this broker of {own}"
+        text = f"now belongs to cluster theirs, this broker to {own}"
         await until(lambda: caplog.text.count(text) > 1)
         assert registration.broker_epoch == -1
         assert await store.children(znodes.BROKERS) == []
@@ -155,7 +158,7 @@ def test_what_an_own_former_session_left_is_waited_for() -> None:
 
 
 class HastyClock(FakeClock):
-    """Every look is minutes after the last one."""
+    """Every reading is minutes after the last one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +170,7 @@ class HastyClock(FakeClock):
 
 
 def test_a_store_that_is_away_is_no_other_broker(caplog: pytest.LogCaptureFixture) -> None:
-    """However long it is away: the broker registers as soon as it is back."""
+    """However long the store is unreachable, the broker registers as soon as it is back."""
 
     async def story() -> None:
         store, clock = MemoryTree().connect(), HastyClock()

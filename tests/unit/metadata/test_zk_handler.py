@@ -1,4 +1,4 @@
-"""kazoo's answers reach the loop from the thread that has them, and its waits need no epoll."""
+"""kazoo's replies are handled on the thread that received them, and its waits use no epoll."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from headwater_broker.metadata.zk_handler import DirectCallbackHandler
 
 
-def test_who_waits_is_called_on_the_thread_that_has_the_answer() -> None:
+def test_callbacks_run_on_the_thread_that_received_the_reply() -> None:
     handler = DirectCallbackHandler()
     handler.start()
     try:

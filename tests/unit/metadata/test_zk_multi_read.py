@@ -1,10 +1,10 @@
-"""Many nodes by one request of ZooKeeper, and by one each where the server is too old for it."""
+"""ZooKeeper's multi-read request, and single reads where the server is too old for it."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kazoo import exceptions as kx
@@ -13,6 +13,7 @@ from kazoo.protocol.states import ZnodeStat
 
 from headwater.ports.metadata_store import Node, StoreError
 from headwater_broker.metadata.store_zk import READS_MAX, ZooKeeperStore
+from headwater_broker.metadata.zk_handler import DirectCallbackHandler
 from headwater_broker.metadata.zk_multi_read import MultiRead
 
 STAT = ZnodeStat(11, 12, 1, 2, 3, 0, 0, 77, 5, 0, 11)
@@ -49,54 +50,54 @@ def answered(value: Any, result: Any) -> None:
         result.set(value)
 
 
-def read(paths: list[str], answer: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[str]]:
-    """What `get_many` gives when a request is answered so, and which requests it took."""
-    asked: list[str] = []
+class Answering:
+    """kazoo's client with these answers; `asked` holds its requests."""
+
+    def __init__(self, answer: Any) -> None:
+        self.handler = DirectCallbackHandler()
+        self.asked: list[str] = []
+        self._answer = answer
+
+    def _call(self, request: Any, result: Any) -> None:
+        self.asked.append(type(request).__name__)
+        answer = self._answer
+        answered(answer(request) if callable(answer) else answer, result)
+
+    def get_async(self, path: str) -> Any:
+        self.asked.append(path)
+        result = self.handler.async_result()
+        answered(kx.NoNodeError() if path == "/gone" else (path.encode(), STAT), result)
+        return result
+
+
+def read(paths: list[str], answer: Any) -> tuple[Any, list[str]]:
+    """The result of the second `get_many` with such answers, and the requests of both."""
+    client = Answering(answer)
 
     async def run() -> list[Node | None]:
-        store = ZooKeeperStore("nowhere:1", 1000)
-        client = store._client
-
-        def call(request: Any, result: Any) -> None:
-            asked.append(type(request).__name__)
-            answered(answer(request) if callable(answer) else answer, result)
-
-        def get(path: str) -> Any:
-            asked.append(path)
-            result = client.handler.async_result()
-            answered(kx.NoNodeError() if path == "/gone" else (path.encode(), STAT), result)
-            return result
-
-        monkeypatch.setattr(client, "_call", call)
-        monkeypatch.setattr(client, "get_async", get)
+        store = ZooKeeperStore("nowhere:1", 1000, cast(Any, client))
         await store.get_many(paths)
         return await store.get_many(paths)
 
-    return asyncio.run(run()), asked
+    return asyncio.run(run()), client.asked
 
 
-def test_an_older_server_is_asked_for_each_node_from_then_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found, asked = read(["/a", "/gone"], kx.UnimplementedError(), monkeypatch)
+def test_an_older_server_is_asked_for_each_node_from_then_on() -> None:
+    found, asked = read(["/a", "/gone"], kx.UnimplementedError())
     assert [node and node.data for node in found] == [b"/a", None]
     assert asked == ["MultiRead", "/a", "/gone", "/a", "/gone"]
 
 
-def test_thousands_of_nodes_take_a_request_per_some_hundred(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_thousands_of_nodes_take_a_request_per_some_hundred() -> None:
     paths = [f"/{n}" for n in range(2 * READS_MAX + 1)]
-    found, asked = read(
-        paths, lambda request: [(path.encode(), STAT) for path in request.paths], monkeypatch
-    )
+    found, asked = read(paths, lambda request: [(path.encode(), STAT) for path in request.paths])
     assert [node.data.decode() for node in found] == paths
     assert asked == ["MultiRead"] * 6
 
 
 @pytest.mark.parametrize("error", [kx.ConnectionLoss(), kx.NoAuthError()])
-def test_other_errors_are_told(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_raised(error: Exception) -> None:
     with pytest.raises(StoreError):
-        read(["/a"], error, monkeypatch)
+        read(["/a"], error)
     with pytest.raises(StoreError):
-        read(["/a"], [error], monkeypatch)
+        read(["/a"], [error])

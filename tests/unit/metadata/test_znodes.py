@@ -1,4 +1,4 @@
-"""Node payloads: round trips, Kafka's literal forms, and what old tools write."""
+"""Data of ZooKeeper nodes: round trips, Kafka's formats, and formats of old tools."""
 
 from __future__ import annotations
 
@@ -165,8 +165,7 @@ def test_old_forms_and_new_keys_are_read_and_newer_versions_refused(kind: str) -
 
 
 def garbage(value: object) -> Iterator[str]:
-    """JSON text of `value` with each of its numbers and texts once replaced by what is neither a
-    number of a node nor a text that can be told."""
+    """JSON of `value`, with each number and each text once replaced by an invalid one."""
     if isinstance(value, dict):
         for key in value:
             for bad in garbage(value[key]):

@@ -1,4 +1,4 @@
-"""Purgatory: who wakes, who expires, once each, and 100,000 of them cost the rest nothing."""
+"""Purgatory: completion and expiry happen once each; 100,000 operations cost the rest nothing."""
 
 from __future__ import annotations
 

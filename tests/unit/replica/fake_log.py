@@ -1,4 +1,4 @@
-"""A log in memory with the face of UnifiedLog, as far as replication uses it."""
+"""A log in memory with the methods of UnifiedLog that replication uses."""
 
 from __future__ import annotations
 

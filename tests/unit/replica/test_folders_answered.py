@@ -1,4 +1,4 @@
-"""What LeaderAndIsr is answered while a replica moves between folders."""
+"""LeaderAndIsr responses while a replica moves between log dirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ISR changes on their way: collected, repeated while the outcome is unknown, counted once."""
+"""Pending AlterPartition proposals: batched, retried while the outcome is unknown, counted once."""
 
 from __future__ import annotations
 

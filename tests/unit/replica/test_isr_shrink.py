@@ -1,4 +1,4 @@
-"""Shrinking an ISR: who leaves, who stays, and that it releases what waits (B1-266, B1-271)."""
+"""ISR shrinking: which replicas leave, and that waiting requests complete (B1-266, B1-271)."""
 
 from __future__ import annotations
 

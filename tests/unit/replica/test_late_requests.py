@@ -1,4 +1,4 @@
-"""A request that its controller gave up, and that comes after what was decided later."""
+"""A control request that timed out at the controller and arrives after later decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A follower asks its leader where to go on, and is told something else before the answer comes."""
+"""A follower's out-of-range recovery that a later control request overtakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replication quotas: rates over windows, lists of replicas, who is held back (KIP-73)."""
+"""Replication quotas: rates over windows, throttled replica lists, which replicas wait (KIP-73)."""
 
 from __future__ import annotations
 

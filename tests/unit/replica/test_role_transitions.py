@@ -1,4 +1,4 @@
-"""The lettered table of `transitions`, over all inputs."""
+"""The lettered table of `role_transitions`, over all inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log takes over from an older topic of its name, which goes as it comes: nothing."""
+"""A recreated topic takes nothing over from the log of the deleted topic of its name."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.placement import assign, assign_by_rack
-from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, fault_of
+from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, topic_name_fault
 from headwater_broker.controller.decisions import elections
 from headwater_broker.controller.decisions.config_changes import check_config_size, check_configs
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
@@ -38,7 +38,7 @@ PARTITIONS_PER_TOPIC_MAX = 20_000
 
 def check_name(topic: str) -> None:
     """Check a topic's name. Raises KafkaError(INVALID_TOPIC_EXCEPTION)."""
-    if text := fault_of(topic):
+    if text := topic_name_fault(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 

@@ -39,7 +39,7 @@ async def read_snapshot(store: MetadataStore, report: ReportFault = logger.error
     ) = await gather(
         read_registered(store, report),
         _read_last_registrations(store, report),
-        _read_deletions(store, report),
+        read_deletions(store, report),
         read_node(store, znodes.PRODUCER_IDS),
         gather(
             _read_broker_configs(store, report),
@@ -206,7 +206,7 @@ async def _read_last_registrations(
     return last_registrations
 
 
-async def _read_deletions(
+async def read_deletions(
     store: MetadataStore, report: ReportFault
 ) -> tuple[list[znodes.Deletion], list[UUID]]:
     """The pending deletions, and the topic ids of nodes that are not valid."""

@@ -7,8 +7,6 @@ Kafka's counterpart is the classic half of GroupMetadataManager; static members:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.wire.apis.k11_join_group import JoinGroupResponse
@@ -24,28 +22,11 @@ from headwater_broker.coordinator.group.classic_group import (
 from headwater_broker.coordinator.group.classic_states import GroupEvent, GroupState
 from headwater_broker.coordinator.group.config import NEW_MEMBER_TIMEOUT_MS, GroupConfig
 from headwater_broker.coordinator.group.records import group_record
+from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 
 RETRY_MS = 500
 """A rebalance whose record could not be appended is tried again after this."""
 _S = GroupState
-
-
-class Timer(Enum):
-    """Kinds of deadlines."""
-
-    SESSION = "session"
-    PENDING = "pending member id"
-    REBALANCE = "rebalance"
-    SYNC = "sync"
-    EXPIRY = "offsets expiry"
-
-
-class TimerKey(NamedTuple):
-    """A deadline of a member, or of the group (`member_id` empty)."""
-
-    kind: Timer
-    group_id: str
-    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,6 @@ from headwater_broker.coordinator.group.classic_group import Group, TopicPartiti
 from headwater_broker.coordinator.group.classic_protocol import (
     ClassicProtocol,
     MemberJoin,
-    Timer,
-    TimerKey,
     failed_join,
     unknown_member,
 )
@@ -48,6 +46,7 @@ from headwater_broker.coordinator.group.records import (
     read_key,
     read_offset,
 )
+from headwater_broker.coordinator.group.timer_keys import Timer, TimerKey
 
 CLASSIC = "classic"
 

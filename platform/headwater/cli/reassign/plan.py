@@ -18,7 +18,7 @@ from headwater.client.values import (
     TopicPartition,
 )
 from headwater.entropy import Entropy
-from headwater.errors import UsageError, no_text
+from headwater.errors import UsageError, encoding_error
 from headwater.placement import assign, assign_by_rack
 from headwater.wire.primitives import INT32_MAX
 
@@ -149,7 +149,7 @@ def _text(value: str, origin: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:  # JSON may have half of a surrogate pair
-        raise UsageError(f"{origin}: {no_text(error)}") from None
+        raise UsageError(f"{origin}: {encoding_error(error)}") from None
     return value
 
 

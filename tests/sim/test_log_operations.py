@@ -1,4 +1,4 @@
-"""Logs are looked after while brokers fail: moved between folders, shortened, compacted."""
+"""Log operations while brokers fail: moves between folders, deleted records, compaction."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from headwater_broker.replica.partition import Partition
 from sim.invariants import ViolationError
+from sim.log_operations import FOLDERS, Compacting, Deleting, Kept, Moving
 from sim.plan import Plan
-from sim.upkeep import FOLDERS, Compacting, Deleting, Kept, Moving
 from sim.world import Outcome, run
 
 CONFIGS = {
@@ -44,7 +44,7 @@ def live(kind: type[Kept], seed: int, *, folders: bool = False, **configs: str) 
 
 
 def total(outcomes: list[Outcome], name: str) -> int:
-    """So many of `name` were counted in all of these; faults there were enough."""
+    """The sum of the count `name` over these outcomes, which must have enough faults."""
     assert sum(sum(outcome.counts.values()) for outcome in outcomes) > 4 * len(outcomes)
     return sum(outcome.administered.get(name, 0) for outcome in outcomes)
 

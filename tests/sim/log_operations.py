@@ -1,5 +1,5 @@
-"""Worlds in which logs are looked after while brokers fail: replicas move between data folders,
-records are deleted, keys are compacted. What these take away the rules do not miss.
+"""Worlds with log operations while brokers fail: replicas move between data folders, records are
+deleted, keys are compacted. Their invariants allow for the deleted records.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TOPIC = "log"
 FOLDERS = ("/disk/a", "/disk/b")
 PAUSE_S = 0.4
 PASS_S = 0.3
-"""A compaction takes so long at most before it has read, and again before it is put in place."""
+"""The longest time of a compaction until it has read, and again until the swap of segments."""
 KEYS = 5
 TOMBSTONE_EACH = 7
 
 
 class Operator(Client):
-    """Asks again and again for what `_request` says, and counts the answers."""
+    """Sends `_request` again and again, and counts the replies."""
 
     async def work(self) -> None:
         random = self.world.random
@@ -43,16 +43,16 @@ class Operator(Client):
             except LOST:
                 continue
             if code is not None:
-                counts = self.world.told.counts
+                counts = self.world.admin_ledger.counts
                 counts[code.name] = counts.get(code.name, 0) + 1
 
     async def once(self, index: int) -> ErrorCode | None:
-        """One request about a partition; None when there was nobody to ask."""
+        """Send one request about a partition; None if no broker could be asked."""
         raise NotImplementedError
 
 
 class FolderMover(Operator):
-    """AlterReplicaLogDirs, of any replica to any folder."""
+    """AlterReplicaLogDirs: moves any replica to any folder."""
 
     async def once(self, index: int) -> ErrorCode | None:
         random = self.world.random
@@ -65,7 +65,7 @@ class FolderMover(Operator):
 
 
 class Deleter(Operator):
-    """DeleteRecords, up to somewhere in what is committed."""
+    """DeleteRecords: deletes up to a random committed offset."""
 
     async def once(self, index: int) -> ErrorCode | None:
         random, end = self.world.random, self.world.ledger(TOPIC, index).end
@@ -83,21 +83,21 @@ class Deleter(Operator):
 
 
 class _Start:
-    """Where a partition's logs may begin, and what they last held."""
+    """The offset at which a partition's logs may start, and the segments that they last had."""
 
     def __init__(self) -> None:
         self.may_be = 0
         self.asked = 0
-        """The highest offset that DeleteRecords named; its answer may be lost."""
+        """The highest offset in a DeleteRecords request; its reply may be lost."""
         self.is_all_asked = False
-        """One named the high watermark, whatever that will be."""
+        """Whether a request named the high watermark."""
         self.sizes: dict[int, dict[int, int]] = {}
-        """Broker -> base offset of a segment -> its bytes, as it was after the last event."""
+        """Broker -> base offset of a segment -> its size, after the last event."""
 
 
 class NothingElseIsDeleted(rules.Invariant):
-    """A log begins no later than somebody asked for, or else where whole segments were dropped and
-    what is left still has retention.bytes."""
+    """A log starts no later than a DeleteRecords request asked for, or where retention deleted
+    whole segments and retention.bytes are left."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -105,13 +105,13 @@ class NothingElseIsDeleted(rules.Invariant):
         self._retention_bytes = int(world.plan.topic_configs.get("retention.bytes", 0))
 
     def asked(self, index: int, offset: int) -> None:
-        """DeleteRecords is about to be sent."""
+        """A DeleteRecords request is about to be sent."""
         start = self._start(index)
         start.asked = max(start.asked, offset)
         start.is_all_asked |= offset == -1
 
     def look(self, broker: Broker, partition: Partition) -> None:
-        """After any event of its broker."""
+        """Check after any event of the broker."""
         log, start = partition.log, self._start(partition.partition)
         begin = max(log.log_start_offset, log.local_log_start_offset, log.bases[0])
         if begin > start.may_be:
@@ -126,7 +126,7 @@ class NothingElseIsDeleted(rules.Invariant):
     def _is_due(self, start: _Start, begin: int, broker: Broker, partition: Partition) -> bool:
         if begin <= start.asked or (start.is_all_asked and begin == partition.high_watermark):
             return True
-        # As it was before: a start after a power loss may find less than retention had left.
+        # By the sizes before: after a power loss a log may be shorter than retention left it.
         before = start.sizes.get(broker.id, {})
         left = sum(size for base, size in before.items() if base >= begin)
         is_whole = begin == partition.log.bases[0]
@@ -137,15 +137,15 @@ class NothingElseIsDeleted(rules.Invariant):
 
 
 class CommittedPrefixAgreesFromTheStart(rules.CommittedPrefixAgrees):
-    """As `CommittedPrefixAgrees`, of what is not deleted: where the leader's log begins behind a
-    parting of ways, it does not know of that any more, nor does it matter."""
+    """`CommittedPrefixAgrees` for records that are not deleted. A divergence below the leader's log
+    start offset cannot be detected, and does not matter."""
 
     def counts(self, partition: Partition, batch: Batch) -> bool:
         return batch.last_offset >= partition.log.log_start_offset
 
 
 class LeaderHasAllFromItsStart(rules.LeaderHasAllCommitted):
-    """As `LeaderHasAllCommitted`, of what is not deleted; and nothing else is deleted."""
+    """`LeaderHasAllCommitted` for records that are not deleted."""
 
     def replica(
         self, broker: Broker, partition: Partition, before: rules.Seen, ledger: Ledger
@@ -162,7 +162,7 @@ class LeaderHasAllFromItsStart(rules.LeaderHasAllCommitted):
 
 
 class NoAckedRecordIsLostFromTheStart(rules.NoAckedRecordIsLost):
-    """As `NoAckedRecordIsLost`, of what is not deleted."""
+    """`NoAckedRecordIsLost` for records that are not deleted."""
 
     def _check(self, broker: Broker, partition: Partition, ledger: Ledger) -> None:
         start, found = partition.log.log_start_offset, self.world.values_of(partition)
@@ -173,7 +173,7 @@ class NoAckedRecordIsLostFromTheStart(rules.NoAckedRecordIsLost):
 
 
 class ReplicasEndEqualFromTheStart(rules.ReplicasEndEqual):
-    """As `ReplicasEndEqual`, of what no replica has deleted."""
+    """`ReplicasEndEqual` for records that no replica has deleted."""
 
     def ended(self) -> None:
         for ledger in self.world.ledgers.values():
@@ -191,7 +191,7 @@ def _from(start: int, partition: Partition) -> list[Batch]:
 
 
 class Kept(World):
-    """With an operator at work; rules that look at all records look from the log's start on."""
+    """A world with an operator. Invariants over all records start at the log start offset."""
 
     operator: type[Operator]
     left_out: frozenset[type[rules.Invariant]] = frozenset(
@@ -220,7 +220,7 @@ class Kept(World):
 
 
 class Moving(Kept):
-    """Replicas move between data folders; at the end no move is left."""
+    """A world where replicas move between data folders; at the end no move is left."""
 
     operator = FolderMover
 
@@ -232,7 +232,7 @@ class Moving(Kept):
 
 
 class Deleting(Kept):
-    """Records are deleted, and segments of them go."""
+    """A world where records are deleted."""
 
     operator = Deleter
     added = (*Kept.added, NothingElseIsDeleted)
@@ -254,7 +254,7 @@ class Deleting(Kept):
 
 
 class _Keyed(Producer):
-    """Records have keys, and some are tombstones: told by their number."""
+    """A producer of records with keys and some tombstones, by the record's number."""
 
     def _batch(self, values: tuple[bytes, ...]) -> bytes:
         builder = BatchBuilder()
@@ -271,7 +271,7 @@ class _Keyed(Producer):
 
 
 class _IdempotentKeyed(_Keyed, IdempotentProducer):
-    """As `_Keyed`."""
+    """An idempotent producer of such records."""
 
 
 def _key_of(value: bytes) -> bytes:
@@ -284,7 +284,8 @@ def _is_tombstone(value: bytes) -> bool:
 
 
 class TheLastOfEachKeyStays(rules.Invariant):
-    """After healing: the same in all replicas, and nothing older than what was acked last."""
+    """After healing all replicas have the same last value of each key, none older than the last
+    acked one."""
 
     def ended(self) -> None:
         for ledger in self.world.ledgers.values():
@@ -313,10 +314,10 @@ def _offset(acked: Acked) -> int:
 
 
 def _latest(partition: Partition) -> dict[bytes, tuple[int, bytes]]:
-    """Key -> (offset, value), without what is deleted."""
+    """Key -> (offset, value), without deleted keys."""
     found: dict[bytes, tuple[int, bytes]] = {}
     for segment in partition.log.segments:
-        for record in read_records(bytes(segment.file._node.data)):  # type: ignore[attr-defined]
+        for record in read_records(bytes(segment.file.data)):  # type: ignore[attr-defined]
             assert record.key is not None
             found.pop(record.key, None)
             if record.value is not None:
@@ -325,20 +326,20 @@ def _latest(partition: Partition) -> dict[bytes, tuple[int, bytes]]:
 
 
 class Compacting(Kept):
-    """Keys are compacted; batches are not what they were, so other rules judge."""
+    """A world with compaction. Batches change, so other invariants apply."""
 
     left_out = Kept.left_out | {rules.AckedIsCommitted}
     added = (TheLastOfEachKeyStays,)
 
     def watch(self, broker: Broker, node: BrokerServer) -> None:
-        """Its cleaner works here, not in a process."""
+        """Run its log cleaner in this process."""
         super().watch(broker, node)
 
         async def work(job: CleanJob) -> CleanResult:
             await asyncio.sleep(self.random.random() * PASS_S)
             result = clean(broker.disk, job, lambda size: None)
             await asyncio.sleep(self.random.random() * PASS_S)
-            counts = self.told.counts
+            counts = self.admin_ledger.counts
             counts["dropped"] = counts.get("dropped", 0) + result.records_dropped
             return result
 

@@ -1,9 +1,9 @@
-"""What befalls the brokers: each fault by its kind, at seeded moments, until all is healed.
+"""Injects faults into brokers at seeded moments, until the cluster is healed.
 
-Two faults destroy data for good: a power loss (what was not durable) and a wiped disk. With two
-in-sync replicas the cluster promises to survive one of them at a time, so the next one waits until
-whoever was struck before is in sync again. A folder that fails counts as a loss while it does: who
-holds all may lie in it, and a broker that comes back without it gives way to the others of the ISR.
+Two faults destroy data for good: a power loss (data that is not durable) and a wiped disk. With two
+in-sync replicas the cluster must survive one of them at a time, so the next one waits until the
+broker of the last one is in sync again. A failed folder counts as a loss while it lasts: it may
+hold the only replica with every record, and a broker that returns without it leaves the ISRs.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ STALL_S = (0.05, 6.0)
 FOLDER_S = (3.0, 10.0)
 
 
-class Fate:
-    """Strikes until told to heal."""
+class FaultInjector:
+    """Injects faults until `heal`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.counts: dict[str, int] = {}
-        self.struck: set[int] = set()
-        """Brokers that lost data and are not known to be in sync again."""
+        self.damaged: set[int] = set()
+        """Brokers that lost data and may not be in sync again."""
         self._is_over = False
         self._swapped: list[tuple[Broker, Broker]] = []
 
     def begin(self) -> None:
-        """From now on."""
+        """Start to inject faults."""
         self._next()
 
     def _next(self) -> None:
         random = self.world.random
         pause_s = random.expovariate(1 / self.world.plan.fault_pause_s)
-        self.world.scheduler.later(pause_s, self._strike)
+        self.world.scheduler.later(pause_s, self._inject)
 
-    def _strike(self) -> None:
+    def _inject(self) -> None:
         if self._is_over:
             return
         faults, random = self.world.plan.faults, self.world.random
@@ -55,7 +55,7 @@ class Fate:
         self._next()
 
     def heal(self) -> None:
-        """No more faults, and the end of those that last."""
+        """Inject no more faults, and end those that last."""
         self._is_over = True
         world = self.world
         for first, second in self._swapped:
@@ -73,7 +73,7 @@ class Fate:
                 broker.start_later(world.random.random())
         world.network.mend()
 
-    # -- what strikes
+    # -- faults
 
     def _later(self, low_high: tuple[float, float], work: Callable[[], None]) -> None:
         def end() -> None:
@@ -83,7 +83,7 @@ class Fate:
         self.world.scheduler.later(self.world.random.uniform(*low_high), end)
 
     def kill(self, broker: Broker) -> bool:
-        """Process death; it is started again."""
+        """Kill -9; the supervisor restarts the process."""
         if not broker.is_up:
             return False
         broker.kill("kill -9")
@@ -91,7 +91,7 @@ class Fate:
         return True
 
     def kill_at_event(self, broker: Broker) -> bool:
-        """Process death between two callbacks, wherever its tasks then stand."""
+        """Kill the process between two callbacks, wherever its tasks are."""
         if broker.loop is None:
             return False
         broker.loop.kill_after = self.world.random.randint(0, 300)
@@ -99,7 +99,7 @@ class Fate:
         return True
 
     def strike_controller(self) -> None:
-        """Whoever is controller dies between two of its next callbacks, and is started again."""
+        """Kill the controller's process between two of its next callbacks; it is restarted."""
         node = self.world.ensemble.tree.find(znodes.CONTROLLER)
         if node is None:
             return
@@ -111,7 +111,7 @@ class Fate:
         self._later(self.world.plan.down_s, broker.start)
 
     def kill_at_access(self, broker: Broker) -> bool:
-        """Process death between two accesses to its disk."""
+        """Kill the process between two accesses to its disk."""
         if not broker.is_up:
             return False
         broker.disk.kill_after = self.world.random.randint(0, 40)
@@ -122,7 +122,7 @@ class Fate:
         """Power loss of one host."""
         if not broker.is_up or not self._may_destroy(broker):
             return False
-        self.struck.add(broker.id)
+        self.damaged.add(broker.id)
         broker.lose_power()
 
         def back() -> None:
@@ -133,7 +133,7 @@ class Fate:
         return True
 
     def stall(self, broker: Broker) -> bool:
-        """The process stands still."""
+        """Stop the process for a while (SIGSTOP)."""
         if broker.loop is None:
             return False
         seconds = self.world.random.uniform(*STALL_S)
@@ -142,11 +142,11 @@ class Fate:
         return True
 
     def folder(self, broker: Broker) -> bool:
-        """Every access to one of its data folders fails."""
+        """Make every access to one of its data folders fail."""
         disk = broker.disk
         if not broker.is_up or any(b.disk.failing_prefix for b in self.world.brokers):
             return False
-        if not self._are_back(self.struck - {broker.id}):
+        if not self._are_back(self.damaged - {broker.id}):
             return False
         disk.failing_prefix = self.world.random.choice(broker.folders)
         self.world.note(f"{broker}: {disk.failing_prefix} fails")
@@ -155,7 +155,7 @@ class Fate:
         return True
 
     def _mend_folder(self, broker: Broker) -> None:
-        """Somebody mends the disk, and starts the broker again: a folder that failed stays out."""
+        """Mend the disk and restart the broker: a failed folder stays offline until then."""
         self.world.note(f"{broker}: {broker.disk.failing_prefix} is mended")
         broker.disk.failing_prefix = None
         if broker.is_up:
@@ -163,7 +163,7 @@ class Fate:
         broker.start_later(self.world.random.random())
 
     def isolate(self, broker: Broker) -> bool:
-        """Nobody reaches it, and it reaches nobody."""
+        """Cut all its links."""
         others = [b.host for b in self.world.brokers if b is not broker]
         others += [c.loop.host for c in self.world.clients]
         if self.world.random.random() < 0.5:
@@ -172,13 +172,13 @@ class Fate:
         return True
 
     def split(self, broker: Broker) -> bool:
-        """One link to another broker is cut, perhaps in one direction only."""
+        """Cut one link to another broker, maybe in one direction only."""
         other = self.world.random.choice([b for b in self.world.brokers if b is not broker])
         self._cut([(broker.host, other.host)], both=self.world.random.random() < 0.6)
         return True
 
     def cut_store(self, broker: Broker) -> bool:
-        """It cannot reach the metadata store."""
+        """Cut its link to ZooKeeper."""
         self._cut([(broker.host, STORE)], both=True)
         return True
 
@@ -197,14 +197,14 @@ class Fate:
         self._later(CUT_S, mend)
 
     def slow(self, broker: Broker) -> bool:
-        """Its messages take long."""
+        """Delay its messages."""
         self.world.note(f"{broker} is slow")
         self.world.network.slow[broker.host] = self.world.random.uniform(0.02, 0.6)
         self._later(CUT_S, lambda: self.world.network.slow.pop(broker.host, None) and None)
         return True
 
     def loss(self, broker: Broker) -> bool:
-        """Messages are lost, everywhere."""
+        """Lose messages on all links."""
         self.world.network.loss = self.world.random.uniform(0.01, 0.15)
         self.world.note(f"loss {self.world.network.loss:.2f}")
 
@@ -215,7 +215,7 @@ class Fate:
         return True
 
     def expire(self, broker: Broker) -> bool:
-        """The store ends its session."""
+        """Expire its ZooKeeper session."""
         if not broker.is_up or broker.store is None:
             return False
         self.world.note(f"{broker}'s session expires")
@@ -223,17 +223,17 @@ class Fate:
         return True
 
     def clock(self, broker: Broker) -> bool:
-        """Its wall clock is set."""
+        """Step its wall clock."""
         step_ms = int(self.world.random.choice([-1, 1]) * 10 ** self.world.random.uniform(2, 8))
         self.world.note(f"{broker}'s clock is set by {step_ms} ms")
         broker.skew_ms += step_ms
         return True
 
     def wipe(self, broker: Broker) -> bool:
-        """The disk is replaced by an empty one."""
+        """Replace its disk by an empty one."""
         if not self._may_destroy(broker):
             return False
-        self.struck.add(broker.id)
+        self.damaged.add(broker.id)
         self.world.wiped.add(broker.id)
         if broker.is_up:
             broker.kill("its disk is taken")
@@ -243,10 +243,10 @@ class Fate:
         return True
 
     def swap(self, broker: Broker) -> bool:
-        """Two brokers find each other's disk, for a while."""
+        """Exchange the disks of two brokers for a while."""
         other = self.world.random.choice([b for b in self.world.brokers if b is not broker])
         if self._swapped or not (broker.disk.is_named and other.disk.is_named):
-            return False  # an empty one would become the finder's own
+            return False  # a broker would take an empty disk for its own
         self._exchange(broker, other)
         self._swapped.append((broker, other))
 
@@ -264,37 +264,39 @@ class Fate:
         self._later(self.world.plan.down_s, second.start)
 
     def lie(self, broker: Broker) -> bool:
-        """From now on its disk loses every fsync, until a power loss shows it."""
+        """Make its disk lose every fsync from now on, until a power loss shows it."""
         self.world.note(f"{broker}'s disk begins to lie")
         broker.disk.loses_fsyncs = True
         return True
 
     def stop(self, broker: Broker) -> bool:
-        """A clean stop; the supervisor starts it again."""
+        """Stop it cleanly; the supervisor restarts it."""
         if not broker.is_up:
             return False
         broker.stop()
         return True
 
-    # -- what is survivable
+    # -- survivable faults
 
     def _may_destroy(self, broker: Broker) -> bool:
         others = (b for b in self.world.brokers if b is not broker)
         return (
-            self._are_back(self.struck)
+            self._are_back(self.damaged)
             and not self._swapped
             and not any(b.disk.failing_prefix for b in others)
             and self._others_hold_all(broker.id)
         )
 
-    def _are_back(self, struck: set[int]) -> bool:
-        """Whether all of these are in sync again; who is counts as struck no longer."""
-        back = {broker_id for broker_id in struck if self._is_in_sync(broker_id)}
-        self.struck -= back
-        return back == struck
+    def _are_back(self, damaged: set[int]) -> bool:
+        """Whether all of these brokers are in sync again; those that are count as damaged no
+        more."""
+        back = {broker_id for broker_id in damaged if self._is_in_sync(broker_id)}
+        self.damaged -= back
+        return back == damaged
 
     def _others_hold_all(self, broker_id: int) -> bool:
-        """Where replicas move, one may be the only one in sync, as the admin wished."""
+        """Whether other replicas have all records. During a reassignment one replica may be the
+        only one in sync."""
         if not self.world.plan.is_administered:
             return True
         for key in self.world.partitions():
@@ -320,8 +322,8 @@ def _swap(first: Broker, second: Broker) -> None:
     first.disk, second.disk = second.disk, first.disk
 
 
-_STRIKES: dict[str, Callable[[Fate, Broker], bool]] = {
-    name: getattr(Fate, name)
+_STRIKES: dict[str, Callable[[FaultInjector, Broker], bool]] = {
+    name: getattr(FaultInjector, name)
     for name in (
         "kill", "kill_at_event", "kill_at_access", "power", "stall", "isolate", "split",
         "cut_store", "slow", "loss", "expire", "clock", "wipe", "swap", "lie", "stop", "folder",

@@ -34,6 +34,7 @@ from headwater_broker.api.produce.response_codec import (
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer, CloseConnectionError, ParkedReply
+from headwater_broker.log.record_validation import RecordValidationError
 from headwater_broker.quota.request_quota import RequestQuota
 from headwater_broker.replica.delayed_operations import DelayedProduce, any_pending
 from headwater_broker.replica.partition import Partition
@@ -171,6 +172,8 @@ def _refused(
     """The partition did not take the batch."""
     row.leader_epoch = partition.leader_epoch
     row.fail(error.code, error.detail)
+    if isinstance(error, RecordValidationError):
+        row.record_errors = error.record_errors
     peer.services.meters.rejected(row.name, len(batch))
     _look_back(peer, row, partition, batch, now_ms)
 

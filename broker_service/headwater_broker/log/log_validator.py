@@ -15,9 +15,9 @@ from headwater_broker.log.log_config import LogConfig
 from headwater_broker.log.producer_state import ProducerBatch, Producers
 from headwater_broker.log.producer_state_manager import read_marker
 from headwater_broker.log.record_validation import (
-    check_ages,
     check_client_header,
-    check_keys,
+    check_records,
+    check_timestamp_type,
     check_timestamps,
     corrupt,
     invalid,
@@ -40,10 +40,10 @@ def split(view: memoryview, where: str) -> list[memoryview]:
     return parts
 
 
-def reject_header(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> NoReturn:
+def reject_header(header: BatchHeader, where: str) -> NoReturn:
     """Raise the KafkaError that says what is wrong with a header."""
     check_client_header(header, where)
-    check_timestamps(header, config, now_ms, where)
+    check_timestamp_type(header, where)
     raise invalid(where, f"header {header} is not valid")
 
 
@@ -62,8 +62,8 @@ def check_by_config(
     """
     if header.is_control:
         return view, -1
-    if config.is_compacted and origin is AppendOrigin.CLIENT:
-        check_keys(view, header, where)
+    if origin is AppendOrigin.CLIENT and (config.is_compacted or config.bounds_age):
+        check_records(view, header, config, now_ms, where)
     if config.compression_type != "producer":
         view = recompress(view, header, config) or view
         if len(view) > config.batch_bytes_max:
@@ -72,9 +72,7 @@ def check_by_config(
         patch_append_time(view, 0, len(view), now_ms)
         return view, now_ms
     if origin is AppendOrigin.CLIENT:
-        check_timestamps(header, config, now_ms, where)
-        if config.bounds_age:
-            check_ages(view, read_header(view), config, now_ms, where)
+        check_timestamps(view, read_header(view), config, now_ms, where)
     return view, -1
 
 

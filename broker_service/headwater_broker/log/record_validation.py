@@ -33,6 +33,24 @@ UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 """Limit of a client's batch that must be unpacked here (compacted topics, another codec)."""
 
 
+RECORD_ERRORS_MAX = 1000
+"""How many of the invalid records of a batch are named."""
+RECORDS_IN_MESSAGE = 3
+
+
+class RecordValidationError(KafkaError):
+    """A batch is refused for some of its records (Kafka's RecordValidationException).
+
+    `record_errors` names them: index in the batch and message (KIP-467).
+    """
+
+    def __init__(self, code: ErrorCode, where: str, errors: list[tuple[int, str]]) -> None:
+        self.record_errors = tuple(errors[:RECORD_ERRORS_MAX])
+        shown = "; ".join(f"record {index}: {text}" for index, text in errors[:RECORDS_IN_MESSAGE])
+        count = f"{len(errors)} invalid records" if len(errors) > 1 else "an invalid record"
+        super().__init__(code, f"{where}: the batch is refused for {count}: {shown}")
+
+
 def corrupt(where: str, what: str) -> KafkaError:
     """A CORRUPT_MESSAGE error."""
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where}: {what}; the batch is refused")
@@ -97,12 +115,20 @@ def too_large(size: int, config: LogConfig, where: str) -> KafkaError:
     )
 
 
-def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where: str) -> None:
-    """Check message.timestamp.after.max.ms by the header's largest timestamp, without a look at the
-    records (KIP-937). Raises KafkaError."""
+def check_timestamp_type(header: BatchHeader, where: str) -> None:
+    """Check that the client left the append time to the broker. Raises KafkaError."""
     if header.is_log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"{where}: clients may not set LogAppendTime")
+
+
+def check_timestamps(
+    view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, where: str
+) -> None:
+    """Check message.timestamp.after.max.ms by the header's largest timestamp: the records are only
+    looked at to name those that exceed it (KIP-937). Raises KafkaError."""
+    check_timestamp_type(header, where)
     if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
+        check_records(view, header, config, now_ms, where)
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
             f"{where}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms "
@@ -110,18 +136,37 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int, where:
         )
 
 
-def check_ages(
+def check_records(
     view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, where: str
 ) -> None:
-    """Check message.timestamp.before.max.ms of every record (KIP-937). Raises KafkaError."""
-    for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
-        age_ms = now_ms - record.timestamp
-        if record.timestamp != NO_TIMESTAMP and age_ms > config.timestamp_before_max_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"{where}: timestamp {record.timestamp} of record {record.offset} is {age_ms} ms "
-                f"old, message.timestamp.before.max.ms is {config.timestamp_before_max_ms}",
+    """Check the key of every record of a compacted topic, and its timestamp (KIP-937), in Kafka's
+    order and words. Raises RecordValidationError."""
+    oldest, newest = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    records = decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX)
+    for index, record in enumerate(records):
+        if config.is_compacted and record.key is None:
+            text = f"Compacted topic cannot accept message without key in topic partition {where}."
+        elif config.is_log_append_time or record.timestamp == NO_TIMESTAMP:
+            continue
+        elif _is_out_of_range(now_ms, record.timestamp, config):
+            code = ErrorCode.INVALID_TIMESTAMP
+            text = (
+                f"Timestamp {record.timestamp} of message with offset {record.offset} is out of "
+                f"range. The timestamp should be within [{oldest}, {newest}]"
             )
+        else:
+            continue
+        errors.append((index, text))
+    if errors:
+        raise RecordValidationError(code, where, errors)
+
+
+def _is_out_of_range(now_ms: int, timestamp: int, config: LogConfig) -> bool:
+    age_ms = now_ms - timestamp
+    is_too_old = config.bounds_age and age_ms > config.timestamp_before_max_ms
+    return is_too_old or -age_ms > config.timestamp_after_max_ms
 
 
 def correct_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchHeader, int]:
@@ -135,13 +180,6 @@ def correct_max_timestamp(view: memoryview, header: BatchHeader) -> tuple[BatchH
     largest = max(times, default=header.base_timestamp)
     patch_max_timestamp(view, 0, header.size_bytes, largest)
     return read_header(view), largest
-
-
-def check_keys(view: memoryview, header: BatchHeader, where: str) -> None:
-    """Check that every record of a compacted topic has a key. Raises KafkaError(INVALID_RECORD)."""
-    for record in decode_batch(view, 0, header, unpacked_bytes_max=UNPACKED_BYTES_MAX):
-        if record.key is None:
-            raise invalid(where, f"record {record.offset} has no key, the topic is compacted")
 
 
 def recompress(view: memoryview, header: BatchHeader, config: LogConfig) -> memoryview | None:

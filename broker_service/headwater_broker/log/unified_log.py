@@ -165,7 +165,7 @@ class UnifiedLog(LocalLog):
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            validator.reject_header(BatchHeader._make(header), self.config, now_ms, self._where())
+            validator.reject_header(BatchHeader._make(header), self._where())
         if timestamp < first and origin is _CLIENT:
             header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
@@ -177,7 +177,7 @@ class UnifiedLog(LocalLog):
             length = size - LOG_OVERHEAD_BYTES
             timestamp = timestamp if append_time < 0 else append_time
         elif timestamp - now_ms > self._after_max_ms and origin is _CLIENT:
-            check_timestamps(BatchHeader._make(header), self.config, now_ms, self._where())
+            check_timestamps(view, BatchHeader._make(header), self.config, now_ms, self._where())
         if pid >= 0:
             known = validator.check_producer(
                 self.producers, BatchHeader._make(header), view, origin, self._where()

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode
 from headwater.wire.apis.k00_produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -55,6 +56,7 @@ class Row:
         "message",
         "name",
         "partition",
+        "record_errors",
         "watched",
     )
 
@@ -65,6 +67,8 @@ class Row:
         self.index = index
         self.code: ErrorCode | None = ErrorCode.NONE
         self.message = ""
+        self.record_errors: Sequence[tuple[int, str]] = ()
+        """The records for which the batch is refused: index and message (KIP-467)."""
         self.base_offset = -1
         self.last_offset = -1
         self.append_time_ms = -1
@@ -183,5 +187,9 @@ def _partition(
         log_append_time_ms=row.append_time_ms,
         log_start_offset=row.log_start_offset,
         error_message=(row.message or None) if version >= 8 and code else None,
+        record_errors=tuple(
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in row.record_errors
+        ),
         current_leader=current,
     )

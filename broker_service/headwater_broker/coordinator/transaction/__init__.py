@@ -1,1 +1,1 @@
-"""The transaction coordinator; so far, producer ids."""
+"""Producer ids, and the pure core of the transaction coordinator: no request reaches it yet."""

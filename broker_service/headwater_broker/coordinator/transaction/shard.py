@@ -1,0 +1,396 @@
+"""All transactional ids of one `__transaction_state` partition: replay, commands, deadlines. Pure.
+
+`coordinator.common.runtime` runs the commands. The records alone change the state; the markers of
+an outcome are due once its record is committed (`markers_due`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from headwater.errors import ErrorCode, KafkaError
+from headwater.wire.schema import SchemaError
+from headwater_broker.coordinator.common.shard import Decision, Now, Token
+from headwater_broker.coordinator.common.timers import Deadlines
+from headwater_broker.coordinator.transaction.config import TransactionConfig
+from headwater_broker.coordinator.transaction.records import (
+    read_transaction,
+    read_transactional_id,
+    transaction_record,
+)
+from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.transaction import (
+    Busy,
+    Changed,
+    Outcome,
+    Partition,
+    ProducerIdentity,
+    Refused,
+    Transaction,
+    Verified,
+    add_partitions,
+    complete,
+    end_transaction,
+    expire,
+    fence,
+    init_producer,
+    verify_partitions,
+)
+
+DECIDED_PER_TICK = 100
+"""Timeouts, or expired ids, of one tick: their records fit into one batch."""
+CLEANUP_PAUSE_MS = 10
+"""Between two parts of one look for expired ids."""
+IDS_PER_CLEANUP = 10_000
+"""Transactional ids that one part of a look goes over: some 2 ms of the loop."""
+CLEANUP = ""
+"""The deadline of the next look; no transactional id is empty."""
+
+Decide = Callable[[Transaction | None, int], Outcome]
+"""(known state, wall clock in ms) -> outcome."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersDue:
+    """The outcome of a transaction is committed: its partitions are to get their markers."""
+
+    transactional_id: str
+    producer: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request that is decided now, or once markers are written."""
+
+    token: Token
+    decide: Decide
+    retry: Callable[[ProducerIdentity], Decide] | None = None
+    """How it is decided after the transaction that it met was aborted for it."""
+
+
+class TransactionShard:
+    """Implements `coordinator.common.shard.Shard`."""
+
+    def __init__(self, config: TransactionConfig) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        self._config = config
+        self._deadlines: Deadlines[str | tuple[str, Token]] = Deadlines()
+        """By transactional id: its open transaction's timeout; by (id, token): a waiting request;
+        by CLEANUP: the next look for expired ids."""
+        self._waiting: dict[str, deque[_Request]] = {}
+        self._left: dict[str, deque[_Request]] = {}
+        """Requests that still wait once the record that was just decided is in the log."""
+        self._to_look_at: list[str] = []
+        self._prepared_at: dict[str, int] = {}
+        """Transactional ids whose markers are on their way, with the log offset of the outcome."""
+
+    # -- the log
+
+    def replay(
+        self, offset: int, producer_id: int, producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
+        """Apply one record. Kinds of keys that are not known here are skipped, as Kafka does.
+        No transaction writes to this topic, so the record is committed.
+
+        Raises NewerTransactionRecordError: loading fails until a broker that reads it leads.
+        """
+        try:
+            transactional_id = read_transactional_id(key)
+            if transactional_id is None:
+                return
+            made = None if value is None else read_transaction(transactional_id, value)
+        except SchemaError:
+            logger.exception("skipped a record that cannot be read, key %s", key.hex())
+            return
+        if made is None:
+            self.transactions.pop(transactional_id, None)
+        else:
+            self.transactions[transactional_id] = made
+        if made is None or made.deadline_ms is None:
+            self._deadlines.cancel(transactional_id)
+        if made is not None and made.state.is_preparing:
+            self._prepared_at[transactional_id] = offset
+        else:
+            self._prepared_at.pop(transactional_id, None)
+        left = self._left.pop(transactional_id, None)
+        if left is not None:
+            self._waiting[transactional_id] = left
+        if not self._waiting.get(transactional_id, True):
+            del self._waiting[transactional_id]
+
+    def replay_end_transaction(
+        self, producer_id: int, producer_epoch: int, *, commit: bool
+    ) -> None:
+        """No transaction writes to this topic: a marker in it ends none."""
+
+    def loaded(self, now: Now) -> None:
+        """Set the timeouts of open transactions."""
+        for known in self.transactions.values():
+            self._set_timeout(known, now)
+        self._deadlines.set(CLEANUP, now.steady_ms + self._config.cleanup_interval_ms)
+
+    def markers_due(self, committed_end: int) -> list[MarkersDue]:
+        """Transactions whose outcome is committed, below the high watermark `committed_end`, and
+        whose partitions do not all hold their marker yet: after a load, every one of them again."""
+        return [
+            MarkersDue(transactional_id, self.transactions[transactional_id].identity)
+            for transactional_id, offset in self._prepared_at.items()
+            if offset < committed_end
+        ]
+
+    def next_deadline_ms(self) -> float | None:
+        """When `tick` is wanted next."""
+        return self._deadlines.next_ms()
+
+    # -- commands
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        fresh_producer_id: int,
+        now: Now,
+        token: Token,
+    ) -> Decision:
+        """Replies the ProducerIdentity to go on with."""
+
+        def decide(expected: ProducerIdentity | None) -> Decide:
+            return lambda known, now_ms: init_producer(
+                known, transactional_id, timeout_ms, expected, fresh_producer_id, now_ms
+            )
+
+        # A producer that recovers was checked before its transaction was aborted for it: it goes
+        # on from the fence. One that names no epoch goes on from anything.
+        after_abort = decide if expected is not None else lambda _fenced: decide(None)
+        request = _Request(token, decide(expected), after_abort)
+        return self._run(transactional_id, request, now)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Mapping[Partition, UUID],
+        now: Now,
+        token: Token,
+    ) -> Decision:
+        """Replies the producer's ProducerIdentity once the partitions are enlisted."""
+
+        def decide(known: Transaction | None, now_ms: int) -> Outcome:
+            return add_partitions(known, producer, partitions, now_ms)
+
+        return self._run(transactional_id, _Request(token, decide), now)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: frozenset[Partition],
+        now: Now,
+        token: Token,
+    ) -> Decision:
+        """Replies the codes by partition (`Verified`)."""
+
+        def decide(known: Transaction | None, _now_ms: int) -> Outcome:
+            return verify_partitions(known, producer, partitions)
+
+        return self._run(transactional_id, _Request(token, decide), now)
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        *,
+        commit: bool,
+        client_version: int,
+        fresh_producer_id: int,
+        now: Now,
+        token: Token,
+    ) -> Decision:
+        """Replies the ProducerIdentity to go on with, once the outcome is durable."""
+
+        def decide(known: Transaction | None, now_ms: int) -> Outcome:
+            return end_transaction(
+                known,
+                producer,
+                commit=commit,
+                client_version=client_version,
+                fresh_producer_id=fresh_producer_id,
+                now_ms=now_ms,
+            )
+
+        return self._run(transactional_id, _Request(token, decide), now)
+
+    def markers_written(
+        self, transactional_id: str, producer: ProducerIdentity, now: Now
+    ) -> Decision:
+        """Every partition holds the marker of `producer`: complete, and decide who waited.
+
+        When the next transaction begins at once, only its record is written: it says all that the
+        record of the completion would.
+        """
+        decision = Decision()
+        known = self.transactions.get(transactional_id)
+        if known is None or not known.state.is_preparing or known.identity != producer:
+            return decision
+        waiting = deque(self._waiting.get(transactional_id, ()))
+        # A refused record leaves those who wait where they are.
+        after = complete(known, now.wall_ms)
+        self._left[transactional_id] = waiting
+        self._write(self._decide(after, waiting, decision, now, is_stored=False), decision, now)
+        return decision
+
+    # -- deciding
+
+    def _run(self, transactional_id: str, request: _Request, now: Now) -> Decision:
+        decision = Decision()
+        self._left.pop(transactional_id, None)  # of a decision whose record was refused
+        known = self.transactions.get(transactional_id)
+        queue = deque((request,))
+        after = self._decide(known, queue, decision, now, is_stored=True)
+        if queue:  # it met markers on their way, or it aborted a transaction and waits for these
+            waiting = deque((*self._waiting.get(transactional_id, ()), *queue))
+            if after is known:
+                self._waiting[transactional_id] = waiting
+            else:
+                self._left[transactional_id] = waiting
+            at_ms = now.steady_ms + self._config.busy_wait_ms
+            self._deadlines.set((transactional_id, request.token), at_ms)
+        if after is not known and after is not None:
+            self._write(after, decision, now)
+        return decision
+
+    def _decide(
+        self,
+        known: Transaction | None,
+        queue: deque[_Request],
+        decision: Decision,
+        now: Now,
+        *,
+        is_stored: bool,
+    ) -> Transaction | None:
+        """Decide requests in their order until one has to wait; the state after them.
+
+        While `known` is not stored yet, each reply depends on the record of this decision.
+        """
+        while queue:
+            request = queue[0]
+            outcome = request.decide(known, now.wall_ms)
+            if isinstance(outcome, Busy):
+                break
+            queue.popleft()
+            if isinstance(outcome, Changed):
+                known, is_stored = outcome.after, False
+                if outcome.then_retry and request.retry is not None:
+                    retried = request.retry(outcome.after.identity)
+                    queue.appendleft(replace(request, decide=retried))
+                    break
+            answer = decision.reply if is_stored else decision.confirm
+            answer(request.token, _reply(outcome))
+        return known
+
+    def _write(self, after: Transaction | None, decision: Decision, now: Now) -> None:
+        assert after is not None
+        decision.records.append(transaction_record(after))
+        self._set_timeout(after, now)
+
+    def _set_timeout(self, known: Transaction, now: Now) -> None:
+        """A timeout whose record was refused finds another state, and does nothing."""
+        if known.deadline_ms is not None:
+            left_ms = max(known.deadline_ms - now.wall_ms, 0)
+            self._deadlines.set(known.transactional_id, now.steady_ms + left_ms)
+
+    # -- deadlines
+
+    def tick(self, now: Now) -> Decision:
+        """Abort what timed out, refuse who waited too long, forget expired ids."""
+        decision = Decision()
+        due = self._deadlines.pop_due(now.steady_ms)
+        for key in due:
+            if isinstance(key, tuple):
+                self._refuse_waiting(*key, decision)
+            elif key == CLEANUP:
+                self._clean_up(decision, now)
+            elif len(decision.records) >= DECIDED_PER_TICK:
+                self._deadlines.set(key, now.steady_ms)
+            else:
+                self._time_out(key, decision, now)
+        return decision
+
+    def _refuse_waiting(self, transactional_id: str, token: Token, decision: Decision) -> None:
+        """Its token may have been answered meanwhile: the runtime knows that."""
+        left = deque(r for r in self._waiting.pop(transactional_id, ()) if r.token != token)
+        if left:
+            self._waiting[transactional_id] = left
+        detail = f"the last transaction of {transactional_id!r} is still being ended"
+        decision.reply(token, KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, detail))
+
+    def _time_out(self, transactional_id: str, decision: Decision, now: Now) -> None:
+        known = self.transactions.get(transactional_id)
+        if known is None or known.deadline_ms is None:
+            return
+        if known.deadline_ms > now.wall_ms:
+            self._set_timeout(known, now)
+            return
+        logger.info(
+            "transaction of %r (producer %d, epoch %d) timed out after %d ms: aborting it",
+            transactional_id, known.producer_id, known.producer_epoch, known.timeout_ms,
+        )  # fmt: skip
+        self._write(fence(known, now.wall_ms), decision, now)
+        self._deadlines.set(transactional_id, now.steady_ms + self._config.retry_ms)
+
+    def _clean_up(self, decision: Decision, now: Now) -> None:
+        """One part of a look for ids that were idle too long; the next part follows soon."""
+        if not self._to_look_at:
+            self._to_look_at = list(self.transactions)
+        before_ms = now.wall_ms - self._config.expiration_ms
+        for _ in range(min(IDS_PER_CLEANUP, len(self._to_look_at))):
+            if len(decision.records) >= DECIDED_PER_TICK:
+                break
+            known = self.transactions.get(self._to_look_at.pop())
+            if known is not None and known.state.is_idle and known.last_update_ms <= before_ms:
+                decision.records.append(transaction_record(expire(known, now.wall_ms)))
+        pause = CLEANUP_PAUSE_MS if self._to_look_at else self._config.cleanup_interval_ms
+        self._deadlines.set(CLEANUP, now.steady_ms + pause)
+
+    # -- looking
+
+    def described(self, transactional_id: str) -> Transaction:
+        """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND)."""
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            detail = f"transactional id {transactional_id!r} is not known"
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, detail)
+        return known
+
+    def listed(
+        self,
+        states: frozenset[TransactionState],
+        producer_ids: frozenset[int],
+        longer_than_ms: int,
+        now_ms: int,
+    ) -> Iterable[Transaction]:
+        """Transactional ids that match every filter; empty sets and -1 match all (KIP-664)."""
+        for known in self.transactions.values():
+            if states and known.state not in states:
+                continue
+            if producer_ids and known.producer_id not in producer_ids:
+                continue
+            if longer_than_ms >= 0 and now_ms - known.start_ms <= longer_than_ms:
+                continue
+            yield known
+
+
+def _reply(outcome: Outcome) -> object:
+    if isinstance(outcome, Refused):
+        return KafkaError(outcome.code, outcome.code.name)
+    if isinstance(outcome, Verified):
+        return outcome.codes
+    assert not isinstance(outcome, Busy)
+    return outcome.identity

@@ -1,0 +1,386 @@
+"""One transactional id: its producer, its open transaction, and what each request makes of them.
+
+Kafka's `TransactionMetadata` and the decisions of `TransactionCoordinator`, as pure functions: a
+`Transaction` is a value; a decision returns the next value, which its caller stores in the log
+before anything acts on it. KIP-98, KIP-360, KIP-588, KIP-890 (transaction version 2), KIP-939.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from headwater.errors import ErrorCode
+from headwater_broker.coordinator.transaction.states import (
+    TransactionEvent,
+    TransactionState,
+    next_state,
+)
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+EPOCH_MAX = 32767
+"""Never given to a producer, so that every producer can still be fenced."""
+LAST_EPOCH = EPOCH_MAX - 1
+"""A producer at this epoch is exhausted: its transactional id gets a new producer id."""
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of a transaction that takes part in a two-phase commit (KIP-939)."""
+TRANSACTION_V2 = 2
+"""`transaction.version` whose EndTxn raises the epoch (KIP-890)."""
+
+Partition = tuple[str, int]
+"""(topic, partition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """A producer id with its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """The state of one transactional id, as `__transaction_state` stores it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: TransactionState
+    timeout_ms: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    """The producer id before the last rotation."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The producer id that the client uses once the markers are written; -1: the same."""
+    last_producer_epoch: int = NO_EPOCH
+    """The epoch before the last bump: a retry of the request that raised it carries this one."""
+    next_producer_epoch: int = NO_EPOCH
+    client_version: int = 0
+    """transaction.version of the client that ended the transaction."""
+    start_ms: int = -1
+    last_update_ms: int
+    partitions: Mapping[Partition, UUID] = field(default_factory=dict)
+    """Enlisted partitions that do not hold a marker yet, with their topics' ids."""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer id and epoch that partitions see."""
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True when no further epoch may be given to a producer."""
+        return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def is_two_phase(self) -> bool:
+        """True for a transaction that never times out (KIP-939)."""
+        return self.timeout_ms == NO_TIMEOUT_MS
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the open transaction is aborted, ms since 1970; None: never, or none is open."""
+        if self.state is not TransactionState.ONGOING or self.is_two_phase:
+            return None
+        return self.start_ms + self.timeout_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request gets an error; nothing changes."""
+
+    code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Markers are on their way: the request waits a moment, then CONCURRENT_TRANSACTIONS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The request succeeds, and nothing is written."""
+
+    identity: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """`after` is to be written; the reply carries `identity` once it is durable.
+
+    `then_retry`: the request is decided again when the transaction is complete.
+    """
+
+    after: Transaction
+    identity: ProducerIdentity
+    then_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Each partition that was asked about, with its code."""
+
+    codes: Mapping[Partition, ErrorCode]
+
+
+Outcome = Refused | Busy | Unchanged | Changed | Verified
+
+
+def init_producer(
+    known: Transaction | None,
+    transactional_id: str,
+    timeout_ms: int,
+    expected: ProducerIdentity | None,
+    fresh_producer_id: int,
+    now_ms: int,
+) -> Outcome:
+    """InitProducerId: `expected` is what a producer that recovers says of itself (KIP-360).
+
+    `fresh_producer_id` is used for a new transactional id and for a rotation, else not at all.
+    """
+    if known is None:
+        # A producer that recovers from UNKNOWN_PRODUCER_ID gets a new id: nobody can be fenced.
+        return _initialized(_new(transactional_id, fresh_producer_id, timeout_ms, now_ms))
+    if known.state.is_preparing:
+        return Busy()
+    if expected is not None and not _may_continue(known, expected):
+        return Refused(ErrorCode.PRODUCER_FENCED)
+    if known.state is TransactionState.ONGOING:
+        return Changed(fence(known, now_ms), known.identity, then_retry=True)
+    if expected is not None and _is_retry(known, expected):
+        return Unchanged(known.identity)
+    after = replace(
+        known,
+        state=_move(known, TransactionEvent.INITIALIZED),
+        timeout_ms=timeout_ms,
+        next_producer_id=NO_PRODUCER_ID,
+        last_producer_epoch=NO_EPOCH if expected is None else known.producer_epoch,
+        start_ms=-1,
+        last_update_ms=now_ms,
+        partitions={},
+    )
+    if known.is_exhausted:
+        rotated = replace(
+            after,
+            producer_id=fresh_producer_id,
+            producer_epoch=0,
+            previous_producer_id=known.producer_id,
+        )
+        return _initialized(rotated)
+    return _initialized(replace(after, producer_epoch=known.producer_epoch + 1))
+
+
+def _new(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+    return Transaction(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=0,
+        state=TransactionState.EMPTY,
+        timeout_ms=timeout_ms,
+        last_update_ms=now_ms,
+    )
+
+
+def _initialized(after: Transaction) -> Changed:
+    return Changed(after, after.identity)
+
+
+def _may_continue(known: Transaction, expected: ProducerIdentity) -> bool:
+    """The current producer, or one whose request is a retry."""
+    if expected.producer_id == known.producer_id:
+        return expected.epoch in (known.producer_epoch, known.last_producer_epoch)
+    return _is_retry(known, expected)
+
+
+def _is_retry(known: Transaction, expected: ProducerIdentity) -> bool:
+    """True for a repeated InitProducerId whose reply was lost: the epoch is not raised again.
+
+    A newer producer cannot be meant: its InitProducerId had cleared the last epoch.
+    """
+    if expected.producer_id == known.producer_id:
+        return (
+            expected.epoch != known.producer_epoch and expected.epoch == known.last_producer_epoch
+        )
+    return (
+        expected.producer_id == known.previous_producer_id
+        and expected.epoch >= LAST_EPOCH
+        and expected.epoch == known.last_producer_epoch
+    )
+
+
+def check_producer(known: Transaction | None, producer: ProducerIdentity) -> Refused | Busy | None:
+    """The checks of a request that enlists partitions; None when it may go on.
+
+    Markers on their way come first: a producer whose id was rotated holds the next id already.
+    """
+    if known is None:
+        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if known.state.is_preparing:
+        return Busy()
+    if producer.producer_id != known.producer_id:
+        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if producer.epoch != known.producer_epoch:
+        return Refused(ErrorCode.PRODUCER_FENCED)
+    return None
+
+
+def add_partitions(
+    known: Transaction | None,
+    producer: ProducerIdentity,
+    partitions: Mapping[Partition, UUID],
+    now_ms: int,
+) -> Outcome:
+    """AddPartitionsToTxn and AddOffsetsToTxn: enlist partitions, opening a transaction first."""
+    refused = check_producer(known, producer)
+    if refused is not None or known is None:
+        return refused or Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    is_open = known.state is TransactionState.ONGOING
+    if is_open and all(known.partitions.get(p) == topic for p, topic in partitions.items()):
+        return Unchanged(known.identity)
+    after = replace(
+        known,
+        state=_move(known, TransactionEvent.PARTITIONS_ADDED),
+        start_ms=known.start_ms if is_open else now_ms,
+        last_update_ms=now_ms,
+        partitions={**(known.partitions if is_open else {}), **partitions},
+    )
+    return Changed(after, after.identity)
+
+
+def verify_partitions(
+    known: Transaction | None, producer: ProducerIdentity, partitions: frozenset[Partition]
+) -> Outcome:
+    """AddPartitionsToTxn with verify_only: does the open transaction hold the partitions?"""
+    refused = check_producer(known, producer)
+    if refused is not None or known is None:
+        return refused or Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    held = known.partitions if known.state is TransactionState.ONGOING else {}
+    return Verified(
+        {
+            partition: ErrorCode.NONE if partition in held else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+    )
+
+
+def end_transaction(
+    known: Transaction | None,
+    producer: ProducerIdentity,
+    *,
+    commit: bool,
+    client_version: int,
+    fresh_producer_id: int,
+    now_ms: int,
+) -> Outcome:
+    """EndTxn: the record of the outcome is the commit point.
+
+    A client of transaction version 2 gets its next epoch with the reply, or, when its epochs are
+    exhausted, `fresh_producer_id` with epoch 0.
+    """
+    if known is None:
+        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    raises_epoch = client_version >= TRANSACTION_V2
+    if _is_ended_by(known, producer, raises_epoch):
+        return _repeated(known, commit)
+    if known.state.is_preparing and producer == _next_identity(known):
+        return Busy()
+    if producer.producer_id != known.producer_id:
+        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if producer.epoch != known.producer_epoch:
+        return Refused(ErrorCode.PRODUCER_FENCED)
+    if known.state is not TransactionState.ONGOING and (commit or not raises_epoch):
+        return Refused(ErrorCode.INVALID_TXN_STATE)
+    event = TransactionEvent.COMMIT if commit else TransactionEvent.ABORT
+    is_open = known.state is TransactionState.ONGOING
+    after = replace(
+        known,
+        state=_move(known, event),
+        client_version=client_version,
+        start_ms=known.start_ms if is_open else now_ms,
+        last_update_ms=now_ms,
+        partitions=known.partitions if is_open else {},
+    )
+    if raises_epoch:
+        after = replace(
+            after,
+            producer_epoch=known.producer_epoch + 1,
+            last_producer_epoch=known.producer_epoch,
+            next_producer_id=fresh_producer_id if known.is_exhausted else NO_PRODUCER_ID,
+        )
+    return Changed(after, _next_identity(after))
+
+
+def _is_ended_by(known: Transaction, producer: ProducerIdentity, raises_epoch: bool) -> bool:
+    """True when this very producer has ended the transaction already: the request is a retry."""
+    if not (known.state.is_preparing or known.state.is_complete):
+        return False
+    if not raises_epoch:
+        return producer == known.identity
+    if known.client_version < TRANSACTION_V2:
+        return False
+    if producer.producer_id == known.producer_id:
+        return (
+            producer.epoch == known.producer_epoch - 1
+            and producer.epoch == known.last_producer_epoch
+        )
+    return producer == ProducerIdentity(known.previous_producer_id, LAST_EPOCH)
+
+
+def _repeated(known: Transaction, commit: bool) -> Outcome:
+    committed = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+    if commit is not committed:
+        return Refused(ErrorCode.INVALID_TXN_STATE)
+    return Unchanged(_next_identity(known))
+
+
+def _next_identity(known: Transaction) -> ProducerIdentity:
+    """The identity that the producer goes on with once its transaction has ended."""
+    if known.next_producer_id != NO_PRODUCER_ID:
+        return ProducerIdentity(known.next_producer_id, 0)
+    return known.identity
+
+
+def fence(known: Transaction, now_ms: int) -> Transaction:
+    """Abort the open transaction and fence its producer: a timeout, or a newer producer.
+
+    The epoch is raised once (KAFKA-19367), whatever the client's transaction version.
+    """
+    return replace(
+        known,
+        state=_move(known, TransactionEvent.ABORT),
+        producer_epoch=known.producer_epoch + 1,
+        last_producer_epoch=NO_EPOCH,
+        client_version=TRANSACTION_V2,
+        last_update_ms=now_ms,
+    )
+
+
+def complete(known: Transaction, now_ms: int) -> Transaction:
+    """Every partition holds its marker: the producer may go on, with its next id if it has one."""
+    after = replace(
+        known,
+        state=_move(known, TransactionEvent.MARKERS_WRITTEN),
+        last_update_ms=now_ms,
+        partitions={},
+    )
+    if known.next_producer_id == NO_PRODUCER_ID:
+        return after
+    return replace(
+        after,
+        producer_id=known.next_producer_id,
+        producer_epoch=0,
+        previous_producer_id=known.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        last_producer_epoch=LAST_EPOCH,
+    )
+
+
+def expire(known: Transaction, now_ms: int) -> Transaction:
+    """The transactional id is forgotten."""
+    return replace(known, state=_move(known, TransactionEvent.EXPIRED), last_update_ms=now_ms)
+
+
+def _move(known: Transaction, event: TransactionEvent) -> TransactionState:
+    return next_state(known.transactional_id, known.state, event)

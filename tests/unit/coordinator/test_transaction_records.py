@@ -1,0 +1,120 @@
+"""`__transaction_state` in Kafka's bytes: known records, round trips, newer versions."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.wire.schema import SchemaError
+from headwater_broker.coordinator.transaction.records import (
+    NewerTransactionRecordError,
+    read_transaction,
+    read_transactional_id,
+    transaction_key,
+    transaction_record,
+)
+from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.transaction import Transaction
+
+STATES = [s for s in TransactionState if s is not TransactionState.DEAD]
+EPOCHS = st.integers(-1, 32767)
+IDS = st.integers(-1, 2**63 - 1)
+
+transactions = st.builds(
+    Transaction,
+    transactional_id=st.text(min_size=1, max_size=20),
+    producer_id=st.integers(0, 2**63 - 1),
+    producer_epoch=st.integers(0, 32767),
+    state=st.sampled_from(STATES),
+    timeout_ms=st.integers(1, 2**31 - 1),
+    previous_producer_id=IDS,
+    next_producer_id=IDS,
+    last_producer_epoch=EPOCHS,
+    next_producer_epoch=EPOCHS,
+    client_version=st.integers(0, 2),
+    start_ms=st.integers(-1, 2**62),
+    last_update_ms=st.integers(0, 2**62),
+    partitions=st.dictionaries(
+        st.tuples(st.sampled_from(["flights", "weather"]), st.integers(0, 9)),
+        st.sampled_from([UUID(int=1), UUID(int=2)]),
+    ),
+)
+
+
+@given(transactions)
+def test_a_stored_transaction_reads_as_it_was(made: Transaction) -> None:
+    record = transaction_record(made)
+    assert record.value is not None
+    assert read_transactional_id(record.key) == made.transactional_id
+    read = read_transaction(made.transactional_id, record.value)
+    if made.state is TransactionState.EMPTY:
+        assert not read.partitions, "Kafka stores null for Empty"
+        return
+    assert read == made
+
+
+def test_the_key_is_kafkas() -> None:
+    assert transaction_key("t-1") == b"\x00\x00" + b"\x00\x03t-1"
+
+
+def test_version_0_of_older_kafkas_is_read() -> None:
+    value = (
+        b"\x00\x00"  # version
+        + (7).to_bytes(8)
+        + (5).to_bytes(2)
+        + (60_000).to_bytes(4)
+        + b"\x01"  # Ongoing
+        + (1).to_bytes(4)
+        + b"\x00\x07flights"
+        + (2).to_bytes(4)
+        + (0).to_bytes(4)
+        + (3).to_bytes(4)
+        + (2_000).to_bytes(8)
+        + (1_000).to_bytes(8)
+    )
+    read = read_transaction("t", value)
+    assert (read.producer_id, read.producer_epoch, read.timeout_ms) == (7, 5, 60_000)
+    assert read.state is TransactionState.ONGOING
+    assert set(read.partitions) == {("flights", 0), ("flights", 3)}
+    assert (read.last_update_ms, read.start_ms) == (2_000, 1_000)
+    assert (read.previous_producer_id, read.next_producer_id, read.client_version) == (-1, -1, 0)
+
+
+def test_a_tombstone_forgets_the_transactional_id() -> None:
+    made = Transaction(
+        transactional_id="t",
+        producer_id=1,
+        producer_epoch=0,
+        state=TransactionState.DEAD,
+        timeout_ms=1,
+        last_update_ms=0,
+    )
+    assert transaction_record(made).value is None
+
+
+def test_other_keys_are_skipped_and_broken_ones_are_errors() -> None:
+    assert read_transactional_id(b"\x48\x01rest") is None
+    with pytest.raises(SchemaError):
+        read_transactional_id(b"\x00")
+
+
+def test_newer_values_and_unknown_states_fail_the_load() -> None:
+    with pytest.raises(NewerTransactionRecordError, match="version 2"):
+        read_transaction("t", b"\x00\x02")
+    made = Transaction(
+        transactional_id="t",
+        producer_id=1,
+        producer_epoch=0,
+        state=TransactionState.EMPTY,
+        timeout_ms=1,
+        last_update_ms=0,
+    )
+    value = transaction_record(made).value
+    assert value is not None
+    at_status = 2 + 8 + 2 + 4
+    broken = value[:at_status] + b"\x09" + value[at_status + 1 :]
+    with pytest.raises(NewerTransactionRecordError, match="unknown state 9"):
+        read_transaction("t", broken)

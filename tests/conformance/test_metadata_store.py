@@ -1,4 +1,4 @@
-"""One suite over the memory store and a real ZooKeeper: the double equals the real thing."""
+"""One suite over the store in memory and a real ZooKeeper: both behave the same."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from headwater.testing.memory_store import MemoryTree
 from headwater_broker.metadata.store_zk import ZooKeeperStore, split_chroot
 
 SESSION_TIMEOUT_MS = 60_000
-"""No test waits for a session's time; a machine that is busy for seconds must not end one."""
+"""No test waits for a session timeout, and a machine that is busy for seconds must not end one."""
 CONNECT_MS = 120_000
 
 
 @dataclass
 class Ensemble:
-    """Makes sessions on one ensemble; every test has a tree of its own."""
+    """Creates sessions on one ensemble. Every test has a tree of its own."""
 
     connect: Callable[[], Awaitable[MetadataStore]]
 
@@ -211,7 +211,7 @@ def test_watches_are_persistent_and_see_what_others_do(ensemble: Ensemble) -> No
         heard: list[str] = []
         end = one.watch("/w", heard.append)
         with pytest.raises(NoNodeError):
-            await one.get("/w")  # the watch is set before this answer
+            await one.get("/w")  # the watch is set before this reply
         await two.multi([Create("/w")])
         await until(lambda: len(heard) > 0)
         for step in (Set("/w", b"1"), Create("/w/c"), Set("/w", b"2"), Delete("/w/c")):
@@ -233,7 +233,7 @@ def test_watches_are_persistent_and_see_what_others_do(ensemble: Ensemble) -> No
 
 
 def test_what_is_larger_than_a_request_may_be_is_never_written(ensemble: Ensemble) -> None:
-    """ZooKeeper closes the connection, as often as it is sent."""
+    """ZooKeeper closes the connection each time it is sent."""
 
     async def tell(store: MetadataStore) -> None:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""One suite for every `headwater.ports.remote_log`: the double and the Delta one."""
+"""One suite over both remote logs: the double in memory and the one on Delta tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def store(path: str, data: bytes) -> None:
 
 @pytest.fixture(params=["memory", "delta"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[MemoryLog, Use], None]:
-    """Runs a test's coroutine with the log tiered."""
+    """Runs a coroutine with a tiered log."""
 
     def runner(log: MemoryLog, use: Use) -> None:
         async def body() -> None:
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[MemoryLog, 
                     remote.put(TOPIC_ID, partition, 0, end, bytes(data))
             else:
                 topic = tier(log, tmp_path)
-                # The first answer of a worker may have to wait until its kernels are compiled.
+                # The first reply of a worker may wait until its kernels are compiled.
                 remote = DeltaRemoteLog(str(tmp_path / "cache"), call_timeout_s=ANSWER_S)
             try:
                 await use(remote, topic)
@@ -151,7 +151,7 @@ def test_what_rebuilding_must_keep(tmp_path: Path) -> None:
     log.append(0, [(5, None, b"a"), (4, b"", b"", [("h", None), ("h", b"x")])], gap=3)
     log.append(0, [(9, b"k", None)] * 2, leader_epoch=2, log_append_time=True)
     log.append(0, [(7, b"k", b"z")], gap=10, leader_epoch=2, compression=4)
-    log.next[0] += 6  # trailing control records, say
+    log.next[0] += 6  # control records at the end, for example
 
     async def body() -> None:
         topic = tier(log, tmp_path)

@@ -1,7 +1,7 @@
-"""Check-then-commit, the promise every log table must keep: a repeat, an older version, a race.
+"""Conditional commits of log tables: a repeated commit, an older version, a race.
 
-deltalake records an application transaction's version and compares nothing; that the promise holds
-on top of it is shown here with threads that race, each on a handle of its own.
+deltalake stores the version of an application transaction and compares nothing. Threads that race,
+each with a table handle of its own, show that the conditional commit on top of it works.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLOCK = FixedClock()
 
 
 def test_deltalake_itself_accepts_equal_and_lower_versions(tmp_path: Path) -> None:
-    """Why the comparison is ours. Should this fail one day, the check may move down."""
+    """The reason for our own comparison. If this fails one day, the check can move to deltalake."""
     location = location_at(tmp_path)
     ensure_table(location, 1)
     app = end_txn(location.topic_id, 0)
@@ -44,13 +44,13 @@ def test_a_handle_that_is_one_commit_behind_is_refused(tmp_path: Path) -> None:
     first.commit(Change("tier", CLOCK.now_ms(), ends={0: 5}))
     with pytest.raises(CommitUnknownError):
         second.commit(Change("tier", CLOCK.now_ms(), ends={0: 5}))
-    with pytest.raises(CommitUnknownError):  # nor does one's own handle advance by itself
+    with pytest.raises(CommitUnknownError):  # a handle does not advance by itself either
         first.commit(Change("tier", CLOCK.now_ms(), ends={0: 6}))
     assert second.refresh().version == 1
 
 
 def test_racing_tierers_commit_each_range_once(tmp_path: Path) -> None:
-    """Six threads with files of their own for one range: one lands, all learn how it ended."""
+    """Six threads with their own files for one range: one commits, and all get the outcome."""
     location, log = location_at(tmp_path), MemoryLog()
     ensure_table(location, 1)
     log.fill(0, 120)

@@ -1,22 +1,22 @@
-"""What is wrong in a history: Jepsen's classes for logs. Pure: events in, anomalies out.
+"""Checks a recorded history for anomalies, by Jepsen's classes for logs. Pure.
 
 | class | what it means |
 |---|---|
 | lost write | acknowledged, but not in the log at the end |
-| vanished read | a consumer was given it, but it is not in the log at the end |
+| vanished read | a consumer read it, but it is not in the log at the end |
 | duplicate | one value at two offsets of the log |
-| reordered | one producer's records stand in another order than they were sent |
-| inconsistent offset | one offset was seen with two values, or a value acknowledged elsewhere |
-| non-monotonic poll | a consumer was given an offset again, or an older one, without a seek |
-| skipped by poll | a consumer went past a record of the log without being given it |
-| skipped by group | no member of a group was given a record below what the group has read |
-| lost commit | a group went on below an offset whose commit was acknowledged |
+| reordered | records of a producer are in another order than they were sent |
+| inconsistent offset | two values were read at one offset, or a value was acknowledged at another |
+| non-monotonic poll | a consumer read an offset again, or an older one, without a seek |
+| skipped by poll | a consumer read on past a record of the log without reading it |
+| skipped by group | no member of a group read a record below the group's position |
+| lost commit | a group started below an offset whose commit was acknowledged |
 | aborted read | a record of an aborted transaction, or of a send that failed for sure, was read |
-| torn read | a value's bytes are not those that were sent, or were never sent at all |
+| torn read | the bytes of a value are not those that were sent |
 | torn transaction | some records of a transaction are in the log and others are not |
-| divergent replicas | in-sync replicas of a partition hold other bytes at the end |
-| thrown off | a client was told something that no correct broker says |
-| stuck | something did not go on within its limit after the faults were healed |
+| divergent replicas | in-sync replicas of a partition have different bytes at the end |
+| thrown off | a client got an error that no correct broker sends |
+| stuck | the cluster or a client did not go on in time after the faults were healed |
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that is wrong, with the lines of the history (from 0) that prove it."""
+    """An anomaly, with the lines of the history (from 0) that prove it."""
 
     kind: str
     what: str
     lines: tuple[int, ...] = ()
     about: tuple[int | str, ...] = ()
-    """Offsets and values that matter in those lines."""
+    """The offsets and values in these lines that the anomaly is about."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a history holds."""
+    """The result of a check: counts and anomalies."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     sent: int = 0
@@ -53,9 +53,10 @@ class Findings:
     failed: int = 0
     commits: int = 0
     read: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Records given, by client (a group's members count as the group)."""
+    """Records read, by client (a group's members count as the group)."""
     stood_still: list[str] = field(default_factory=list)
-    """Clients of librdkafka whose main thread stopped (`soak.pulse`): no fault of a broker."""
+    """Clients of librdkafka whose main thread stopped (`soak.pulse`), which is no broker's
+    fault."""
 
     def kinds(self) -> dict[str, int]:
         """Anomalies by class."""
@@ -66,7 +67,7 @@ class Findings:
 
 
 def check(events: Iterable[Event]) -> Findings:
-    """Judge a whole history."""
+    """Check a whole history."""
     checker = _Checker()
     for number, event in enumerate(events):
         checker.take(number, event)
@@ -76,7 +77,7 @@ def check(events: Iterable[Event]) -> Findings:
 
 @dataclass(slots=True)
 class _Reader:
-    """Where one consumer is in one partition; None after an assignment."""
+    """The position of a consumer in a partition; None after an assignment."""
 
     last: int | None = None
     line: int = -1
@@ -109,12 +110,12 @@ class _Checker:
         self.acks: dict[str, tuple[Place, int]] = {}
         self.failures: dict[str, int] = {}
         self.seen: dict[str, int] = {}
-        """Values that a consumer was given, with the line of the first time."""
+        """Values that a consumer read, with the line of the first time."""
         self.at: dict[Place, tuple[str, int]] = {}
         self.final: dict[int, list[int]] = {}
         self.log: dict[str, tuple[Place, int]] = {}
         self.copies: dict[str, list[Place]] = {}
-        """Every place of a value that has several."""
+        """The places of each value that has several."""
         self.txn_of: dict[str, str] = {}
         self.ends: dict[str, tuple[str, int]] = {}
         self.readers: dict[tuple[str, int], _Reader] = defaultdict(_Reader)
@@ -278,7 +279,7 @@ class _Checker:
         offsets = self.final.get(place[0], [])
         at = bisect_left(offsets, place[1])
         if at < len(offsets) and offsets[at] == place[1]:
-            return  # another value stands there: told already
+            return  # another value is at that offset: reported already
         where = f"{there[0][0]}:{there[0][1]}"
         what = f"{value} was acknowledged at {place[0]}:{place[1]}, and is at {where}"
         self.tell("inconsistent offset", what, (line, there[1]), place[1], value, there[0][1])
@@ -323,7 +324,7 @@ class _Checker:
 
 
 class _Commits:
-    """A group's commits of a partition, and where its members went on."""
+    """A group's commits of a partition, and the starts of its members."""
 
     def __init__(self) -> None:
         self._floor: dict[tuple[str, int], tuple[int, int]] = {}

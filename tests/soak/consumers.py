@@ -1,7 +1,7 @@
 """The consumers of the recorded workload: by assignment and by group, librdkafka's and the SDK's.
 
-Each records what every poll gave it; groups commit after each recorded poll, never before, so a
-correct cluster gives every record to some member. Members leave and come back now and then.
+Each records the result of every poll. Groups commit after each recorded poll, never before, so with
+a correct cluster some member reads every record. Members leave and come back now and then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_S = 0.2
 MEMBER_LIFE_S = (20.0, 60.0)
 COMMIT_TIMEOUT_MS = 5_000
 
-# What a consumer that keeps its place is never told by correct brokers.
+# Errors that correct brokers never send to a consumer with a valid position.
 WRONG_CODES = (
     *("OFFSET_OUT_OF_RANGE", "OFFSETOUTOFRANGE", "OFFSET OUT OF RANGE", "AUTO_OFFSET_RESET"),
     *("LOG_TRUNCATION", "CORRUPT", "BAD_MSG"),
@@ -59,7 +59,7 @@ Rows = dict[int, list[list[int | str]]]
 
 
 class Reader(threading.Thread):
-    """One consumer; reads until told to stop. Subclasses read for one life at a time."""
+    """One consumer, which reads until it is stopped. `live` runs once per start of the client."""
 
     def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, history: History):
         super().__init__(name=name, daemon=True)
@@ -68,9 +68,9 @@ class Reader(threading.Thread):
         self.group: str | None = None
         self.stopping = threading.Event()
         self.reached = [-1] * partitions
-        """The highest offset given so far, by partition."""
+        """The highest offset read so far, by partition."""
         self.pulse = Pulse(set())
-        """Of librdkafka's main thread, where there is one."""
+        """The pulse of librdkafka's main thread, if there is one."""
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -87,23 +87,23 @@ class Reader(threading.Thread):
         raise NotImplementedError
 
     def client(self, settings: dict[str, object]) -> ConfluentConsumer:
-        """A consumer of librdkafka; its pulse is watched from here on."""
+        """A consumer of librdkafka, whose pulse is watched from now on."""
         settings = CONFLUENT_SETTINGS | {"bootstrap.servers": self.bootstrap} | settings
         consumer, self.pulse = with_pulse(lambda: ConfluentConsumer(settings))
         return consumer
 
     def stood_still(self) -> None:
-        """Record that the client is at fault, by what its own thread does."""
+        """Record that the client itself stands still."""
         self.history.add("stood_still", c=self.name)
 
     def told(self, error: Exception) -> None:
-        """An error of poll: those that no correct broker gives are recorded."""
+        """Record an error of poll if no correct broker sends it."""
         text = f"{type(error).__name__}: {error}"
         if any(code in text.upper() for code in WRONG_CODES):
             self.history.add("thrown", c=self.name, why=text[:200])
 
     def polled(self, rows: Rows) -> None:
-        """Record what one poll gave."""
+        """Record the result of one poll."""
         extra = {"g": self.group} if self.group else {}
         for partition, found in rows.items():
             self.history.add("poll", c=self.name, p=partition, rows=found, **extra)
@@ -115,7 +115,7 @@ class Reader(threading.Thread):
         self.history.add("assign", c=self.name, p=sorted(partitions), **extra)
 
     def committed(self, rows: Rows, commit: Callable[[], None]) -> None:
-        """Commit behind these rows, and record how that went."""
+        """Commit the offsets after these rows, and record the result."""
         began = self.history.now()
         ok = True
         try:
@@ -169,7 +169,7 @@ class Member(Reader):
         self._random = random.Random(seed)
 
     def life(self) -> Callable[[], bool]:
-        """True while this life goes on."""
+        """A function that is true until this member leaves."""
         end = time.monotonic() + self._random.uniform(*MEMBER_LIFE_S)
         return lambda: not self.stopping.is_set() and time.monotonic() < end
 
@@ -215,7 +215,7 @@ class ConfluentMember(Member):
                 self.pulse.check()
 
     def _gather(self, consumer: ConfluentConsumer, rows: Rows) -> None:
-        """One message at a time: a rebalance in between must find what was read so far."""
+        """Poll one message at a time, so that a rebalance in between finds all rows read so far."""
         message = consumer.poll(POLL_S)
         while message is not None:
             for partition, found in rows_of([message], self.told).items():
@@ -267,7 +267,7 @@ class SdkMember(Member):
 
 
 def rows_of(messages: list[Message], told: Callable[[Exception], None]) -> Rows:
-    """librdkafka's messages as rows by partition; errors are told."""
+    """librdkafka's messages as rows by partition; errors go to `told`."""
     rows: Rows = {}
     for message in messages:
         error = message.error()

@@ -1,7 +1,7 @@
 """The table of faults: how each is injected and healed, and what it needs beforehand.
 
-`inject` chooses its victims among what no other fault holds, or raises NotNowError. The healing it
-returns must work whatever else is going on, for two faults may overlap.
+`inject` chooses its victims among the parts that no other fault holds, or raises NotNowError. The
+healing that it returns must work whatever else happens, as two faults may overlap.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FOR_EVER_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """A fault at work."""
+    """An injected fault."""
 
     target: str
     parts: frozenset[int | str]
-    """The brokers and parts that no other fault may touch meanwhile."""
+    """Brokers and parts that no other fault may use meanwhile."""
     heal: Callable[[], None]
     led: tuple[int, ...] = ()
     """The partitions that a killed broker led: their pause is measured."""
@@ -44,13 +44,13 @@ class FaultKind:
     inject: Callable[[World], Injected]
     hold_s: tuple[float, float] = (0.5, 3.0)
     share: int = 1
-    """Cards in the deck."""
+    """How often it is in the shuffled deck of faults."""
     needs: str = ""
-    """`network`: namespaces; `mount`: a mount of its own under a broker."""
+    """`network`: network namespaces; `mount`: a mount of its own for a broker's data folder."""
     alone: bool = False
-    """It begins on a whole cluster, and no other fault beside it."""
+    """It starts when all replicas are in sync, and no other fault overlaps it."""
     pause_bar_s: float | None = None
-    """The 95th percentile of the write pause that is allowed."""
+    """The allowed 95th percentile of the write pause."""
 
 
 def _on(*brokers: int) -> frozenset[int | str]:
@@ -130,7 +130,7 @@ def _zookeeper_is_free(world: World) -> None:
 
 
 def _cut(world: World, broker_id: int, cables: list[tuple[int, str]], target: str) -> Injected:
-    """Cut these (broker, host) directions; only `broker_id` counts as taken."""
+    """Cut these (broker, host) directions. Only `broker_id` counts as taken."""
     network = world.network
     assert network is not None
     for sender, host in cables:
@@ -178,7 +178,8 @@ def _unplug(world: World) -> Injected:
 
 
 def _strand_leader(world: World) -> Injected:
-    """Nobody replicates from it for a while, then it dies: what it took alone must not count."""
+    """Cut a leader from its followers for a while, then kill it: records that only it has must not
+    be acknowledged."""
     victim = world.choose([b for b in world.leaders() if b >= 0])
     others = [b for b in world.brokers if b != victim]
     network = world.network

@@ -3,18 +3,18 @@
 Every event has `t` (seconds since the run began) and `e` (its kind). `c` is the client, `p` the
 partition, `v` a value's identity, `o` an offset, `x` a transaction.
 
-| e | fields | what it says |
+| e | fields | meaning |
 |---|---|---|
 | send | c p v (x) | a producer is about to send a record |
 | ack | c p v o | it was acknowledged at that offset (-1: the offset is not known) |
 | fail | c p v why definite | it failed; `definite`: it cannot be in the log |
-| thrown | c why | a client was told something that no correct broker says |
+| thrown | c why | a client got an error that no correct broker sends |
 | end | c x how | a transaction's end: commit, abort, or unknown (no answer) |
 | assign | c p=[...] (g) | a consumer reads on from its start position or its group's commit |
-| poll | c p rows=[[o, v], ...] (g) | what one poll gave |
-| commit | c g p o ok t0 | a group's offset commit, asked for at `t0`; ok false: outcome unknown |
+| poll | c p rows=[[o, v], ...] (g) | the records of one poll |
+| commit | c g p o ok t0 | a group's offset commit, sent at `t0`; ok false: outcome unknown |
 | final | p rows=[[o, v], ...] | a whole partition, read after the last fault and the last send |
-| replica | p b bytes sha | what a broker's disk holds of a partition at the end |
+| replica | p b bytes sha | a partition's bytes on a broker's disk at the end |
 | fault | what | an injection or a healing |
 | stuck | why | the cluster or a client did not go on within its limit |
 | stood_still | c | a client of librdkafka whose own main thread no longer ran |
@@ -34,13 +34,13 @@ Event = dict[str, Any]
 
 VALUE_BYTES = 100
 TORN = "!"
-"""First character of the identity of a value whose bytes are not those that were sent."""
+"""The first character of the identity of a value with other bytes than were sent."""
 EXCERPT_ROWS_MAX = 5
 EXCERPT_CHARS_MAX = 400
 
 
 class History:
-    """Appends events to a file; for any thread."""
+    """Appends events to a file, from any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class History:
             self._out.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def close(self) -> None:
-        """Everything is in the file afterwards."""
+        """Flush and close the file."""
         with self._lock:
             self._out.close()
 
@@ -72,13 +72,13 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def lines_of(path: Path, numbers: Iterable[int]) -> dict[int, Event]:
-    """Some events by their line number (from 0)."""
+    """Events by their line number (from 0)."""
     wanted = set(numbers)
     return {n: event for n, event in enumerate(read(path)) if n in wanted}
 
 
 def excerpt(event: Event, about: Iterable[int | str]) -> str:
-    """One event as a line to print; long rows only as far as they are about these."""
+    """One event as a line to print. Of long rows only those about these offsets and values."""
     shown = dict(event)
     rows = event.get("rows")
     if rows is not None:
@@ -91,12 +91,13 @@ def excerpt(event: Event, about: Iterable[int | str]) -> str:
 
 
 def encode(identity: str) -> bytes:
-    """The bytes of a value: its identity, a checksum of it, and padding."""
+    """The bytes of a value: its identity, a checksum, and padding."""
     return f"{identity}:{zlib.crc32(identity.encode()):08x}".ljust(VALUE_BYTES, ".").encode()
 
 
 def decode(value: bytes | None) -> str:
-    """The identity in a value's bytes; begins with `TORN` when they are not as sent."""
+    """The identity in a value's bytes. It begins with `TORN` if they are not those that were
+    sent."""
     text = (value or b"").decode("latin-1")
     identity, _, _ = text.rpartition(":")
     if value is not None and encode(identity) == value:

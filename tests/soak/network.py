@@ -4,10 +4,10 @@
     10.77.0.254          clients (the harness)
     10.77.0.253          ZooKeeper
 
-The whole harness runs in private user, mount, network and process namespaces (`enter`), which need
-no privileges where the kernel allows user namespaces, meet nothing on the machine and vanish with
-the harness. A cut makes one side send to a hardware address that nobody has: packets are lost in
-silence, as with a pulled cable, and TCP finds out by its own timeouts.
+The whole harness runs in private user, mount, network and process namespaces (`enter`). They need
+no privileges where the kernel allows user namespaces, are separate from the machine, and go with
+the harness. A cut makes one side send to a hardware address that no host has: packets are lost as
+with a pulled cable, and TCP notices by its own timeouts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SeparateHosts(ClusterSpec):
     """A cluster whose brokers and ZooKeeper have addresses of their own."""
 
     def slot(self, broker_id: int) -> Slot:
-        """The place of one broker."""
+        """The addresses of one broker."""
         return replace(ClusterSpec.slot(self, broker_id), host=host_of(broker_id))
 
     @property
@@ -52,14 +52,13 @@ def host_of(broker_id: int) -> str:
 
 
 def why_not() -> str:
-    """Why this program cannot have namespaces of its own; empty when it can."""
+    """Why this program cannot have namespaces of its own; empty if it can."""
     return _possible()[1]
 
 
 def enter(module: str, arguments: list[str]) -> str:
-    """Run this program again in namespaces of its own; returns only when that cannot be: why not.
-
-    Inside, it returns an empty string.
+    """Run this program again in namespaces of its own. Returns only if that fails, with the reason;
+    inside the namespaces it returns an empty string.
     """
     if os.environ.get(INSIDE_VARIABLE):
         return ""
@@ -71,9 +70,9 @@ def enter(module: str, arguments: list[str]) -> str:
 
 
 def _possible() -> tuple[tuple[str, ...], str]:
-    """The options of unshare that work here; else why none does.
+    """The options of unshare that work here, or the reason why none does.
 
-    With processes in a namespace too, none of them outlives the harness, whatever ends it.
+    With a process namespace no process outlives the harness, whatever ends it.
     """
     why = "no unshare command"
     user = () if os.geteuid() == 0 else AS_ANYBODY
@@ -94,7 +93,7 @@ def _possible() -> tuple[tuple[str, ...], str]:
 
 
 class Network:
-    """The brokers' networks and the bridge; made once, inside `enter`."""
+    """The brokers' networks and the bridge, created once, after `enter`."""
 
     def __init__(self, brokers: int) -> None:
         run("ip", "link", "set", "lo", "up")
@@ -123,26 +122,26 @@ class Network:
         run("nsenter", f"--net={self.path(broker_id)}", *command)
 
     def cut(self, broker_id: int, host: str) -> None:
-        """Nothing that this broker sends reaches `host` any more."""
+        """Lose all packets from this broker to `host`."""
         where = (host, "lladdr", NOWHERE, "nud", "permanent", "dev", "eth0")
         self._inside(broker_id, "ip", "neigh", "replace", *where)
 
     def join(self, broker_id: int, host: str) -> None:
-        """The end of `cut`; harmless without one."""
+        """Undo `cut`; without one it does nothing."""
         where = (host, "dev", "eth0")
         self._inside(broker_id, "ip", "neigh", "replace", *where, "lladdr", NOWHERE, "nud", "stale")
         self._inside(broker_id, "ip", "neigh", "del", *where)
 
 
 def run(*command: str) -> None:
-    """Run a command that must succeed. Raises RuntimeError with its words."""
+    """Run a command that must succeed. Raises RuntimeError with its error output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
 def _new_namespace() -> int:
-    """A descriptor of a fresh network namespace: a thread moves there, opens it, and ends."""
+    """A descriptor of a new network namespace: a thread enters it, opens it, and ends."""
     found: list[int] = []
 
     def make() -> None:

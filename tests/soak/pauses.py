@@ -1,4 +1,4 @@
-"""How long writes paused at each kill, against the bar of its kind."""
+"""The write pauses after kills, compared with the bar of each kind of fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def longest_gap_s(acks: Acks, partitions: tuple[int, ...], since: float, until: 
 
 
 class Pauses:
-    """Seconds by fault kind."""
+    """Pauses in seconds, by kind of fault."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = defaultdict(list)
@@ -49,7 +49,7 @@ class Pauses:
 
 
 def percentile(values: list[float], percent: int) -> float:
-    """Of a few values or many."""
+    """The percentile of any number of values."""
     if len(values) == 1:
         return values[0]
     return quantiles(values, n=100, method="inclusive")[percent - 1]

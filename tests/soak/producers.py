@@ -19,26 +19,26 @@ DELIVERY_TIMEOUT_MS = 80_000
 REQUEST_TIMEOUT_MS = 5_000
 BUFFER_FULL_WAIT_S = 0.05
 LOG_LEVEL = 2
-"""Critical: that brokers refuse and break connections is what a soak is about."""
+"""Critical: refused and broken connections are normal in a soak."""
 
-# Codes that an idempotent producer with acks=all is never told by correct brokers.
+# Codes that correct brokers never send to an idempotent producer with acks=all.
 WRONG_CODES = ("OUT_OF_ORDER_SEQUENCE", "UNKNOWN_PRODUCER_ID", "CORRUPT", "DUPLICATE_SEQUENCE")
 
 
 def is_wrong(told: str) -> bool:
-    """Is this an error that no correct broker gives an idempotent producer?"""
+    """Whether no correct broker sends this error to an idempotent producer."""
     return any(code in told.upper() for code in WRONG_CODES)
 
 
 class Acks:
-    """When records were acknowledged, by partition: what pauses are measured by."""
+    """The times of acknowledgements by partition, for the measurement of pauses."""
 
     def __init__(self, partitions: int) -> None:
         self._lock = threading.Lock()
         self._times: list[list[float]] = [[] for _ in range(partitions)]
 
     def add(self, partition: int) -> None:
-        """One more, now."""
+        """Add an acknowledgement, now."""
         with self._lock:
             self._times[partition].append(time.monotonic())
 
@@ -52,13 +52,13 @@ class Acks:
             return times[low:]
 
     def counts(self) -> list[int]:
-        """How many, by partition."""
+        """The number of acknowledgements by partition."""
         with self._lock:
             return [len(times) for times in self._times]
 
 
 class Writer(threading.Thread):
-    """Sends to every partition in turn at a steady rate, until told to stop."""
+    """Sends to every partition in turn at a steady rate, until it is stopped."""
 
     def __init__(self, name: str, topic: str, history: History, acks: Acks, rate: float) -> None:
         super().__init__(name=name, daemon=True)
@@ -82,13 +82,13 @@ class Writer(threading.Thread):
                 self.history.add("send", c=self.name, p=partition, v=identity)
                 self.send(partition, identity)
             sequence += 1
-            # After a pause no burst to catch up: the rate is what the history can hold.
+            # No burst after a pause: the history holds only so much.
             due = max(due + self._pause_s, time.monotonic())
             self.idle(due - time.monotonic())
         self.finish()
 
     def send(self, partition: int, identity: str) -> None:
-        """Send one record; its outcome is told by `acknowledged` or `failed`."""
+        """Send one record. `acknowledged` or `failed` is called with its outcome."""
         raise NotImplementedError
 
     def idle(self, seconds: float) -> None:
@@ -114,7 +114,7 @@ class Writer(threading.Thread):
 
 
 class ConfluentWriter(Writer):
-    """librdkafka."""
+    """The producer of librdkafka."""
 
     def __init__(self, bootstrap: str, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""Whether librdkafka's main thread still runs, so that a client which stands still is not taken for
-a broker that does.
+"""Checks whether librdkafka's main thread still runs, so that its own deadlock is not taken for a
+fault of a broker.
 
-The thread wakes once a second by its own clock, whatever brokers answer or leave unanswered. It is
-known to stand still for good: two of its locks are taken in both orders when a leader is gone while
-an OffsetForLeaderEpoch is on its way (confluentinc/librdkafka#5476; 2.16.0 has it). Partitions of
-leaders that live are read on, no new leader is followed, commit() and close() never return.
+The thread wakes once a second by its own clock, whatever brokers do. It can deadlock: it takes two
+locks in both orders when a leader is gone while an OffsetForLeaderEpoch is in flight
+(confluentinc/librdkafka#5476; 2.16.0 has the bug). Then partitions of live leaders are still read,
+no new leader is followed, and commit() and close() never return.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ class StoodStillError(Exception):
 
 
 class Pulse:
-    """The main thread of one client, seen from outside by the switches that the kernel counts."""
+    """The main thread of one client, observed by the kernel's counts of context switches."""
 
     def __init__(self, threads: set[str], tasks: Path = TASKS) -> None:
         self._threads, self._tasks = threads, tasks
         self._looked = self._look()
         self._since = time.monotonic()
-        """When `_looked` was true; a thread in it has not run since."""
+        """The time of `_looked`: its threads have not run since."""
 
     def _look(self) -> dict[str, str]:
         looks = ((thread, _switches(self._tasks / thread)) for thread in self._threads)
         return {thread: switches for thread, switches in looks if switches}
 
     def stands_still(self) -> bool:
-        """True: a thread lives and has not run for `STILL_S`."""
+        """Whether a thread exists and has not run for `STILL_S`."""
         look, now = self._look(), time.monotonic()
         if not look.items() & self._looked.items():
             self._looked, self._since = look, now
         return now - self._since >= STILL_S
 
     def has_stopped(self) -> bool:
-        """As `stands_still`, of a client that nobody looked after since it hangs in a call; waits
-        until it can be told."""
+        """Like `stands_still`, for a client that was not observed because it hangs in a call. It
+        waits until the answer is certain."""
         self.stands_still()  # it did run between the last look and its end
         began = time.monotonic()
         while not self.stands_still():
@@ -68,7 +68,7 @@ class Pulse:
 
 
 def with_pulse(make: Callable[[], Consumer], tasks: Path = TASKS) -> tuple[Consumer, Pulse]:
-    """A new client and its pulse. Threads that others start meanwhile are watched too: they end."""
+    """A new client and its pulse. Threads that others start meanwhile are watched too; they end."""
     with _making:
         before = _main_threads(tasks)
         consumer = make()
@@ -77,11 +77,11 @@ def with_pulse(make: Callable[[], Consumer], tasks: Path = TASKS) -> tuple[Consu
 
 @contextmanager
 def closing(consumer: Consumer) -> Iterator[None]:
-    """Closes the consumer in the end; one that stands still is left as it is, for good."""
+    """Close the consumer at the end. One that stands still is left as it is."""
     try:
         yield
     except StoodStillError:
-        # Its destructor waits for the main thread too, and would hold up the end of the process.
+        # Its destructor, too, waits for the main thread, and would block the end of the process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
         raise
     except BaseException:
@@ -95,7 +95,7 @@ def _main_threads(tasks: Path) -> set[str]:
 
 
 def _switches(task: Path) -> str:
-    """Both counts of context switches; empty when the thread has ended."""
+    """Both counts of context switches; empty if the thread has ended."""
     return " ".join(line for line in _of(task, "status").split("\n") if "ctxt_switches" in line)
 
 

@@ -1,4 +1,4 @@
-"""Do all replicas hold the same bytes? Asked at the end, when nothing is written any more."""
+"""Records the bytes of all replicas at the end, when nothing is written any more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLL_S = 0.5
 
 
 def record(world: World) -> None:
-    """Wait until every replica is in sync, then record what each broker's disk holds."""
+    """Wait until every replica is in sync, then record the contents of each broker's disk."""
     if not world.wait_whole(WHOLE_S):
         world.history.add("stuck", why=f"replicas are not in sync {WHOLE_S:.0f} s after the end")
     deadline = time.monotonic() + EQUAL_S

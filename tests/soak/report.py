@@ -1,4 +1,4 @@
-"""What a soak prints at its end."""
+"""The report that a soak prints at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_PER_KIND = 5
 
 
 class Counted(Protocol):
-    """What the schedule counted."""
+    """The counts of the schedule."""
 
     injected: dict[str, int]
     not_now: dict[str, int]
@@ -24,7 +24,7 @@ class Counted(Protocol):
 def print_findings(
     seed: int, counts: Counted, pauses: Pauses, findings: Findings, history: Path
 ) -> None:
-    """The whole report."""
+    """The lines of the report."""
     print(f"\nfaults injected: {sum(counts.injected.values())} (seed {seed})")
     for kind in KINDS:
         skipped = counts.skipped.get(kind.name)

@@ -1,9 +1,9 @@
-"""`make soak`: faults on a real cluster under a recorded workload, then the history is judged.
+"""`make soak`: faults on a real cluster under a recorded workload, then a check of the history.
 
     python -m soak.run --minutes 30 --seed 1
 
-The seed decides the order of the faults, how long each is held and which overlap; what they hit
-depends on who leads at the moment. Exit code 1 on any anomaly.
+The seed decides the order of the faults, how long each lasts and which overlap. Their victims
+depend on the leaders at that moment. Exit code 1 on any anomaly.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ FIRST_ACKS = 20
 
 @dataclass(slots=True)
 class Counts:
-    """What befell the cluster."""
+    """Counts of injected faults."""
 
     injected: Counter[str] = field(default_factory=Counter)
     not_now: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Kinds that are not possible here, and why."""
+    """Kinds that are not possible here, with the reason."""
 
 
 class Schedule:
-    """Draws faults from a shuffled deck until the time is up."""
+    """Draws faults from a shuffled deck until the end of the run."""
 
     def __init__(self, world: World, load: Load, seed: int, only: list[str]) -> None:
         self.world, self.load = world, load
@@ -122,7 +122,8 @@ class Schedule:
         print(f"{self.world.history.now():8.1f}  {what}", flush=True)
 
     def _make_whole(self) -> None:
-        """All replicas in sync and each broker leading its share, for a fault that needs it."""
+        """Wait until all replicas are in sync and leaders are balanced, for a fault that needs
+        it."""
         if not self.world.wait_whole(WHOLE_S):
             raise Stuck(f"not every replica is in sync {WHOLE_S:.0f} s after healing")
         try:
@@ -131,7 +132,7 @@ class Schedule:
             self._tell(f"no preferred election: {error}")
 
     def _measure(self, kind: FaultKind, injected: Injected) -> None:
-        """The write pause of a kill: until writes to what the victim led go on."""
+        """Measure the write pause of a kill in the partitions that the victim led."""
         if left := self.load.silent(RESUME_ACKS, injected.led, RESUME_S):
             why = f"no writes to partitions {left} within {RESUME_S:.0f} s"
             raise Stuck(f"{why} of {kind.name} of {injected.target}")
@@ -141,12 +142,12 @@ class Schedule:
         self._tell(f"{kind.name}: writes paused {gap_s:.2f} s")
 
 
-class Stuck(Exception):  # noqa: N818 - a state, as "stuck" in the report
+class Stuck(Exception):  # noqa: N818 - the report says "stuck"
     """The cluster does not go on."""
 
 
 def choose_kinds(world: World, only: list[str], counts: Counts) -> list[FaultKind]:
-    """The kinds that are possible here (of those asked for); the others are noted."""
+    """The requested kinds that are possible here; the others are counted as skipped."""
     chosen = []
     for kind in KINDS:
         if only and kind.name not in only:
@@ -174,7 +175,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Run, judge, report; 1 on any anomaly."""
+    """Run, check, report; returns 1 on any anomaly."""
     options = parse(words)
     why_no_network = network.enter("soak.run", words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the cluster, as Ctrl-C does
@@ -198,7 +199,8 @@ def main(words: list[str]) -> int:
 
 
 def soak(stage: World, options: argparse.Namespace, seed: int) -> Schedule:
-    """The run itself: cluster up, clients, faults, clients to their end, cluster down."""
+    """The run: start the cluster and the clients, inject faults, stop the clients and the
+    cluster."""
     with stage.cluster as cluster:
         cluster.create_topic(stage.topic, stage.partitions, 3, min_insync_replicas="2")
         load = Load(

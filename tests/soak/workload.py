@@ -1,4 +1,4 @@
-"""All clients of the soak: started together, stopped so that the history can be judged."""
+"""All clients of the soak: started together, and stopped so that the history can be checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACK_POLL_S = 0.01
 
 
 class Load:
-    """Two producers of each kind, a reader of each kind, a group of two of each kind."""
+    """Per kind of client two producers, a reader, and two members of a group."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, history: History, rate: float, seed: int
@@ -52,12 +52,12 @@ class Load:
         ]
 
     def start(self) -> None:
-        """All clients at once."""
+        """Start all clients."""
         for client in (*self.writers, *self.readers, *self.members):
             client.start()
 
     def silent(self, acks: int, partitions: Iterable[int], timeout_s: float) -> list[int]:
-        """Wait for further acknowledgements in each of these partitions; those without so many."""
+        """Wait for further acknowledgements in each of these partitions; returns those without."""
         start = self.acks.counts()
         deadline = time.monotonic() + timeout_s
         left = list(partitions)
@@ -68,7 +68,7 @@ class Load:
         return left
 
     def stop(self) -> None:
-        """End the producers, read the whole log, let every consumer come to its end."""
+        """Stop the producers, read the whole log, and let every consumer read to its end."""
         self._join(self.writers)
         with ThreadPoolExecutor(self.partitions) as pool:
             ends = list(pool.map(self._read_all, range(self.partitions)))
@@ -89,7 +89,7 @@ class Load:
                 self.history.add("stuck", why=f"{client.name} does not end")
 
     def _read_all(self, partition: int) -> int:
-        """Record the partition from its start to its end; its last offset."""
+        """Record the partition from start to end; returns its last offset."""
         try:
             found = read_values(self.bootstrap, self.topic, partition)
         except Exception as error:  # noqa: BLE001 - told in the history, and so in the report
@@ -100,7 +100,7 @@ class Load:
         return rows[-1][0] if rows else -1
 
     def _drain(self, ends: list[int]) -> None:
-        """Until each reader, and each group as a whole, was given the last record."""
+        """Wait until each reader, and each group as a whole, has read the last record."""
         sides: dict[str, list[Reader]] = {}
         for client in (*self.readers, *self.members):
             sides.setdefault(client.group or client.name, []).append(client)

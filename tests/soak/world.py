@@ -1,4 +1,4 @@
-"""What faults work on: the cluster, its clients, and which parts of it a fault holds already."""
+"""The cluster under faults, its clients, and the parts of it that faults hold."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASK_TIMEOUTS_MS = {
     "bootstrap_timeout_ms": 3_000,
 }
 DISK_BYTES = 4 << 30
-"""Room of the disk that can be full; tmpfs takes memory only for what is written."""
+"""The size of the disk that can be full. tmpfs takes memory only for written data."""
 DISK_SLACK_BYTES = 256 << 10
 ZOOKEEPER_PART = "zookeeper"
 SHORT_TIMES = {
@@ -40,23 +40,23 @@ SHORT_TIMES = {
     "offsets.topic.replication.factor": "3",
     "log.flush.offset.checkpoint.interval.ms": "5000",
 }
-"""Short times, so that a fault of seconds goes through every timeout."""
+"""Short times, so that a fault of seconds exceeds every timeout."""
 
 
 class NotNowError(Exception):
-    """A fault's precondition does not hold at the moment: another one is chosen."""
+    """The precondition of a fault does not hold at the moment; another one is chosen."""
 
 
 @dataclass(slots=True)
 class World:
-    """One cluster under faults. `taken` names the brokers and parts that faults hold."""
+    """A cluster under faults. `taken`: the brokers and parts that faults hold."""
 
     cluster: LocalCluster
     history: History
     random: random.Random
     network: Network | None
     mounted: frozenset[int]
-    """Brokers whose disk is a mount of its own, which can be full."""
+    """Brokers with a mount of their own as disk, which can be full."""
     disks: Path
     topic: str = "soak"
     partitions: int = 6
@@ -69,7 +69,7 @@ class World:
         return range(self.cluster.spec.brokers)
 
     def free_brokers(self) -> list[int]:
-        """Those that no fault holds."""
+        """The brokers that no fault holds."""
         return [b for b in self.brokers if b not in self.taken]
 
     def choose(self, among: list[int] | None = None) -> int:
@@ -79,10 +79,10 @@ class World:
             raise NotNowError("no free broker")
         return self.random.choice(free)
 
-    # What is true of the cluster, asked of brokers that no fault holds.
+    # The state of the cluster, from brokers that no fault holds.
 
     def ask(self, question: Callable[[Admin], Any]) -> Any:
-        """Ask by the SDK's admin client. Raises NotNowError."""
+        """Ask with the SDK's admin client. Raises NotNowError."""
         free = self.free_brokers()
         if not free:
             raise NotNowError("nobody to ask")
@@ -101,16 +101,16 @@ class World:
         return rows
 
     def leaders(self) -> list[int]:
-        """The leader of each partition, -1 for none."""
+        """The leader of each partition; -1 for none."""
         return [row.leader for row in self.described()]
 
     def controller(self) -> int:
-        """The controller's broker id, -1 for none."""
+        """The controller's broker id; -1 for none."""
         found: int = self.ask(lambda admin: admin.describe_cluster()).controller_id
         return found
 
     def is_whole(self) -> bool:
-        """Every replica of every topic is in its ISR."""
+        """Whether every replica of every topic is in its ISR."""
         try:
             topics = self.ask(lambda admin: admin.describe_topics())
         except NotNowError:
@@ -119,7 +119,7 @@ class World:
         return bool(rows) and all(len(row.isr) == len(row.replicas) for row in rows)
 
     def wait_whole(self, timeout_s: float) -> bool:
-        """Wait for `is_whole`; false when it does not come."""
+        """Wait for `is_whole`; false after the timeout."""
         deadline = time.monotonic() + timeout_s
         while not self.is_whole():
             if time.monotonic() > deadline:
@@ -155,10 +155,10 @@ class World:
             lines.append(f"  an admin client is told nothing: {error}")
         return "\n".join(lines)
 
-    # What can be done to a broker, whatever else has befallen it.
+    # Actions on a broker, whatever other faults it has.
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL; held down until `start`."""
+        """SIGKILL. The broker stays down until `start`."""
         broker = self.cluster.supervised(broker_id)
         broker.hold()
         pid = broker.pid
@@ -167,15 +167,13 @@ class World:
             raise RuntimeError(f"broker {broker_id} survived SIGKILL")
 
     def start(self, *broker_ids: int) -> None:
-        """Start brokers that are held down: `wait_ready` waits for them.
-
-        Not here: another fault may last, and a broker without ZooKeeper does not become ready.
-        """
+        """Start brokers that are down. `wait_ready` waits for them, not this method: another fault
+        may last, and a broker without ZooKeeper does not become ready."""
         for broker_id in broker_ids:
             self.cluster.supervised(broker_id).release()
 
     def wait_ready(self) -> None:
-        """Until every broker is up. Raises ChildFailedError, with its last words."""
+        """Wait until every broker is up. Raises ChildFailedError with its last log line."""
         for broker_id in self.brokers:
             self.cluster.supervised(broker_id).wait_ready()
 
@@ -193,7 +191,7 @@ class World:
             shutil.rmtree(self.cluster.directory / f"aside-{broker_id}")
 
     def fill_disk(self, broker_id: int) -> None:
-        """No room is left on its disk: the mount shrinks to what it holds."""
+        """Fill its disk: the mount shrinks to the size of its contents."""
         folder = self.cluster.spec.slot(broker_id).folder
         for slack in (0, DISK_SLACK_BYTES, 4 * DISK_SLACK_BYTES):
             room = os.statvfs(folder)
@@ -202,16 +200,16 @@ class World:
                 resize(folder, used + slack)
                 return
             except RuntimeError:
-                continue  # it was written meanwhile: with some slack, then
+                continue  # data was written meanwhile: leave some slack
         raise NotNowError("the disk is written too fast to fill it")
 
     def empty_disk(self, broker_id: int) -> None:
-        """The end of `fill_disk`."""
+        """Undo `fill_disk`."""
         folder = self.cluster.spec.slot(broker_id).folder
         resize(folder, DISK_BYTES)
 
     def trouble_disk(self, broker_id: int, trouble: Mapping[str, int] | None) -> None:
-        """Each write of a broker meets this from now on; None: nothing."""
+        """Make each write of a broker meet this trouble; None: no more trouble."""
         path = self.disks / f"broker-{broker_id}.disk"
         if trouble is None:
             path.unlink(missing_ok=True)
@@ -221,7 +219,7 @@ class World:
         scratch.rename(path)
 
     def signal_zookeeper(self, signum: signal.Signals) -> None:
-        """Signal ZooKeeper's JVM, which is its guard's child."""
+        """Signal ZooKeeper's JVM, which is a child of its guard process."""
         supervisor = self.cluster.supervisor
         assert supervisor is not None and supervisor.zookeeper is not None
         pid = supervisor.zookeeper.pid
@@ -230,7 +228,7 @@ class World:
 
 
 def resize(folder: Path, size_bytes: int) -> None:
-    """Change a tmpfs. Without `-i` mount repeats options that a user namespace refuses."""
+    """Resize a tmpfs. Without `-i` mount passes options that a user namespace refuses."""
     run("mount", "-i", "-t", "tmpfs", "-o", f"remount,size={size_bytes}", "tmpfs", str(folder))
 
 
@@ -241,7 +239,7 @@ def build(
     seed: int,
     why_no_network: str,
 ) -> World:
-    """A cluster that is not started yet, with every hook that is possible here."""
+    """A cluster that is not started yet, with all hooks that are possible here."""
     brokers = 3
     network = None if why_no_network else Network(brokers)
     kind = {} if network is None else {"kind": SeparateHosts}

@@ -1,6 +1,6 @@
-"""Every message and version: our bytes read by kio and written again are the same bytes.
+"""Every message in every version: kio decodes its bytes and encodes the same bytes again.
 
-kio (test-only) shares no line with us; Hypothesis fills the fields.
+kio (a test dependency) is an independent implementation. Hypothesis fills the fields.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 def messages() -> Iterator[type[Message]]:
-    """Every request and response that `headwater.wire.apis` spells."""
+    """Every request and response in `headwater.wire.apis`."""
     for found in pkgutil.iter_modules(apis.__path__):
         module = importlib.import_module(f"{apis.__name__}.{found.name}")
         for name, value in vars(module).items():
@@ -97,7 +97,7 @@ def snake(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Comparable: memoryviews as bytes, structures as tuples of their fields."""
+    """A value that can be compared: memoryviews as bytes, structures as tuples of their fields."""
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Frames that went wrong in every way chance finds: no crash, no hang, nobody else harmed.
+"""Random mutations of frames: no crash, no hang, no effect on other connections.
 
 A fixed seed and small counts here; `make fuzz` feeds millions (`tests/fuzz`).
 """
@@ -81,7 +81,7 @@ def test_the_parsers_in_place_refuse_or_parse(
 
 @pytest.mark.parametrize("size", [-1, -2, -6, -32768])
 def test_a_negative_length_does_not_go_round_for_ever(size: int) -> None:
-    """The reader would step back to where it was, as often as the count says."""
+    """The reader would go back to the same position as often as the count says."""
     body = struct.pack(">hhiihii", -1, 1, 1, 1 << 30, size, 0, 0)
     with pytest.raises(MALFORMED):
         parse_plain(memoryview(body), 0, len(body), 7)
@@ -96,7 +96,7 @@ async def still_fine(other: Connection) -> None:
 
 
 async def throw(port: int, frames: list[bytes]) -> None:
-    """Send all that the broker takes; whether it answers or closes is its business."""
+    """Send frames until the broker closes the connection; replies are ignored."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     with contextlib.suppress(ConnectionError):
         for frame in frames:
@@ -129,7 +129,7 @@ def test_a_broker_under_spoiled_frames(tmp_path: Path, caplog: pytest.LogCapture
             meters = broker.services.meters
             deadline = time.monotonic() + ANSWERED_WITHIN_S
             while meters.connections > 1 and time.monotonic() < deadline:
-                await asyncio.sleep(0.05)  # some wait for a group's answer until they see it
+                await asyncio.sleep(0.05)  # some wait for a group's reply until then
             assert meters.connections_closed_malformed > 0
             assert meters.connections <= 1, "closed connections are forgotten"
 

@@ -1,4 +1,4 @@
-"""Malformed, oversized, unknown: that connection closes with one log line, nothing else happens."""
+"""Malformed, oversized and unknown requests: the connection closes with one log line."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def fetch_body() -> bytes:
 
 
 LONGER = {
-    # librdkafka 2.16.0, list_topics(): four bytes where one says "all topics"
+    # librdkafka 2.16.0, list_topics(): four bytes for "all topics" where one is enough
     "Metadata of all topics": bytes.fromhex("0003000d00000005000772646b61666b610000000000010000"),
     "a plain general request": encode_request(ApiVersionsRequest(), 0, 5, None) + b"\0\0",
     "Produce": produce_body() + b"more",

@@ -1,4 +1,4 @@
-"""`wire_schema` makes what `dataclass(frozen=True, slots=True, kw_only=True)` would."""
+"""`wire_schema` behaves like `dataclass(frozen=True, slots=True, kw_only=True)`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Newer(Place):
 
 
 def test_a_frozen_dataclass_may_extend_one() -> None:
-    Place(name="a")  # its own __init__ is made
+    Place(name="a")  # its own __init__ is compiled
     one = Newer(name="a", zone="z")
     assert (one.name, one.zone) == ("a", "z")
     assert pickle.loads(pickle.dumps(one)) == one

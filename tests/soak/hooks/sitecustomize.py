@@ -1,11 +1,11 @@
-"""What the fault harness changes inside a broker process; Python loads it at the start of each.
+"""The fault harness inside a broker process; Python loads this module at the start of each.
 
-The harness puts this folder on PYTHONPATH; no product code knows of it. For a broker it
+The harness puts this folder on PYTHONPATH. No product code knows of it. In a broker process it
 
 - moves the process into its network namespace (`HEADWATER_SOAK_NETNS`: a path per broker);
-- lets the harness make its disk slow or failing, by a file that each write looks at;
-- plants a bug when asked to (`HEADWATER_SOAK_PLANT=bug:broker`, or `bug:*`), to show that the
-  harness would find it.
+- lets the harness make the disk slow or failing, by a file that each write reads;
+- plants a bug on request (`HEADWATER_SOAK_PLANT=bug:broker`, or `bug:*`), to show that the harness
+  detects it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLICE_S = 0.05
 
 
 def broker_name() -> str:
-    """`broker-N` in the process of a broker, else empty."""
+    """`broker-N` in a broker's process, else empty."""
     words = sys.orig_argv
     if "headwater_broker" not in words or "--config" not in words:
         return ""
@@ -34,7 +34,7 @@ def broker_name() -> str:
 
 
 def enter_network(name: str) -> None:
-    """Before any socket or thread is made."""
+    """Move into the broker's network namespace, before any socket or thread exists."""
     paths = json.loads(os.environ.get("HEADWATER_SOAK_NETNS", "{}"))
     if name not in paths:
         return
@@ -46,7 +46,7 @@ def enter_network(name: str) -> None:
 
 
 def watch_disk(name: str) -> None:
-    """Each write and fsync first does what `<folder>/<name>.disk` says, while it is there."""
+    """Make each write and fsync follow `<folder>/<name>.disk` while that file exists."""
     from headwater import system_files
 
     path = f"{os.environ['HEADWATER_SOAK_DISKS']}/{name}.disk"
@@ -76,7 +76,7 @@ def watch_disk(name: str) -> None:
 
 
 def plant(name: str) -> None:
-    """A known bug in one broker."""
+    """Plant a known bug in one broker."""
     bug, _, broker = os.environ.get("HEADWATER_SOAK_PLANT", "").partition(":")
     if not bug or broker not in ("*", name.removeprefix("broker-")):
         return

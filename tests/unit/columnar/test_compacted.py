@@ -1,4 +1,5 @@
-"""Compacted batches as Arrow: emptied ones, holes, and timestamps that count from a horizon."""
+"""Compacted batches as Arrow: empty batches, gaps, and timestamps that count from a delete
+horizon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record batches -> Arrow, against the plain Python codec as oracle."""
+"""Record batches to Arrow, with the plain Python codec as oracle."""
 
 from __future__ import annotations
 

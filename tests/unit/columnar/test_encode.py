@@ -1,4 +1,4 @@
-"""Arrow -> record batches: rebuilt history is what it was; produced rows read back as sent."""
+"""Arrow to record batches: tiered history is restored; produced rows are read back as sent."""
 
 from __future__ import annotations
 

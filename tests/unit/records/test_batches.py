@@ -1,4 +1,4 @@
-"""Records and batches: round trips, other clients' readers as oracle, what is refused."""
+"""Records and batches: round trips, readers of other clients as oracle, invalid bytes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_marker_round_trip_and_hidden_by_default() -> None:
 
 
 def test_golden_batch() -> None:
-    """The published layout, byte by byte."""
+    """A batch in the published format, byte by byte."""
     batch = build_batch([(1, b"k", b"v", [("h", None)])])
     assert struct.unpack_from(">qiib", batch) == (0, len(batch) - 12, -1, 2)
     assert bytes(batch[57:]).hex() == "00000001" + "16" + "000000" + "026b" + "0276" + "02026801"

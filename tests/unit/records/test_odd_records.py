@@ -1,4 +1,4 @@
-"""Records as no client of ours writes them: read as Java's clients read them, or refused."""
+"""Unusual records: read as Java's clients read them, or refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from unit.log.harness import Box
 
 
 def with_payload(payload: bytes) -> bytes:
-    """A batch of one record, sealed around these bytes."""
+    """A batch of one record with these bytes."""
     batch = bytearray(build_batch([(1000, None, None, ())])[:HEADER_BYTES]) + payload
     struct.pack_into(">i", batch, LOG_OVERHEAD_BYTES - 4, len(batch) - LOG_OVERHEAD_BYTES)
     struct.pack_into(">I", batch, AT_CRC, compute_crc(memoryview(batch), 0, len(batch)))
@@ -35,7 +35,7 @@ def with_payload(payload: bytes) -> bytes:
 
 
 def record(body: bytes) -> bytes:
-    """With its length (under 64)."""
+    """A record with its length (under 64)."""
     return bytes([2 * len(body)]) + body
 
 
@@ -88,7 +88,7 @@ def test_a_small_batch_that_unpacks_to_much_is_refused_at_the_limit(codec: Compr
 def test_readers_unpack_up_to_the_setting(
     codec: Compression, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Far beyond the room taken at first, which a batch that packs well needs."""
+    """Far more than the first output buffer, as for a batch that compresses well."""
     monkeypatch.setenv(UNPACKED_VARIABLE, str(limit))
     packed = compress(codec, bytes(1_000_000))
     if limit == 1_000_000:

@@ -1,4 +1,4 @@
-"""The quick reader of keys and values says what the reader of whole records says."""
+"""The fast reader of keys and values agrees with the reader of whole records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def values_of(latest: LatestRecords) -> dict[bytes, bytes | None]:
 
 
 def resealed(batch: bytearray) -> bytes:
-    """With the CRC of what it holds now."""
+    """The batch with a new CRC."""
     crc = compute_crc(memoryview(batch), 0, len(batch))
     struct.pack_into(">I", batch, AT_CRC, crc)
     return bytes(batch)

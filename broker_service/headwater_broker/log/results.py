@@ -65,12 +65,6 @@ class LogSlice(NamedTuple):
     data: bytes | None = None
     """The bytes, when the lookup has read them already (small slices)."""
 
-    def head(self, size: int) -> bytes:
-        """Up to `size` bytes from the start of the slice."""
-        if self.data is not None:
-            return self.data[:size]
-        return self.file.read_at(self.position, min(size, self.size_bytes))
-
 
 EMPTY = LogSlice(NoFile(), 0, 0, -1)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from headwater.client.connection import Connection, open_connection
 from headwater.client.consumer import Consumer
 from headwater.client.producer import Producer
@@ -118,13 +120,43 @@ def test_a_follower_serves_its_rack_up_to_its_high_watermark(tmp_path: Path) -> 
         assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         older = await fetch(c, "t", 0, rack_id="a", leader_epoch=2)
         assert older.error_code == ErrorCode.FENCED_LEADER_EPOCH
-        refused = await fetch(c, "t", 0)
-        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "it has no rack"
         partition.stop("stopped by the controller")
         gone = await fetch(c, "t", 0, rack_id="a")
         assert gone.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     serve(tmp_path, scenario, racks=RACKS, replica_selector_class=RACK_AWARE_SELECTOR)
+
+
+@pytest.mark.parametrize("version", [10, 11, 17])
+@pytest.mark.parametrize("in_session", [False, True])
+def test_a_follower_serves_consumers_that_name_no_rack(
+    tmp_path: Path, version: int, in_session: bool
+) -> None:
+    """As Kafka does since Fetch v11; ReplicaVerificationTool reads all replicas so."""
+
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        topic_id = broker.create_topic("t", replicas=(1, 2), leader=2, epoch=3)
+        partition = broker.replicas.lookup("t", 0)
+        for offset in range(3):
+            data = memoryview(bytearray(batch()))
+            patch_base_offset(data, 0, offset, 3)
+            partition.append_as_follower(data, 2, 0)
+        key: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {}
+        if in_session:
+            key["session_epoch"] = 0
+        name = "" if version >= 13 else "t"
+        read = await fetch(c, name, 0, version=version, **key)
+        if version < 11:
+            assert read.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return
+        assert (read.error_code, read.high_watermark) == (0, 2)
+        assert len(read.records or b"") == 2 * len(batch())
+        fenced = await fetch(c, name, 0, version=version, leader_epoch=2, **key)
+        assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        beyond = await fetch(c, name, 4, version=version, **key)
+        assert beyond.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader may have it"
+
+    serve(tmp_path, scenario)
 
 
 def test_followers_hear_of_a_new_high_watermark_without_waiting_for_data(tmp_path: Path) -> None:

@@ -94,14 +94,8 @@ async def commit(c: Connection, group: str, topic: str) -> None:
     assert reply.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
-FETCH_TELLS = pytest.mark.xfail(strict=True, reason="Fetch asks for the right on what is here only")
-
-
 def rows() -> list[Any]:
-    return [
-        pytest.param(row, id=row.request.__name__, marks=FETCH_TELLS if key == 1 else ())
-        for key, row in load_handlers().items()
-    ]
+    return [pytest.param(row, id=row.request.__name__) for row in load_handlers().values()]
 
 
 @pytest.mark.parametrize("row", rows())

@@ -250,14 +250,19 @@ def test_losing_leadership_answers_what_is_parked_at_once(tmp_path: Path) -> Non
         broker.create_topic("t", replicas=(1, 2))
         other = await open_connection("127.0.0.1", broker.port)
         parked = asyncio.create_task(produce(c, "t", batch(), -1))
-        read = asyncio.create_task(fetch(other, "t", 0, max_wait_ms=20_000))
+        named = fetch(other, "t", 0, max_wait_ms=20_000, leader_epoch=0)
+        read = asyncio.create_task(named)
+        third = await open_connection("127.0.0.1", broker.port)
+        old = asyncio.create_task(fetch(third, "t", 0, max_wait_ms=20_000, version=10))
         purgatories = broker.services.purgatories
-        while not (purgatories.produce.parked and purgatories.fetch.parked):
+        while not (purgatories.produce.parked and purgatories.fetch.parked == 2):
             await asyncio.sleep(0.001)
         broker.create_topic("t", replicas=(1, 2), leader=2, epoch=1)
         assert (await parked).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert (await read).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await read).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await old).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         other.close()
+        third.close()
 
     serve(tmp_path, scenario)
 

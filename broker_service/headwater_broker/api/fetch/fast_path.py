@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
-from headwater.records.batch import codec_of
 from headwater_broker.api.fetch.job import FetchJob
-from headwater_broker.api.fetch.read import ZSTD, ZSTD_SINCE, part_of_file, unsettled
+from headwater_broker.api.fetch.read import part_of_file, unsettled
 from headwater_broker.api.fetch.request_codec import (
     FLEXIBLE,
     NONE,
@@ -139,9 +138,7 @@ def _answer_one(
         payload = part.data if part.data is not None else part_of_file(services, partition, part)
     except (KafkaError, OSError):
         return None  # the FetchJob reads it again and answers the error
-    if payload is None or (
-        version < ZSTD_SINCE and (not isinstance(payload, bytes) or codec_of(payload) == ZSTD)
-    ):
+    if payload is None:
         return None
     meter = services.meters.topics.get(name) or services.meters.topic(name)
     meter.bytes_out += size

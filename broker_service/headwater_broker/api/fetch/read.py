@@ -6,10 +6,9 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
-from headwater.records.batch import AT_COMPRESSION, codec_of
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch.replica_selector import LEADER, preferred_replica
-from headwater_broker.api.fetch.request_codec import MAX_BYTES, NONE, FetchFrame
+from headwater_broker.api.fetch.request_codec import MAX_BYTES, NONE, RACK_SINCE, FetchFrame
 from headwater_broker.api.fetch_session.cache import FetchSession
 from headwater_broker.api.fetch_session.partition import FetchItem
 from headwater_broker.api.leadership_confirmation import UnconfirmedError
@@ -17,12 +16,11 @@ from headwater_broker.api.replies import FilePart, Part
 from headwater_broker.api.request_limits import HOT_TAIL_BYTES, SENDFILE_MIN_BYTES
 from headwater_broker.log.results import EMPTY, LogSlice
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.replica_errors import not_leader
 from headwater_broker.replica.truncation import EpochEnd
 from headwater_broker.security.session import Session
 
 READ_COMMITTED = 1
-ZSTD_SINCE = 10
-ZSTD = 4
 _READ = Operation.READ
 _TOPIC = ResourceType.TOPIC
 
@@ -130,6 +128,7 @@ def read_all(
     total = used = 0
     is_urgent = False
     reads = []
+    may_read_followers = frame.replica_id < 0 and version >= RACK_SINCE
     partitions = services.replicas.partitions
     for item in items:
         is_full = frame.max_bytes <= used > 0 and total >= frame.min_bytes
@@ -144,19 +143,21 @@ def read_all(
         reads.append(read)
         try:
             item.located = None
+            # Rights before existence: without the right a topic that is not here looks the same.
+            if name and frame.replica_id < 0 and not session.allows(_READ, _TOPIC, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
             if partition is None:
                 raise _not_here(services, item, name)
             read.partition = partition
-            if frame.replica_id < 0 and not session.allows(_READ, _TOPIC, name):
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no READ on topic {name}")
             left = frame.max_bytes - used if frame.max_bytes > used else 0
             if frame.rack_id and _is_sent_away(services, session.listener, frame, read, partition):
                 is_urgent = True
                 continue
+            partition.check_leader_epoch(
+                item.current_leader_epoch, leader_only=not may_read_followers
+            )
             read_one(services, frame, read, partition, left, used == 0, is_first=is_first)
             part = read.slice
-            if version < ZSTD_SINCE and part.size_bytes:
-                _refuse_zstd(part)
             size = part.size_bytes
             counted = total + size
             if counted < frame.min_bytes and frame.replica_id < 0 and not read.is_remote:
@@ -231,12 +232,10 @@ def read_one(
     *,
     is_first: bool,
 ) -> None:
-    """Fill `read` from the partition. Raises KafkaError."""
+    """Fill `read` from a partition whose leader epoch has been checked. Raises KafkaError."""
     item = read.item
     offset = item.fetch_offset
     log = partition.log
-    may_follow = frame.replica_id < 0 and bool(frame.rack_id)
-    partition.check_leader_epoch(item.current_leader_epoch, leader_only=not may_follow)
     replica: int | None = None
     if frame.replica_id >= 0:
         replica = frame.replica_id
@@ -259,6 +258,14 @@ def read_one(
             read.is_remote = True
         elif replica is not None and is_held_back(services, partition, replica):
             read.slice = EMPTY
+        elif (
+            replica is None
+            and offset > log.log_end_offset
+            and not partition.is_leader
+            and not frame.rack_id
+        ):
+            # The consumer takes this follower for the leader: beyond its end there may be records.
+            raise not_leader(partition, services.broker_id)
         elif budget > 0 or min_one:
             size = budget if budget < item.max_bytes else item.max_bytes
             read.slice = partition.read(offset, size, frame.isolation, min_one, replica)
@@ -316,15 +323,6 @@ def _not_here(services: Services, item: FetchItem, name: str) -> KafkaError:
         shown = topic.hex() if isinstance(topic, bytes) else topic
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {shown} is not known here")
     return services.absent(name, item.partition)
-
-
-def _refuse_zstd(part: LogSlice) -> None:
-    """Clients below Fetch v10 do not know zstd (KIP-110)."""
-    head = part.head(AT_COMPRESSION + 1) if part.data is None else part.data
-    if len(head) > AT_COMPRESSION and codec_of(head) == ZSTD:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later"
-        )
 
 
 def part_of_file(services: Services, partition: Partition, part: LogSlice) -> Part | None:

@@ -18,6 +18,7 @@ LISTED_FILE_LINES_MAX = 800
 LISTED_FILES = {
     "broker_service/headwater_broker/log/unified_log.py",
     "broker_service/headwater_broker/network/connection.py",
+    "tests/unit/network/test_data_plane.py",
 }
 """A cut would split one thing: these may be longer."""
 FUNCTION_LINES_MAX = 60

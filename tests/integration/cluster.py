@@ -26,9 +26,9 @@ from headwater.client.control import ControlClient
 from headwater.client.values import NewTopic, PartitionDescription
 from headwater.local import processes
 from headwater.local.broker_sessions import CloseSession
+from headwater.local.child_restarts import SupervisedChild
 from headwater.local.cluster_spec import ClusterSpec
 from headwater.local.manager import silent
-from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import Supervisor, kill_and_wait
 from headwater.local.zk_session import close_session
 from headwater.system import SystemClock

@@ -13,7 +13,7 @@ from headwater.errors import ErrorCode
 from headwater.ports.metadata_store import Delete, StoreError
 from headwater.wire.control import PartitionState
 from headwater_broker.app.dead_brokers import DeadBrokers
-from headwater_broker.controller.decisions import elections
+from headwater_broker.controller.decisions import leader_elections
 from headwater_broker.controller.state import ControllerState
 from headwater_broker.controller.zk import reader
 from headwater_broker.log import retention, unified_log
@@ -120,7 +120,7 @@ def let_an_unknown_directory_lead(patch: pytest.MonkeyPatch) -> None:
         return host(self, replace(state, is_new=True))
 
     patch.setattr(ControllerState, "has_lost_directory", lambda *_: False)
-    patch.setattr(elections, "replica_lost_data", lambda *_: None)
+    patch.setattr(leader_elections, "replica_lost_data", lambda *_: None)
     patch.setattr(ReplicaManager, "_host", host_anything)
 
 

@@ -1,4 +1,4 @@
-"""Fetch, versions 4 to 18: a fast path for plain fetches of consumers, a `FetchJob` for the rest.
+"""Fetch, versions 4 to 18: a fast path for consumers' plain fetches, `DelayedFetch` for the rest.
 
 The request is parsed in place and the response written by struct: no codec.
 """
@@ -6,14 +6,14 @@ The request is parsed in place and the response written by struct: no codec.
 from __future__ import annotations
 
 from headwater.wire.apis.k01_fetch import FetchRequest, FetchResponse
+from headwater_broker.api.fetch.delayed_fetch import DelayedFetch
 from headwater_broker.api.fetch.fast_path import answer_plain
-from headwater_broker.api.fetch.job import FetchJob
 from headwater_broker.api.fetch.request_codec import FetchFrame, parse_fetch, parse_plain
 from headwater_broker.api.fetch.response_codec import with_throttle_time
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer
-from headwater_broker.quota.request_quota import RequestQuota
+from headwater_broker.quota.throttle_time import RequestQuota
 
 
 @handles_raw(FetchRequest, FetchResponse, versions=(4, 18), with_throttle_time=with_throttle_time)
@@ -27,4 +27,4 @@ def fetch(
     if answer is not None:
         return answer
     frame = parse_fetch(view[:end], at, end, version) if plain is None else FetchFrame.of(plain)
-    return FetchJob(peer, frame, version, correlation_id, quota).start()
+    return DelayedFetch(peer, frame, version, correlation_id, quota).start()

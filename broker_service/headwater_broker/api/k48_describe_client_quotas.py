@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from headwater.config.quotas import CLIENT_ID, IP, USER, Entity, entity_of, plain_name, quota_value
+from headwater.config.quota_precedence import (
+    CLIENT_ID,
+    IP,
+    USER,
+    Entity,
+    entity_of,
+    plain_name,
+    quota_value,
+)
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k48_describe_client_quotas import (

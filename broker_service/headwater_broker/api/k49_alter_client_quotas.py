@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from headwater.config.quotas import plain_name
+from headwater.config.quota_precedence import plain_name
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k48_describe_client_quotas import EntityData

@@ -19,7 +19,7 @@ from headwater.wire.apis.k61_describe_producers import (
 from headwater_broker.api.admin.forwarding import may_on_topic
 from headwater_broker.api.context import RequestContext
 from headwater_broker.api.registry import handles
-from headwater_broker.log.producer_state import ProducerEntry
+from headwater_broker.log.producer_state_manager import ProducerEntry
 from headwater_broker.log.unified_log import UnifiedLog
 
 NO_TRANSACTION = -1

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from headwater.clock import Clock
-from headwater.config.quotas import entity_of
+from headwater.config.quota_precedence import entity_of
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet

@@ -21,9 +21,9 @@ from headwater.wire.control import AllocateProducerIdsReply
 from headwater_broker.controller.decisions import (
     broker_changes,
     config_changes,
-    elect_leaders,
-    elections,
     isr_changes,
+    leader_balance,
+    leader_elections,
     quota_changes,
     reassignments,
     topic_changes,
@@ -98,12 +98,12 @@ class ControllerMachine:
         """Handle what happened since the last controller, then send the full state to all."""
         # The last controller may have died between storing a new min.insync.replicas and acting on
         # it; or a broker's file was edited.
-        elections.recheck_elr(self.state, self._decision, self.state.partitions())
+        leader_elections.recheck_elr(self.state, self._decision, self.state.partitions())
         self.handle(BrokerChange(registered))
         reconcile(self.state, self._decision, self.state.partitions())
         topic_deletion.resume(self.state, self._decision)
         for broker_id in self.state.brokers:  # the last controller's list is lost
-            elect_leaders.watch_catching_up(self.state, broker_id)
+            leader_balance.watch_catching_up(self.state, broker_id)
         for broker_id in self.state.brokers:
             self._decision.publish_brokers(full=broker_id)
 
@@ -132,12 +132,12 @@ class ControllerMachine:
             self._scan = iter(list(self.state.partitions()))
         known = [p for p in part if p.topic_id in self.state.topic_by_id]
         reconcile(self.state, self._decision, known)
-        elect_leaders.balance_caught_up(self.state, self._decision)
+        leader_balance.balance_caught_up(self.state, self._decision)
         topic_deletion.retry_failed(self.state, self._decision)
 
     def _on_auto_preferred_leader_election(self, _event: AutoPreferredLeaderElection) -> None:
         if self.state.config.auto_leader_rebalance_enable:
-            elect_leaders.balance(self.state, self._decision)
+            leader_balance.balance(self.state, self._decision)
 
     def _on_log_dir_failure(self, event: LogDirFailure) -> None:
         """Send the broker its full state: its answer names the replicas on the failed disk."""
@@ -173,13 +173,13 @@ def reconcile(
         if partition.phase is not PartitionPhase.ONLINE:
             continue
         if _is_unable(state, partition, partition.leader):
-            elections.elect(state, decision, partition)
+            leader_elections.elect(state, decision, partition)
             continue
         for broker_id in partition.isr:
             if _is_unable(state, partition, broker_id):
-                elections.leave_isr(state, decision, partition, broker_id)
+                leader_elections.leave_isr(state, decision, partition, broker_id)
     for partition in list(state.leaderless.values()):
-        elections.elect(state, decision, partition)
+        leader_elections.elect(state, decision, partition)
     for partition in list(state.reassigning.values()):
         reassignments.advance(state, decision, partition)
 
@@ -226,7 +226,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     AssignReplicaToDir: _without_entropy(isr_changes.on_assign_replica_to_dir),
     LeaderAndIsrResponseReceived: _without_entropy(isr_changes.on_leader_and_isr_response),
     StopReplicaResponseReceived: _without_entropy(topic_deletion.on_stop_replica_response),
-    ElectLeaders: _without_entropy(elect_leaders.on_elect_leaders),
+    ElectLeaders: _without_entropy(leader_balance.on_elect_leaders),
     Reassign: _without_entropy(reassignments.on_reassign),
     AllocateProducerIds: ControllerMachine._on_allocate,
     LogDirFailure: ControllerMachine._on_log_dir_failure,

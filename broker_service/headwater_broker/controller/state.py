@@ -281,7 +281,7 @@ class ControllerState:
         """Dynamic configs by broker id as text; the empty name stands for all brokers."""
         self.stored_broker_configs: set[str] = set()
         self.client_quotas: dict[str, dict[str, str]] = {}
-        """Client quotas by entity path (`headwater.config.quotas`)."""
+        """Client quotas by entity path (`headwater.config.quota_precedence`)."""
         self.stored_quota_nodes: set[str] = set()
         """Nodes below `/config` that hold quotas, and their parents."""
         self.next_producer_id = 0

@@ -30,7 +30,7 @@ from headwater_broker.log.compaction_job import (
 from headwater_broker.log.log_context import RenamedFiles
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.log.log_segment import CLEANED_SUFFIX, LogSegment
-from headwater_broker.log.producer_snapshot import encode_snapshot
+from headwater_broker.log.producer_snapshot_format import encode_snapshot
 from headwater_broker.log.segment_swap import put_in_place, swapped_in
 from headwater_broker.log.unified_log import UnifiedLog
 

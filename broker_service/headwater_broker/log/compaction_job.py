@@ -22,9 +22,9 @@ from headwater_broker.log.log_segment import (
     LogSegment,
     file_name,
 )
-from headwater_broker.log.producer_snapshot import decode_snapshot
-from headwater_broker.log.producer_state import ProducerEntry
-from headwater_broker.log.producer_state_manager import read_marker
+from headwater_broker.log.producer_snapshot_format import decode_snapshot
+from headwater_broker.log.producer_snapshots import read_marker
+from headwater_broker.log.producer_state_manager import ProducerEntry
 from headwater_broker.log.transaction_index import AbortedTransaction, decode_aborted
 
 READ_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headwater.records.batch import BatchHeader
 from headwater.records.filter import emptied, payload_of, rebuild, spans
-from headwater_broker.log.producer_state_manager import read_marker
+from headwater_broker.log.producer_snapshots import read_marker
 from headwater_broker.log.transaction_index import AbortedTransaction
 
 DIGEST_BYTES = 16

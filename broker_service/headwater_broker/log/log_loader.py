@@ -40,12 +40,12 @@ from headwater_broker.log.log_segment import (
     LogSegment,
     file_name,
 )
-from headwater_broker.log.producer_state import Producers
-from headwater_broker.log.producer_state_manager import (
+from headwater_broker.log.producer_snapshots import (
     ProducerSnapshots,
     leftover_names,
     replay_segment,
 )
+from headwater_broker.log.producer_state_manager import Producers
 from headwater_broker.log.recovery_tables import (
     BatchCase,
     BatchFacts,

@@ -12,8 +12,8 @@ from headwater.records.batch import (
     read_header,
 )
 from headwater_broker.log.log_config import LogConfig
-from headwater_broker.log.producer_state import ProducerBatch, Producers
-from headwater_broker.log.producer_state_manager import read_marker
+from headwater_broker.log.producer_snapshots import read_marker
+from headwater_broker.log.producer_state_manager import ProducerBatch, Producers
 from headwater_broker.log.record_validation import (
     check_client_header,
     check_records,

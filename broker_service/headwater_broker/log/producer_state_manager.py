@@ -1,205 +1,320 @@
-"""Producer snapshot files of a log, and the replay that rebuilds producer state from batches."""
+"""Idempotent and transactional producers of one log (Kafka's ProducerStateManager). Pure.
+
+The state of a producer is its epoch, its last five batches, and the first offset of its open
+transaction. Only batches in the log change it, so a replay of the log rebuilds it (KIP-98, KIP-360,
+KIP-890).
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
-from headwater.ports.files import Files
-from headwater.records.batch import NO_PRODUCER_ID, BatchHeader
-from headwater.records.control import ControlType, parse_marker
-from headwater.records.record import decode_batch
-from headwater_broker.log.log_segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    DamagedLogError,
-    LogSegment,
-    file_name,
-)
-from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
-from headwater_broker.log.producer_state import Marker, Producers
 from headwater_broker.log.transaction_index import AbortedTransaction
 
-NO_BYTES = memoryview(b"")
-
-logger = logging.getLogger(__name__)
-
-
-def read_marker(view: memoryview, header: BatchHeader) -> Marker | None:
-    """The marker in a control batch. Raises KafkaError.
-
-    None for control records of other types, and for a batch that compaction emptied, as no batch of
-    its transaction is left.
-    """
-    if header.record_count == 0:
-        return None
-    records = decode_batch(view, 0, header)
-    if not records:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"control batch at {header.base_offset} without a record"
-        )
-    parsed = parse_marker(records[0])
-    if parsed.type is ControlType.UNKNOWN:
-        return None
-    return Marker(parsed.type is ControlType.COMMIT, parsed.coordinator_epoch)
+BATCHES_KEPT = 5
+"""A producer has at most this many batches in flight, so duplicates of these must be known."""
+SEQUENCE_MAX = 2**31 - 1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
 
 
-def apply_header(
-    producers: Producers, header: BatchHeader, view: memoryview
-) -> AbortedTransaction | None:
-    """Apply a batch of the log; the aborted transaction that it ends, for the transaction index.
+class ProducerBatch(NamedTuple):
+    """A remembered batch (Kafka's BatchMetadata)."""
 
-    `view` is the batch, which is read only when it is a control batch.
-    """
-    if header.producer_id == NO_PRODUCER_ID:
-        return None
-    if not header.is_control:
-        producers.apply_batch(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.base_offset,
-            header.last_offset_delta,
-            header.max_timestamp,
-            transactional=header.is_transactional,
-        )
-        return None
-    marker = read_marker(view, header)
-    if marker is None:
-        if header.record_count == 0:
-            producers.apply_epoch(header.producer_id, header.producer_epoch, header.max_timestamp)
-        return None
-    completed = producers.apply_marker(
-        header.producer_id,
-        header.producer_epoch,
-        marker,
-        header.last_offset,
-        header.max_timestamp,
-    )
-    if completed is None or not completed.is_aborted:
-        return None
-    return producers.aborted_entry(completed)
-
-
-def replay_segment(
-    segment: LogSegment, producers: Producers, start: int, *, index: bool, end: int = 2**63
-) -> None:
-    """Apply the batches of [start, end) to `producers`; `index`: fill the transaction index too.
-
-    Raises DamagedLogError; the batches before the damage are applied.
-    """
-    for position, header in segment.headers(segment.offset_index.floor(start)):
-        if header.base_offset >= end:
-            return
-        if header.base_offset < start or header.producer_id < 0:
-            continue
-        view = segment.batch(position, header.size_bytes) if header.is_control else NO_BYTES
-        aborted = apply_header(producers, header, view)
-        if aborted is not None and index:
-            segment.txn_index.add(aborted)
-
-
-class ProducerSnapshots:
-    """The `.snapshot` files of one log folder."""
-
-    def __init__(self, files: Files, folder: str, names: Iterable[str]) -> None:
-        self._files = files
-        self._folder = folder
-        self._offsets = sorted(
-            int(name[: -len(SNAPSHOT_SUFFIX)]) for name in names if name.endswith(SNAPSHOT_SUFFIX)
-        )
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
 
     @property
-    def offsets(self) -> list[int]:
-        """Offsets of all snapshots, ascending."""
-        return list(self._offsets)
+    def first_sequence(self) -> int:
+        """The sequence of the first record; sequences wrap around."""
+        return decrement_sequence(self.last_sequence, self.offset_delta)
 
-    def path(self, offset: int) -> str:
-        """The path of a snapshot."""
-        return f"{self._folder}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first record."""
+        return self.last_offset - self.offset_delta
 
-    def relocate(self, folder: str) -> None:
-        """The log's folder was renamed."""
-        self._folder = folder
 
-    def write(self, offset: int, producers: Producers) -> None:
-        """Write and fsync a snapshot of the producers at `offset`."""
-        self._files.write_atomic(self.path(offset), encode_snapshot(producers.entries.values()))
-        self.added(offset)
+class ProducerEntry:
+    """The state of one producer id (Kafka's ProducerStateEntry)."""
 
-    def added(self, offset: int) -> None:
-        """A snapshot at `offset` was written, or will be."""
-        if offset not in self._offsets:
-            self._offsets.append(offset)
-            self._offsets.sort()
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_first_offset",
+    )
 
-    def load_newest(self, producers: Producers, low: int, high: int) -> int:
-        """Replace `producers` by the newest readable snapshot in [low, high].
+    def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: list[ProducerBatch] = []
+        self.last_timestamp = NO_TIMESTAMP
+        self.coordinator_epoch = NO_EPOCH
+        self.transaction_first_offset: int | None = None
 
-        Returns its offset; `low`, and no producers, when there is none. Removes unreadable ones.
+    @property
+    def last_sequence(self) -> int:
+        """Last sequence of the newest batch; -1 when none is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the newest batch; -1 when none is known."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def find_duplicate(self, epoch: int, first: int, last: int) -> ProducerBatch | None:
+        """The remembered batch of this epoch with exactly these first and last sequences."""
+        if epoch == self.epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last and batch.first_sequence == first:
+                    return batch
+        return None
+
+
+class Marker(NamedTuple):
+    """The content of an end-transaction marker."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is in the log; it counts once the HW has passed `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+def increment_sequence(sequence: int, delta: int) -> int:
+    """sequence + delta, going on at 0 after 2^31 - 1."""
+    return (sequence + delta) & SEQUENCE_MAX
+
+
+def decrement_sequence(sequence: int, delta: int) -> int:
+    """sequence - delta, with the same wrap-around."""
+    return (sequence - delta) & SEQUENCE_MAX
+
+
+class Producers:
+    """All producers of one log, and its open transactions."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}
+        """Open transactions: producer id -> first offset, in the order of the first offsets."""
+        self._unreplicated: list[CompletedTransaction] = []
+        """Completed transactions whose markers the high watermark has not passed."""
+
+    @property
+    def all_decided(self) -> bool:
+        """Whether no transaction is open and all markers are replicated."""
+        return not self._open and not self._unreplicated
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._open.values()), None)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open or whose marker is not replicated.
+
+        A marker above the high watermark may be lost with the leader, so its transaction is not
+        stable yet.
         """
-        for offset in reversed(self._offsets):
-            if not low <= offset <= high:
-                continue
-            try:
-                producers.replace(decode_snapshot(self._files.read(self.path(offset))))
-            except (SnapshotError, FileNotFoundError) as e:
-                logger.warning("%s: snapshot %d skipped: %s", self._folder, offset, e)
-                self.remove([offset])
-                continue
-            return offset
-        producers.replace(())
-        return low
+        first = self.first_undecided_offset
+        for done in self._unreplicated:
+            if first is None or done.first_offset < first:
+                first = done.first_offset
+        return first
 
-    def producers_at(
-        self, offset: int, spans: Iterable[tuple[LogSegment, int]], *, skips_damage: bool = False
-    ) -> Producers:
-        """The producer state of everything below `offset`: newest snapshot, then a replay.
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Drop completed transactions whose marker is below the high watermark."""
+        if self._unreplicated:
+            self._unreplicated = [
+                done for done in self._unreplicated if done.last_offset >= high_watermark
+            ]
 
-        `spans`: the log's segments with their end offsets. `skips_damage`: the state behind damage
-        in a segment is missing; else CORRUPT_MESSAGE.
+    def check_batch(
+        self, producer_id: int, epoch: int, sequence: int, *, transactional: bool, where: str
+    ) -> None:
+        """Check that a client's batch may be appended; the caller has ruled out a duplicate. Raises
+        KafkaError."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"{where}: producer {producer_id} writes with epoch {epoch}, "
+                f"but epoch {entry.epoch} is known; a newer instance took over",
+            )
+        if epoch != entry.epoch:
+            if sequence != 0 and entry.epoch != NO_EPOCH:
+                raise self._out_of_order(entry, epoch, sequence, 0, where)
+        elif entry.epoch != NO_EPOCH:
+            expected = increment_sequence(entry.last_sequence, 1) if entry.batches else 0
+            if sequence != expected:
+                raise self._out_of_order(entry, epoch, sequence, expected, where)
+        if entry.transaction_first_offset is not None and not transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"{where}: producer {producer_id} has a transaction open since offset "
+                f"{entry.transaction_first_offset}, but this batch is not transactional",
+            )
+
+    def check_marker(self, producer_id: int, epoch: int, marker: Marker, where: str) -> None:
+        """Check that a coordinator's marker may be appended. Raises KafkaError."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"{where}: marker of producer {producer_id} has epoch {epoch}, "
+                f"but epoch {entry.epoch} is known",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"{where}: marker of producer {producer_id} comes from coordinator epoch "
+                f"{marker.coordinator_epoch}, but {entry.coordinator_epoch} is known",
+            )
+
+    def apply_batch(
+        self,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        first_offset: int,
+        offset_delta: int,
+        timestamp: int,
+        *,
+        transactional: bool,
+    ) -> None:
+        """Apply a data batch of the log."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        if epoch != entry.epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        batches.append(
+            ProducerBatch(
+                (sequence + offset_delta) & SEQUENCE_MAX,
+                first_offset + offset_delta,
+                offset_delta,
+                timestamp,
+            )
+        )
+        entry.last_timestamp = timestamp
+        if transactional and entry.transaction_first_offset is None:
+            entry.transaction_first_offset = first_offset
+            self._open[producer_id] = first_offset
+
+    def apply_epoch(self, producer_id: int, epoch: int, timestamp: int) -> ProducerEntry:
+        """Apply the epoch of a marker in the log, which compaction may have emptied."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        if epoch != entry.epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.last_timestamp = timestamp
+        return entry
+
+    def apply_marker(
+        self, producer_id: int, epoch: int, marker: Marker, offset: int, timestamp: int
+    ) -> CompletedTransaction | None:
+        """Apply a marker of the log; the transaction that it ended, or None."""
+        entry = self.apply_epoch(producer_id, epoch, timestamp)
+        first = entry.transaction_first_offset
+        entry.transaction_first_offset = None
+        entry.coordinator_epoch = marker.coordinator_epoch
+        if first is None:
+            return None
+        self._open.pop(producer_id, None)
+        completed = CompletedTransaction(producer_id, first, offset, not marker.is_commit)
+        self._unreplicated.append(completed)
+        return completed
+
+    def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
+        """Its entry in the transaction index, with the last stable offset right after its marker.
+
+        As in Kafka the high watermark does not count: it is the first offset of the oldest open
+        transaction, or else the offset after the marker.
         """
-        producers = Producers()
-        found = list(spans)
-        start = self.load_newest(producers, found[0][0].base_offset, offset)
-        for segment, end in found:
-            if end > start and segment.base_offset < offset:
-                try:
-                    replay_segment(segment, producers, start, index=False, end=offset)
-                except DamagedLogError as e:
-                    if not skips_damage:
-                        raise
-                    logger.error("producers behind it are not known: %s", e.detail)
-        return producers
+        undecided = self.first_undecided_offset
+        stable = completed.last_offset + 1 if undecided is None else undecided
+        return AbortedTransaction(
+            completed.producer_id, completed.first_offset, completed.last_offset, stable
+        )
 
-    def forget(self, offsets: Iterable[int]) -> None:
-        """These files were renamed or removed together with their segments."""
-        gone = set(offsets)
-        self._offsets = [kept for kept in self._offsets if kept not in gone]
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers without open transaction that were silent for `expiration_ms`."""
+        for producer_id, entry in list(self.entries.items()):
+            silent_ms = now_ms - entry.last_timestamp
+            if entry.transaction_first_offset is None and silent_ms >= expiration_ms:
+                del self.entries[producer_id]
 
-    def remove(self, offsets: Iterable[int]) -> None:
-        """Remove snapshots, at once as they are small."""
-        for offset in offsets:
-            self._files.remove(self.path(offset))
-            self._offsets = [kept for kept in self._offsets if kept != offset]
+    def truncate_head(self, log_start_offset: int) -> None:
+        """Drop completed transactions that ended below the log start."""
+        self._unreplicated = [
+            done for done in self._unreplicated if done.last_offset >= log_start_offset
+        ]
 
-    def remove_above(self, offset: int) -> None:
-        """Remove snapshots above the log end after a truncation."""
-        self.remove([kept for kept in self._offsets if kept > offset])
+    def truncate_end(self, offset: int) -> bool:
+        """Forget the batches from `offset` on, where the log was truncated.
 
-    def remove_below(self, offset: int) -> None:
-        """Remove snapshots below the local log start after retention."""
-        self.remove([kept for kept in self._offsets if kept < offset])
+        Returns False, and changes nothing, when the state before them is not known (no remembered
+        batch of a producer is left) or has transactions: the log must be replayed then.
+        """
+        if self._open or self._unreplicated:
+            return False
+        left: list[tuple[ProducerEntry, list[ProducerBatch]]] = []
+        for entry in self.entries.values():
+            if entry.coordinator_epoch != NO_EPOCH:
+                return False
+            if entry.last_offset >= offset:
+                kept = [batch for batch in entry.batches if batch.last_offset < offset]
+                if not kept:
+                    return False
+                left.append((entry, kept))
+        for entry, kept in left:
+            entry.batches = kept
+            entry.last_timestamp = kept[-1].timestamp
+        return True
 
-    def remove_strays(self, bases: Iterable[int]) -> None:
-        """At load, remove snapshots of clean shutdowns, which belong to no segment, but for the
-        newest one, which the load may begin with."""
-        kept = {*bases, *self._offsets[-1:]}
-        self.remove([offset for offset in self._offsets if offset not in kept])
+    def replace(self, entries: Iterable[ProducerEntry]) -> None:
+        """Replace all state by a snapshot's entries."""
+        self.entries = {entry.producer_id: entry for entry in entries}
+        starts = (
+            (entry.transaction_first_offset, producer_id)
+            for producer_id, entry in self.entries.items()
+            if entry.transaction_first_offset is not None
+        )
+        self._open = {producer_id: first for first, producer_id in sorted(starts)}
+        self._unreplicated.clear()
 
-
-def leftover_names(names: Iterable[str]) -> list[str]:
-    """Files of an interrupted deletion or atomic write, which a load removes."""
-    return [name for name in names if name.endswith((DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX))]
+    @staticmethod
+    def _out_of_order(
+        entry: ProducerEntry, epoch: int, sequence: int, expected: int, where: str
+    ) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{where}: producer {entry.producer_id} epoch {epoch} sends sequence {sequence}, "
+            f"expected {expected} (known: epoch {entry.epoch}, sequence {entry.last_sequence})",
+        )

@@ -60,7 +60,7 @@ class MetadataCache:
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         """Dynamic configs by broker id as text; the empty name stands for all brokers."""
         self.client_quotas: Mapping[str, Mapping[str, str]] = {}
-        """Client quotas by entity path (`headwater.config.quotas`)."""
+        """Client quotas by entity path (`headwater.config.quota_precedence`)."""
         self.is_complete = False
         self.on_change: list[Callable[[MetadataDelta], None]] = []
         self.on_brokers: list[Callable[[], None]] = []

@@ -10,7 +10,7 @@
     /admin/reassign_partitions                    request of an old tool to reassign partitions
     /admin/preferred_replica_election             request of an old tool to elect leaders
     /config/topics/T, /config/brokers/1           Overrides
-    /config/users/U/clients/C, /config/ips/A      Overrides: client quotas (headwater.config.quotas)
+    /config/users/U/clients/C, /config/ips/A      Overrides: client quotas (config.quota_precedence)
     /config/changes/config_change_0000000001      a tool edited configs
     /log_dir_event_notification/log_dir_event_000  a disk of a running broker failed (KIP-112)
     /latest_producer_id_block                     ProducerIdBlock

@@ -24,7 +24,7 @@ from headwater_broker.api.replies import CloseConnectionError, ParkedReply, Part
 from headwater_broker.api.request_meters import ApiMeter, RequestTiming
 from headwater_broker.network import hold_reasons as hold
 from headwater_broker.network import request_dispatch, throttling
-from headwater_broker.network.acceptor import Acceptor, ServedRequests
+from headwater_broker.network.connection_ports import Acceptor, ServedRequests
 from headwater_broker.network.request_dispatch import MALFORMED
 from headwater_broker.network.request_timer import TIMED_FIRST, RequestTimer
 from headwater_broker.network.send_queue import SendQueue, own_parts, release_parts

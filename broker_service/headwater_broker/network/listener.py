@@ -14,19 +14,19 @@ from typing import Any
 
 from headwater.config.connection_limits import connection_overrides
 from headwater.config.keys import Values
-from headwater.config.quotas import CONNECTION_RATE
+from headwater.config.quota_precedence import CONNECTION_RATE
 from headwater.errors import UsageError
 from headwater.ordered import OrderedSet
 from headwater_broker.api.context import Services
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.network.accept_queue import WAITING_MAX, AcceptQueue, QueuedConnection
-from headwater_broker.network.acceptor import (
+from headwater_broker.network.connection import Connection
+from headwater_broker.network.connection_ports import (
     AcceptedConnection,
     Acceptor,
     GatedConnection,
     ServedRequests,
 )
-from headwater_broker.network.connection import Connection
 from headwater_broker.network.connection_rates import ConnectionRates
 from headwater_broker.network.turn_budget import TurnBudget
 from headwater_broker.security.authentication_gate import (

@@ -18,7 +18,7 @@ from headwater_broker.api.admin.forwarding import CLUSTER
 from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import ApiRow
 from headwater_broker.api.replies import Answer, ParkedReply
-from headwater_broker.quota.request_quota import RequestQuota
+from headwater_broker.quota.throttle_time import RequestQuota
 
 REPLICA_ID_FIRST = {2: 0, 23: 3}
 """API key -> first version whose body begins with the replica id: ListOffsets,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headwater.clock import Clock
-from headwater.config.quotas import (
+from headwater.config.quota_precedence import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
@@ -20,7 +20,7 @@ from headwater.config.quotas import (
     quota_of,
 )
 from headwater_broker.quota.rate import WindowedRate, Windows
-from headwater_broker.quota.request_quota import QuotaLimit, RequestQuota, ThrottleCounts
+from headwater_broker.quota.throttle_time import QuotaLimit, RequestQuota, ThrottleCounts
 
 REMEMBERED_MAX = 10_000
 """Clients with a measured rate. Beyond that silent clients are forgotten, and if none is silent,

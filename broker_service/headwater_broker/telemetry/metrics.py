@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from headwater_broker.api.context import Services
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.telemetry import broker_metrics, log_metrics, request_metrics
+from headwater_broker.telemetry import process_metrics, replica_metrics, request_metrics
 from headwater_broker.telemetry.consumer_lag import end_offsets, partitions_elsewhere
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 
@@ -58,19 +58,19 @@ class BrokerCollector(Collector):
             "Reads of tiered offsets that failed.",
             value=meters.remote_errors,
         )
-        yield from log_metrics.replica_metrics(replicas)
-        yield from log_metrics.flush_metrics(services.logs.flush_times)
-        yield from log_metrics.cleaner_metrics(services.cleaner)
-        yield from broker_metrics.controller_metrics(self._controller)
+        yield from replica_metrics.replica_metrics(replicas)
+        yield from replica_metrics.flush_metrics(services.logs.flush_times)
+        yield from replica_metrics.cleaner_metrics(services.cleaner)
+        yield from process_metrics.controller_metrics(self._controller)
         yield GaugeMetricFamily(
             "headwater_controller_id",
             "The active controller as this broker knows it.",
             value=services.view.controller_id,
         )
         end_offset = end_offsets(replicas, self._elsewhere.get)
-        yield from broker_metrics.group_metrics(services.groups.coordinated(), end_offset)
-        yield from broker_metrics.loop_metrics(self._lag)
-        yield from broker_metrics.process_metrics()
+        yield from process_metrics.group_metrics(services.groups.coordinated(), end_offset)
+        yield from process_metrics.loop_metrics(self._lag)
+        yield from process_metrics.process_metrics()
 
     def describe(self) -> list[Metric]:
         """Nothing ahead of time: registering must not collect."""

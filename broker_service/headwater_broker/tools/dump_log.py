@@ -35,7 +35,7 @@ from headwater_broker.log.checkpoint_files import (
 )
 from headwater_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
 from headwater_broker.log.log_segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
-from headwater_broker.log.producer_snapshot import decode_snapshot
+from headwater_broker.log.producer_snapshot_format import decode_snapshot
 from headwater_broker.log.transaction_index import ENTRY as ABORTED_ENTRY
 from headwater_broker.log.transaction_index import decode_aborted
 

@@ -7,7 +7,7 @@ import click
 from headwater.cli.console_tables import console, table
 from headwater.cli.options import echo_json
 from headwater.client.values import ClientQuotas
-from headwater.config.quotas import CLIENT_ID, DEFAULT, IP, USER, check_quota_key
+from headwater.config.quota_precedence import CLIENT_ID, DEFAULT, IP, USER, check_quota_key
 from headwater.errors import UsageError
 
 SINGULAR = {"client": CLIENT_ID, "user": USER, "ip": IP}

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from headwater.client.core.producing import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.errors import KafkaTimeoutError
 from headwater.client.values import RecordMetadata, SendSummary
 

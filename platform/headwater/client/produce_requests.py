@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from headwater.client.core.producing import ProducerBatch
+from headwater.client.core.partition_queue import ProducerBatch
 from headwater.client.producer_options import ProducerOptions
 from headwater.records.builder import stamp_producer
 from headwater.records.compression import Compression

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headwater.client.cluster import ClusterOptions
-from headwater.client.core.producing import IN_FLIGHT_MAX
+from headwater.client.core.partition_queue import IN_FLIGHT_MAX
 from headwater.client.option_rules import (
     bootstrap,
     flag,

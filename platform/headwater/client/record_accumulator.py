@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from time import sleep
 
-from headwater.client.core.producing import PartitionQueue, ProducerBatch
+from headwater.client.core.partition_queue import PartitionQueue, ProducerBatch
 from headwater.client.errors import BufferExhaustedError, ClosedError, MessageTooLargeError
 from headwater.client.futures import BatchCompletion
 from headwater.client.loop_thread import LoopThread

@@ -14,7 +14,12 @@ from uuid import UUID
 from headwater.client.cluster import Cluster
 from headwater.client.connection import Connection
 from headwater.client.core.batch_split import split_batch
-from headwater.client.core.producing import EPOCH_MAX, FailureAction, PartitionQueue, ProducerBatch
+from headwater.client.core.partition_queue import (
+    EPOCH_MAX,
+    FailureAction,
+    PartitionQueue,
+    ProducerBatch,
+)
 from headwater.client.delivery_watch import DeliveryWatch
 from headwater.client.errors import kafka_error
 from headwater.client.futures import BatchCompletion

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 
 from headwater.client.cluster import Cluster
+from headwater.client.core.partition_queue import PartitionQueue
 from headwater.client.core.partitioning import StickyPartitioner, murmur2
-from headwater.client.core.producing import PartitionQueue
 from headwater.client.errors import (
     ClosedError,
     UnknownTopicOrPartitionError,

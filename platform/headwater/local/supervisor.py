@@ -18,11 +18,11 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local.broker_sessions import BrokerSessions, CloseSession
 from headwater.local.child import ChildSpec, rotate_if_large
+from headwater.local.child_restarts import DRAIN_GRACE_S, SupervisedChild
 from headwater.local.cluster_spec import ClusterSpec, Slot, check_free, check_ports_free
 from headwater.local.data_folders import replicas
 from headwater.local.manager import ManagerState, Progress
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef
-from headwater.local.supervised_child import DRAIN_GRACE_S, SupervisedChild
 from headwater.local.zk_session import close_session
 from headwater.local.zookeeper import zookeeper_spec
 

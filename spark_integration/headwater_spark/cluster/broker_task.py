@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from headwater.local.child import ChildSpec
-from headwater.local.supervised_child import SupervisedChild
+from headwater.local.child_restarts import SupervisedChild
 from headwater.system import SystemClock
 
 CONNECT_TIMEOUT_S = 10.0

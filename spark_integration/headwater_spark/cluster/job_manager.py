@@ -25,10 +25,10 @@ from headwater.clock import Clock
 from headwater.errors import HeadwaterError, UsageError
 from headwater.local.broker_sessions import BrokerSessions
 from headwater.local.child import ChildFailedError, ChildSpec
+from headwater.local.child_restarts import SupervisedChild
 from headwater.local.cluster_spec import LOOPBACK, ClusterSpec, check_ports_free
 from headwater.local.manager import ManagerState, Progress, silent
 from headwater.local.processes import CLUSTER_DIR_VARIABLE, ProcessRef, wait_gone
-from headwater.local.supervised_child import SupervisedChild
 from headwater.local.supervisor import BROKER_COMMAND, broker_properties
 from headwater.local.zookeeper import zookeeper_spec
 from headwater.system import SystemEntropy

@@ -1,4 +1,4 @@
-"""The fast path for plain fetches: the response of a `FetchJob`, byte for byte, or none at all."""
+"""The fast path for plain fetches: the response of `DelayedFetch`, byte for byte, or none."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from headwater.wire.apis.k01_fetch import (
     ReplicaState,
 )
 from headwater.wire.schema import encode
+from headwater_broker.api.fetch.delayed_fetch import DelayedFetch
 from headwater_broker.api.fetch.fast_path import answer_plain
-from headwater_broker.api.fetch.job import FetchJob
 from headwater_broker.api.fetch.request_codec import parse_fetch, parse_plain
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply
 from headwater_broker.network.request_dispatch import MALFORMED
@@ -74,10 +74,10 @@ def fast(peer: Any, view: memoryview, at: int, end: int, version: int) -> Answer
 
 
 def both(broker: SoloBroker, request: FetchRequest, version: int) -> tuple[Answer, Answer]:
-    """(fast path, `FetchJob`)."""
+    """(fast path, `DelayedFetch`)."""
     peer, (view, at, end) = peer_of(broker), placed(request, version)
     plain = fast(peer, view, at, end, version)
-    job = FetchJob(peer, parse_fetch(view[:end], at, end, version), version, 77)
+    job = DelayedFetch(peer, parse_fetch(view[:end], at, end, version), version, 77)
     return plain, job.start()
 
 

@@ -173,9 +173,9 @@ def test_thousands_of_isrs_that_change_wake_no_parked_fetch(
         parked = asyncio.create_task(follower.fetch({}, LONG_MS))
         await is_parked(broker)
         looks: list[int] = []
-        real = k01_fetch.FetchJob.try_complete
+        real = k01_fetch.DelayedFetch.try_complete
         monkeypatch.setattr(
-            k01_fetch.FetchJob,
+            k01_fetch.DelayedFetch,
             "try_complete",
             lambda job, gauge: (looks.append(1), real(job, gauge)),
         )

@@ -1,5 +1,5 @@
-"""Incremental fetch sessions of consumers: the fast path answers what a `FetchJob` would that reads
-every partition, byte for byte."""
+"""Incremental fetch sessions of consumers: the fast path answers, byte for byte, what a
+`DelayedFetch` would that reads every partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headwater.wire.apis.k01_fetch import (
     ForgottenTopic,
 )
 from headwater.wire.schema import decode
-from headwater_broker.api.fetch.job import FetchJob
+from headwater_broker.api.fetch.delayed_fetch import DelayedFetch
 from headwater_broker.api.fetch.request_codec import parse_fetch
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.k01_fetch import fetch
@@ -80,7 +80,9 @@ class Client:
         for session in self.peer.services.sessions:
             for item in session.items.values():
                 item.located = None  # so that it is read, whatever is known of it
-        return FetchJob(self.peer, parse_fetch(view[:end], at, end, version), version, 77).start()
+        return DelayedFetch(
+            self.peer, parse_fetch(view[:end], at, end, version), version, 77
+        ).start()
 
     async def response(self, answer: Answer) -> bytes:
         """The bytes of the response, once it is there."""
@@ -264,13 +266,13 @@ def test_it_answers_as_a_fetch_job_does_that_reads_all(
     tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[int] = []
-    go_on = FetchJob.go_on
+    go_on = DelayedFetch.go_on
 
-    def counted(job: FetchJob, *args: Any) -> Answer:
+    def counted(job: DelayedFetch, *args: Any) -> Answer:
         jobs.append(1)
         return go_on(job, *args)
 
-    monkeypatch.setattr(FetchJob, "go_on", counted)
+    monkeypatch.setattr(DelayedFetch, "go_on", counted)
     rights = Rights()
 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
@@ -288,7 +290,7 @@ def test_it_answers_as_a_fetch_job_does_that_reads_all(
             else:
                 walk.session_id, walk.epoch = response.session_id, walk.epoch + 1
         assert with_records > 100
-        assert incremental - len(jobs) > 30, "some need no FetchJob"
+        assert incremental - len(jobs) > 30, "some need no DelayedFetch"
 
     serve(tmp_path, scenario, authorizer=rights)
 
@@ -297,14 +299,14 @@ def test_it_answers_as_a_fetch_job_does_that_reads_all(
 def test_one_partition_with_records_needs_no_fetch_job(
     tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs: list[FetchJob] = []
-    go_on = FetchJob.go_on
+    jobs: list[DelayedFetch] = []
+    go_on = DelayedFetch.go_on
 
-    def counted(job: FetchJob, *args: Any) -> Answer:
+    def counted(job: DelayedFetch, *args: Any) -> Answer:
         jobs.append(job)
         return go_on(job, *args)
 
-    monkeypatch.setattr(FetchJob, "go_on", counted)
+    monkeypatch.setattr(DelayedFetch, "go_on", counted)
 
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         ids = {topic: broker.create_topic(topic, 2) for topic in ("a", "b")}

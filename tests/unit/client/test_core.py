@@ -10,8 +10,8 @@ from headwater.client import table
 from headwater.client.core.batch_split import split_batch
 from headwater.client.core.fetching import AbortedFilter, CompletedFetch, PartitionFetchState
 from headwater.client.core.metadata import MetadataCache, StaleMetadata
+from headwater.client.core.partition_queue import FailureAction, PartitionQueue, ProducerBatch
 from headwater.client.core.partitioning import StickyPartitioner, murmur2
-from headwater.client.core.producing import FailureAction, PartitionQueue, ProducerBatch
 from headwater.client.errors import MessageTooLargeError, kafka_error
 from headwater.columnar.decode import CorruptRecordsError
 from headwater.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.config.quotas import (
+from headwater.config.quota_precedence import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
     connection_rate_of,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater_broker.controller.decisions.elect_leaders import STEADY_TICKS
+from headwater_broker.controller.decisions.leader_balance import STEADY_TICKS
 from headwater_broker.controller.events import DeleteTopics, Reassign, Tick
 from headwater_broker.metadata.znodes import NO_DIRECTORY
 from unit.controller.machine_world import World

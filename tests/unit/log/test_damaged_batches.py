@@ -12,7 +12,7 @@ from headwater.records.batch import AT_BATCH_LENGTH, AT_LAST_OFFSET_DELTA, AT_MA
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.compaction_job import CleanError, CleanJob, clean
 from headwater_broker.log.log_segment import LogSegment
-from headwater_broker.log.producer_snapshot import encode_snapshot
+from headwater_broker.log.producer_snapshot_format import encode_snapshot
 from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import Box, batch
 

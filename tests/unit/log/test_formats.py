@@ -11,8 +11,12 @@ from crc32c import crc32c
 from headwater.testing.memory_files import MemoryFiles
 from headwater_broker.log import checkpoint_files
 from headwater_broker.log.index import OffsetIndex, TimeIndex
-from headwater_broker.log.producer_snapshot import SnapshotError, decode_snapshot, encode_snapshot
-from headwater_broker.log.producer_state import ProducerEntry
+from headwater_broker.log.producer_snapshot_format import (
+    SnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+from headwater_broker.log.producer_state_manager import ProducerEntry
 from headwater_broker.log.transaction_index import (
     AbortedTransaction,
     TransactionIndex,

@@ -14,7 +14,7 @@ from headwater.records.batch import iter_headers
 from headwater.system_files import SystemFiles
 from headwater.testing.memory_files import MemoryFile
 from headwater_broker.log.checkpoint_files import CLEAN_SHUTDOWN
-from headwater_broker.log.producer_state import Producers
+from headwater_broker.log.producer_state_manager import Producers
 from headwater_broker.log.unified_log import UnifiedLog
 from unit.log.harness import TOPIC_ID, Box, batch
 

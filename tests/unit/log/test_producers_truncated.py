@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater_broker.log.producer_state import Marker, Producers
+from headwater_broker.log.producer_state_manager import Marker, Producers
 
 
 def filled(batches: int, *, transactional: bool = False) -> Producers:

@@ -14,7 +14,7 @@ from headwater.errors import ErrorCode
 from headwater.wire.apis.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.apis.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from headwater.wire.schema import Message
-from headwater_broker.api.fetch.job import FetchJob
+from headwater_broker.api.fetch.delayed_fetch import DelayedFetch
 from headwater_broker.api.k00_produce import ProduceReply
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve
@@ -78,7 +78,7 @@ def test_a_parked_fetch_that_cannot_be_answered_closes_its_connection(
 ) -> None:
     async def scenario(broker: SoloBroker, c: Connection) -> None:
         broker.create_topic("t")
-        monkeypatch.setattr(FetchJob, "_encode", breaks)
+        monkeypatch.setattr(DelayedFetch, "_encode", breaks)
         other = await open_connection("127.0.0.1", broker.port)
         parked = asyncio.create_task(fetch(c, "t", 0, max_wait_ms=wait_ms))
         while not broker.services.purgatories.fetch.parked and not parked.done():

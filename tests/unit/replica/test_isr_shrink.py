@@ -7,7 +7,7 @@ from typing import cast
 
 from headwater.errors import ErrorCode
 from headwater_broker.replica.manager import ReplicaManager
-from headwater_broker.telemetry.log_metrics import replica_metrics
+from headwater_broker.telemetry.replica_metrics import replica_metrics
 from unit.replica.test_partition import LAG_S, Hosted, answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headwater_broker.log.cleaner import CleanerMeter
-from headwater_broker.telemetry.log_metrics import cleaner_metrics
+from headwater_broker.telemetry.replica_metrics import cleaner_metrics
 from unit.log.compacting import cleaner_of, compacted_log, fill
 from unit.log.harness import Box
 from unit.telemetry.test_metrics import values

@@ -18,9 +18,9 @@ from headwater.wire.apis.k03_metadata import MetadataRequest, MetadataResponse
 from headwater.wire.control import ConfigEntry
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.telemetry.broker_metrics import controller_metrics
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 from headwater_broker.telemetry.metrics import BrokerCollector, MetricsText
+from headwater_broker.telemetry.process_metrics import controller_metrics
 from solo_broker import SoloBroker
 from unit.network.test_data_plane import batch, fetch, produce, serve
 

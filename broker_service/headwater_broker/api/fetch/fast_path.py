@@ -1,17 +1,19 @@
-"""The commonest small fetches, answered without a `FetchJob`: a consumer has records to read in one
-partition that this broker leads.
+"""The commonest small fetches, answered without a `DelayedFetch`.
+
+A consumer has records to read in one partition that this broker leads.
 
 The consumer either names that partition without a session, or continues an incremental fetch
-session (KIP-227) in which no other partition has anything new. This costs half of what a `FetchJob`
-does, whose steps followers, racks, waiting, several partitions and every error need. Whatever is
-not plain is left to it. A test holds each response against that of a `FetchJob`, byte for byte.
+session (KIP-227) in which no other partition has anything new. This costs half of what a
+`DelayedFetch` does, whose steps followers, racks, waiting, several partitions and every error need.
+Whatever is not plain is left to it. A test holds each response against that of a `DelayedFetch`,
+byte for byte.
 """
 
 from __future__ import annotations
 
 from headwater.errors import KafkaError
 from headwater.ports.authorizer import Operation, ResourceType
-from headwater_broker.api.fetch.job import FetchJob
+from headwater_broker.api.fetch.delayed_fetch import DelayedFetch
 from headwater_broker.api.fetch.read import part_of_file, unsettled
 from headwater_broker.api.fetch.request_codec import (
     FLEXIBLE,
@@ -37,7 +39,7 @@ _TOPIC = ResourceType.TOPIC
 
 
 def answer_plain(peer: Peer, fetch: PlainFetch, version: int, correlation_id: int) -> Answer:
-    """The response; None when this fetch is for a `FetchJob`: nothing has been counted then."""
+    """The response; None when this fetch is for a `DelayedFetch`: nothing has been counted then."""
     _, _, _, _, session_id, epoch, rows = fetch
     if session_id != NO_SESSION:
         return _answer_in_session(peer, fetch, version, correlation_id) if epoch > 0 else None
@@ -65,7 +67,7 @@ def _answer_in_session(peer: Peer, fetch: PlainFetch, version: int, correlation_
     if session.moves is not None:  # of a follower
         frame = FetchFrame.of(fetch)
         session.apply(frame.items, ())
-        return FetchJob(peer, frame, version, correlation_id).go_on(session)
+        return DelayedFetch(peer, frame, version, correlation_id).go_on(session)
     for row in fetch.partitions:
         _update(session, row)
     items = unsettled(session, peer.session, fetch.isolation)
@@ -83,7 +85,7 @@ def _answer_in_session(peer: Peer, fetch: PlainFetch, version: int, correlation_
                 item.sent_log_start = partition.log.log_start_offset
                 session.rotate(item)
                 return answer
-    job = FetchJob(peer, FetchFrame.of(fetch), version, correlation_id)
+    job = DelayedFetch(peer, FetchFrame.of(fetch), version, correlation_id)
     return job.go_on(session, items)
 
 
@@ -137,7 +139,7 @@ def _answer_one(
             return None
         payload = part.data if part.data is not None else part_of_file(services, partition, part)
     except (KafkaError, OSError):
-        return None  # the FetchJob reads it again and answers the error
+        return None  # the DelayedFetch reads it again and answers the error
     if payload is None:
         return None
     meter = services.meters.topics.get(name) or services.meters.topic(name)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from headwater.errors import ErrorCode
 from headwater.records.batch import HEADER_BYTES, BatchHeader, read_header
-from headwater_broker.log.producer_state import (
+from headwater_broker.log.producer_state_manager import (
     BATCHES_KEPT,
     SEQUENCE_MAX,
     Producers,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from headwater.errors import ErrorCode
 from headwater.wire.control import ControlledShutdownReply
 from headwater_broker.controller.decisions import (
-    elect_leaders,
-    elections,
+    leader_balance,
+    leader_elections,
     leader_selectors,
     topic_deletion,
 )
@@ -38,11 +38,11 @@ def on_broker_change(
     for broker_id in fresh:
         _add_broker(state, decision, broker_id, found[broker_id])
     for partition in list(state.leaderless.values()):
-        elections.elect(state, decision, partition)
+        leader_elections.elect(state, decision, partition)
     if fresh:
         _replace_lost_replicas(state, decision, fresh)
     for broker_id in fresh:
-        elect_leaders.watch_catching_up(state, broker_id)
+        leader_balance.watch_catching_up(state, broker_id)
     decision.publish_brokers()
 
 
@@ -67,7 +67,7 @@ def _remove_brokers(state: ControllerState, decision: DecisionBuilder, gone: lis
         for partition in list(state.hosted.get(broker_id, {}).values()):
             _set_offline(partition, broker_id)
             if partition.leader == broker_id:
-                elections.elect(state, decision, partition)
+                leader_elections.elect(state, decision, partition)
             else:
                 followed.append((partition, broker_id))
     for partition, broker_id in followed:
@@ -87,7 +87,7 @@ def _drop_follower(
 ) -> None:
     # Without a leader the ISR stays as it is: each member has every committed record.
     has_leader = partition.leader >= 0
-    if not (has_leader and elections.leave_isr(state, decision, partition, broker_id)):
+    if not (has_leader and leader_elections.leave_isr(state, decision, partition, broker_id)):
         decision.publish(partition)
 
 
@@ -104,11 +104,11 @@ def _add_broker(
         directory = partition.directories.get(broker_id)
         is_lost = directory is not None and directory not in registration.directory_ids
         if is_lost or is_power_loss:
-            elections.replica_lost_data(state, decision, partition, broker_id)
+            leader_elections.replica_lost_data(state, decision, partition, broker_id)
     state.storage_faults = {f for f in state.storage_faults if f[1] != broker_id}
     state.brokers[broker_id] = broker
     # Before it may lead with a lower min.insync.replicas than before its restart.
-    elections.recheck_elr(state, decision, state.hosted.get(broker_id, {}).values())
+    leader_elections.recheck_elr(state, decision, state.hosted.get(broker_id, {}).values())
     for partition in state.hosted.get(broker_id, {}).values():
         now = partition.replica_phases.get(broker_id, ReplicaPhase.NON_EXISTENT)
         if now is ReplicaPhase.NON_EXISTENT:
@@ -136,7 +136,7 @@ def _replace_lost_replicas(
         for partition in state.hosted.get(broker_id, {}).values():
             is_outside = broker_id not in partition.isr
             if is_outside and state.has_lost_directory(partition, broker_id):
-                elections.reset_directory(state, partition, broker_id)
+                leader_elections.reset_directory(state, partition, broker_id)
                 decision.create_replica(partition, broker_id)
                 decision.partition_changed(partition)
 
@@ -170,7 +170,7 @@ def on_controlled_shutdown(
         elif partition.leader in state.shutting_down and leaving in partition.isr:
             continue  # the leader stops, too: this replica may lead when both are back
         elif partition.leader >= 0 and not _is_stopped(partition, leaving):
-            elections.leave_isr(state, decision, partition, leaving)
+            leader_elections.leave_isr(state, decision, partition, leaving)
             decision.publish(partition)
             decision.stop_replica(partition, leaving, delete=False)
             _set_offline(partition, leaving)
@@ -192,9 +192,9 @@ def _hand_over(
     others = (b for b in partition.replicas if b != leaving)
     if not any(b in state.brokers and b not in state.shutting_down for b in others):
         return True
-    able = elections.may_lead(state, partition)
+    able = leader_elections.may_lead(state, partition)
     choice = leader_selectors.controlled_shutdown(partition.replicas, partition.isr, able, leaving)
     if choice.leader is None:
         return False
-    elections.lead(state, decision, partition, choice.leader, choice.isr)
+    leader_elections.lead(state, decision, partition, choice.leader, choice.isr)
     return True

@@ -1,4 +1,4 @@
-"""Decisions on config changes of topics and brokers: validation, new configs, elections."""
+"""Decisions on config changes of topics and brokers: validation, new configs, leader_elections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.config.layers import check_dynamic
 from headwater.config.row import ConfigKey
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Set
-from headwater_broker.controller.decisions import elections
+from headwater_broker.controller.decisions import leader_elections
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterConfigs,
@@ -72,7 +72,7 @@ def _alter_topic(
         _set_configs(decision, topic, configs)
         decision.write_configs(topic)
         if is_eligibility_other:
-            elections.recheck_elr(state, decision, topic.partitions.values())
+            leader_elections.recheck_elr(state, decision, topic.partitions.values())
         _elect_if_allowed(state, decision, topic)
 
 
@@ -91,7 +91,7 @@ def _alter_broker(
         state.broker_configs[broker] = configs
         decision.write_broker_configs(broker)
         if _has_other_minimum(now, configs):
-            elections.recheck_elr(state, decision, state.partitions())
+            leader_elections.recheck_elr(state, decision, state.partitions())
 
 
 def _has_other_minimum(now: Mapping[str, str], then: Mapping[str, str]) -> bool:
@@ -132,7 +132,7 @@ def on_topic_config_change(
         return
     _set_configs(decision, topic, dict(event.configs))
     topic.has_config = event.has_config
-    elections.recheck_elr(state, decision, topic.partitions.values())
+    leader_elections.recheck_elr(state, decision, topic.partitions.values())
     decision.publish_topic(topic)
     _elect_if_allowed(state, decision, topic)
 
@@ -160,7 +160,7 @@ def on_broker_config_change(
         state.stored_broker_configs.add(event.name)
     else:
         state.stored_broker_configs.discard(event.name)
-    elections.recheck_elr(state, decision, state.partitions())
+    leader_elections.recheck_elr(state, decision, state.partitions())
     decision.publish_broker_configs()
 
 
@@ -168,7 +168,7 @@ def _elect_if_allowed(state: ControllerState, decision: DecisionBuilder, topic: 
     """Elect again where a leader is missing: unclean election may just have been allowed."""
     for partition in topic.partitions.values():
         if partition.key in state.leaderless:
-            elections.elect(state, decision, partition)
+            leader_elections.elect(state, decision, partition)
 
 
 def check_configs(configs: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from headwater.wire.control import (
     AssignReplicasToDirsRequest,
     PartitionError,
 )
-from headwater_broker.controller.decisions import elections, reassignments
+from headwater_broker.controller.decisions import leader_elections, reassignments
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
     AlterPartition,
@@ -208,7 +208,7 @@ def _storage_failed(
     state.storage_faults.add((partition.key, broker_id))
     partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
     if partition.leader == broker_id:
-        elections.elect(state, decision, partition)
+        leader_elections.elect(state, decision, partition)
     else:
-        elections.leave_isr(state, decision, partition, broker_id)
+        leader_elections.leave_isr(state, decision, partition, broker_id)
     decision.publish(partition)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.config.quotas import Entity, check_quota_key, entity_path, quota_text
+from headwater.config.quota_precedence import Entity, check_quota_key, entity_path, quota_text
 from headwater.errors import ErrorCode, KafkaError, UsageError
 from headwater.ports.metadata_store import Create, Operation, Set
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.metadata_store import Set
-from headwater_broker.controller.decisions import elections, leader_selectors, topic_deletion
+from headwater_broker.controller.decisions import leader_elections, leader_selectors, topic_deletion
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder, assignment_of
 from headwater_broker.controller.decisions.leader_selectors import Case
 from headwater_broker.controller.events import Reassign, Reply
@@ -155,7 +155,7 @@ def advance(state: ControllerState, decision: DecisionBuilder, partition: Partit
         return False
     if partition.phase is not PartitionPhase.ONLINE:
         return False
-    able = elections.may_lead(state, partition)
+    able = leader_elections.may_lead(state, partition)
     choice = leader_selectors.reassigned(target, partition.leader, partition.isr, able)
     if choice.leader is None:
         return False
@@ -165,7 +165,7 @@ def advance(state: ControllerState, decision: DecisionBuilder, partition: Partit
     partition.removing = ()
     # The leader epoch rises even if the leader stays: it cannot add a removed replica again
     # (B2-184).
-    elections.lead(state, decision, partition, choice.leader, choice.isr)
+    leader_elections.lead(state, decision, partition, choice.leader, choice.isr)
     for broker_id in leaving:
         topic_deletion.delete_replica(state, decision, partition, broker_id)
     state.reassigning.pop(partition.key, None)
@@ -209,5 +209,5 @@ def _remove_replica(
     partition.elr = tuple(b for b in partition.elr if b != broker_id)
     topic_deletion.delete_replica(state, decision, partition, broker_id)
     if partition.leader == broker_id:
-        case = elections.elect(state, decision, partition)
+        case = leader_elections.elect(state, decision, partition)
         assert case is not Case.NOT_NEEDED

@@ -9,7 +9,7 @@ from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.placement import assign, assign_by_rack
 from headwater.topic_names import INTERNAL_TOPICS, KRAFT_TOPIC, topic_name_fault
-from headwater_broker.controller.decisions import elections
+from headwater_broker.controller.decisions import leader_elections
 from headwater_broker.controller.decisions.config_changes import check_config_size, check_configs
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.events import (
@@ -224,7 +224,7 @@ def _enter_partition(
         if broker_id not in state.brokers:
             partition.move_replica(broker_id, ReplicaPhase.OFFLINE)
     decision.publish(partition)
-    elections.first_leader(state, decision, partition)
+    leader_elections.first_leader(state, decision, partition)
 
 
 def on_topic_change(

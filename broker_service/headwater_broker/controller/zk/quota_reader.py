@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from headwater.config.quotas import entity_of
+from headwater.config.quota_precedence import entity_of
 from headwater.ports.metadata_store import MetadataStore, NoNodeError
 from headwater_broker.metadata import znodes
 

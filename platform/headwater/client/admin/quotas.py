@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headwater.client.cluster import Cluster
 from headwater.client.errors import kafka_error
 from headwater.client.values import ClientQuotas
-from headwater.config.quotas import entity_path
+from headwater.config.quota_precedence import entity_path
 from headwater.wire.apis.k48_describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,

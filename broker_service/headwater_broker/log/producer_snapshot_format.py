@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 from headwater.errors import HeadwaterError
-from headwater_broker.log.producer_state import NO_SEQUENCE, ProducerBatch, ProducerEntry
+from headwater_broker.log.producer_state_manager import NO_SEQUENCE, ProducerBatch, ProducerEntry
 
 VERSION = 1
 HEADER = struct.Struct(">hI")

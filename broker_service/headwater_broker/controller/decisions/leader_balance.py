@@ -1,9 +1,9 @@
-"""Elections on request and by the leader balance: preferred and unclean (KIP-460)."""
+"""Elections on request (ElectLeaders, KIP-460) and by the leader balance: preferred, unclean."""
 
 from __future__ import annotations
 
 from headwater.errors import ErrorCode
-from headwater_broker.controller.decisions import elections, leader_selectors
+from headwater_broker.controller.decisions import leader_elections, leader_selectors
 from headwater_broker.controller.decisions.decision_builder import DecisionBuilder
 from headwater_broker.controller.decisions.leader_selectors import Case
 from headwater_broker.controller.events import ElectLeaders, Reply
@@ -44,7 +44,7 @@ def _elect(
         return elect_preferred(state, decision, partition)
     if partition.leader != NO_LEADER:
         return ErrorCode.ELECTION_NOT_NEEDED, f"{partition.name} has leader {partition.leader}"
-    elections.elect(state, decision, partition, unclean=True)
+    leader_elections.elect(state, decision, partition, unclean=True)
     if partition.leader == NO_LEADER:
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, partition.offline_reason
     return ErrorCode.NONE, None
@@ -54,7 +54,7 @@ def elect_preferred(
     state: ControllerState, decision: DecisionBuilder, partition: Partition
 ) -> Outcome:
     """Make the first replica the leader if it is in sync; otherwise change nothing."""
-    able = elections.may_lead(state, partition)
+    able = leader_elections.may_lead(state, partition)
     replicas = partition.target
     choice = leader_selectors.preferred(replicas, partition.leader, partition.isr, able)
     if choice.case is Case.NOT_NEEDED:
@@ -63,7 +63,7 @@ def elect_preferred(
         fault = state.fault(partition, replicas[0]) or f"ISR {list(partition.isr)} lacks it"
         text = f"{partition.name}: preferred replica {replicas[0]}: {fault}"
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, text
-    elections.lead(state, decision, partition, choice.leader, choice.isr)
+    leader_elections.lead(state, decision, partition, choice.leader, choice.isr)
     return ErrorCode.NONE, None
 
 

@@ -1,4 +1,4 @@
-"""The two sides of a listener and its connections, each as the other sees it."""
+"""What a listener and its connections need of each other, as protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One fetch from its first read to its response: sessions, bounds, parking, slices of files.
+"""Fetch (Kafka's DelayedFetch), first read to response: sessions, bounds, parking, file slices.
 
 Consumers read below the high watermark (or the last stable offset), followers to the log end; the
 offset that a follower fetches is also how far it has replicated. A fetch with too little to return
@@ -37,13 +37,13 @@ from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
 from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
-from headwater_broker.quota.request_quota import RequestQuota
+from headwater_broker.quota.throttle_time import RequestQuota
 from headwater_broker.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 
-class FetchJob(DelayedOperation):
+class DelayedFetch(DelayedOperation):
     """One fetch, parked between its first read and its response or not.
 
     `quota`: the quotas of the client; None while no client has any.

@@ -91,7 +91,7 @@ class TransactionalClient(Client):
         self.transaction: Transaction | None = None
         self._number = 0
         self._sequences: dict[Key, int] = {}
-        self._enlisted: set[Key] = set()
+        self.enlisted: set[Key] = set()
         self._is_unresolved = False
         """Whether a batch has no reply: its sequence may be in the log or not."""
         self._leaders: dict[Key, str] = {}
@@ -132,7 +132,7 @@ class TransactionalClient(Client):
         name = f"{self.name}.{self._number}"
         transaction = self.ledger.begin(name, self.transactional_id, self.world.scheduler.now)
         self.transaction = transaction
-        self._enlisted.clear()
+        self.enlisted.clear()
         try:
             commit = await self.body(transaction)
         except AbortableError:
@@ -162,7 +162,7 @@ class TransactionalClient(Client):
         while True:
             if self.world.has_given_up:
                 raise GaveUpError
-            host = self._coordinators.get(key) or await self._find_coordinator(key)
+            host = self._coordinators.get(key) or await self.find_coordinator(key)
             if host is not None:
                 try:
                     found = await self.ask(host, request, reply, version)
@@ -180,7 +180,7 @@ class TransactionalClient(Client):
                         self._coordinators.pop(key, None)
             await self.pause()
 
-    async def _find_coordinator(self, key: tuple[int, str]) -> str | None:
+    async def find_coordinator(self, key: tuple[int, str]) -> str | None:
         request = k10.FindCoordinatorRequest(key_type=key[0], coordinator_keys=(key[1],))
         try:
             reply = await self.ask(await self.any_broker(), request, k10.FindCoordinatorResponse, 4)
@@ -193,7 +193,7 @@ class TransactionalClient(Client):
         return row.host
 
     @property
-    def _own_coordinator(self) -> tuple[int, str]:
+    def own_coordinator(self) -> tuple[int, str]:
         return TRANSACTION, self.transactional_id
 
     # -- identity
@@ -207,8 +207,8 @@ class TransactionalClient(Client):
         while True:
             if self.world.has_given_up:
                 raise GaveUpError
-            host = self._coordinators.get(self._own_coordinator) or await self._find_coordinator(
-                self._own_coordinator
+            host = self._coordinators.get(self.own_coordinator) or await self.find_coordinator(
+                self.own_coordinator
             )
             attempt = Initialisation(self.instance, self.world.scheduler.now)
             if host is not None:
@@ -239,7 +239,7 @@ class TransactionalClient(Client):
             producer_epoch=self.identity.epoch,
         )
         reply, _ = await self.to_coordinator(
-            self._own_coordinator, request, k22.InitProducerIdResponse, 4, lambda r: r.error_code
+            self.own_coordinator, request, k22.InitProducerIdResponse, 4, lambda r: r.error_code
         )
         code = ErrorCode(reply.error_code)
         if code in FENCED:
@@ -290,10 +290,10 @@ class TransactionalClient(Client):
             return next((code for code in codes if code), 0)
 
         reply, _ = await self.to_coordinator(
-            self._own_coordinator, request, k24.AddPartitionsToTxnResponse, 3, code_of
+            self.own_coordinator, request, k24.AddPartitionsToTxnResponse, 3, code_of
         )
         self.checked(ErrorCode(code_of(reply)), "AddPartitionsToTxn")
-        self._enlisted.update(keys)
+        self.enlisted.update(keys)
 
     def checked(self, code: ErrorCode, request: str) -> None:
         """Raises AbortableError for an error that has a reason, ViolationError for another."""
@@ -303,7 +303,7 @@ class TransactionalClient(Client):
             if code not in ABORTED_FOR:
                 raise KafkaError(code, f"{self.name}: {request}")
             self.check_fenced(code, request)
-            if code in FENCED and not self._enlisted and self.transaction is not None:
+            if code in FENCED and not self.enlisted and self.transaction is not None:
                 self.transaction.fate = Fate.ABORTED
                 raise FencedError
         raise AbortableError
@@ -313,14 +313,14 @@ class TransactionalClient(Client):
 
         Raises AbortableError.
         """
-        if self.version == 1 and key not in self._enlisted:
+        if self.version == 1 and key not in self.enlisted:
             await self.enlist(key)
-        self._enlisted.add(key)
+        self.enlisted.add(key)
         waiting: list[tuple[tuple[bytes, ...], k00.ProduceRequest]] = []
         for values in batches:
             sequence = self._sequences.get(key, 0)
             self._sequences[key] = sequence + len(values)
-            waiting.append((values, self._produce_request(key, values, sequence)))
+            waiting.append((values, self.produce_request(key, values, sequence)))
             transaction.records += [(key, value) for value in values]
         self._is_unresolved = True
         while waiting:
@@ -331,7 +331,9 @@ class TransactionalClient(Client):
                 await self.pause()
                 continue
             self._leaders[key] = host
-            rows = await asyncio.gather(*(self._try(host, request) for _, request in waiting))
+            rows = await asyncio.gather(
+                *(self.try_produce(host, request) for _, request in waiting)
+            )
             waiting = self._unanswered(key, waiting, rows)
             if waiting:
                 await self.pause()
@@ -360,7 +362,7 @@ class TransactionalClient(Client):
                 self._leaders.pop(key, None)
         return left
 
-    def _produce_request(
+    def produce_request(
         self, key: Key, values: tuple[bytes, ...], sequence: int
     ) -> k00.ProduceRequest:
         builder = BatchBuilder()
@@ -380,7 +382,7 @@ class TransactionalClient(Client):
             topic_data=(k00.TopicProduceData(name=key[0], partition_data=(data,)),),
         )
 
-    async def _try(
+    async def try_produce(
         self, host: str, request: k00.ProduceRequest
     ) -> k00.PartitionProduceResponse | None:
         try:
@@ -391,7 +393,7 @@ class TransactionalClient(Client):
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
         """EndTxn, until it is answered. Raises FencedError."""
-        if not self._enlisted:
+        if not self.enlisted:
             transaction.fate = Fate.ABORTED
             return
         request = k26.EndTxnRequest(
@@ -403,7 +405,7 @@ class TransactionalClient(Client):
         transaction.fate = Fate.UNKNOWN if commit else Fate.OPEN
         sent_s = self.world.scheduler.now
         reply, in_vain = await self.to_coordinator(
-            self._own_coordinator,
+            self.own_coordinator,
             request,
             k26.EndTxnResponse,
             3 + self.version,

@@ -181,7 +181,7 @@ class Copier(TransactionalClient):
     async def _commit_offset(self, offset: int) -> None:
         if self.version == 1:
             added, _ = await self.to_coordinator(
-                self._own_coordinator,
+                self.own_coordinator,
                 k25.AddOffsetsToTxnRequest(
                     transactional_id=self.transactional_id,
                     producer_id=self.identity.producer_id,
@@ -193,7 +193,7 @@ class Copier(TransactionalClient):
                 lambda r: r.error_code,
             )
             self.checked(ErrorCode(added.error_code), "AddOffsetsToTxn")
-        self._enlisted.add(("__consumer_offsets", 0))
+        self.enlisted.add(("__consumer_offsets", 0))
         partition = k28.TxnOffsetCommitRequestPartition(
             partition_index=SOURCE[1], committed_offset=offset, committed_metadata=""
         )

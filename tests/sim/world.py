@@ -47,7 +47,7 @@ LOOK_EVERY = 50
 COLLECTIONS_MAX = 10
 EVENTS = ("replica", "store", "acked", "read", "read_committed", "administered", "ended")
 INTERNAL_TOPICS = {"__transaction_state": 2, "__consumer_offsets": 1}
-"""Of worlds with transactional clients, with their partitions."""
+"""Of worlds with transactional clients, with their partitions. Their first use creates them."""
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class World:
 
     def ledger(self, topic: str, index: int, topic_id: UUID | None = None) -> Ledger:
         """The ledger of a partition; of topics that are deleted and re-created, by topic id."""
-        if topic_id is not None and topic not in self.topics:
+        if topic_id is not None and topic not in self.topics and topic not in INTERNAL_TOPICS:
             passing = self._passing.get((topic_id, index))
             if passing is None:
                 passing = self._passing[topic_id, index] = Ledger(topic, index)
@@ -286,7 +286,9 @@ class World:
     def partitions(self) -> list[Key]:
         """Every partition that should exist; of topics that are created and deleted, those in
         ZooKeeper."""
-        found = [(t, index) for t, count in self.topics.items() for index in range(count)]
+        there = {t: n for t, n in INTERNAL_TOPICS.items() if self.assignment(t) is not None}
+        topics = {**self.topics, **there}
+        found = [(t, index) for t, count in topics.items() for index in range(count)]
         if self.plan.is_administered:
             for topic in self.ensemble.tree.children(znodes.TOPICS):
                 assignment = self.assignment(topic)
@@ -342,7 +344,6 @@ class World:
         if self.plan.is_administered:
             self.clients.append(Admin(self))
         if self.plan.transactional_producers:
-            self.topics.update(INTERNAL_TOPICS)
             self.clients += transactional_clients(self)
         for client in self.clients:
             client.run()

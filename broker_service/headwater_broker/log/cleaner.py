@@ -148,6 +148,10 @@ class LogCleaner:
                     _clear(log.context.files, folder)
                 del self._busy[log]
 
+    async def settled(self) -> None:
+        """Return when no compaction that `tick` started runs any more."""
+        await asyncio.gather(*self._tasks)
+
     async def close(self) -> None:
         """Stop the compactions under way; their results are not used."""
         tasks = list(self._tasks)

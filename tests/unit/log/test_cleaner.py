@@ -346,7 +346,7 @@ def test_an_idle_log_is_rolled_when_its_oldest_record_is_overdue() -> None:
     async def look() -> None:
         cleaner = LogCleaner(box.manager, Hands(box), box.clock)
         cleaner.tick()
-        await asyncio.gather(*cleaner._tasks)
+        await cleaner.settled()
 
     box.clock.advance(5000)
     asyncio.run(look())

@@ -55,7 +55,7 @@ def rot(log: UnifiedLog, offset: int, flip: str) -> None:
     place = segment.find(offset)
     assert place is not None
     at, form, value = FLIPS[flip]
-    struct.pack_into(form, segment.file._node.data, place.position + at, value)
+    struct.pack_into(form, segment.file.data, place.position + at, value)
 
 
 def refused(work: Callable[[], object]) -> ErrorCode:

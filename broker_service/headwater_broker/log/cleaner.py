@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.ordered import OrderedSet
 from headwater.ports.files import Files
-from headwater_broker.log.cleanable import Cleanable, SegmentSpan, cleanable
+from headwater_broker.log.cleanable_offsets import Cleanable, SegmentSpan, cleanable
 from headwater_broker.log.compaction_job import (
     CleanedSegment,
     CleanError,

@@ -1,4 +1,4 @@
-"""Files for the broker's loop: what is replaced or renamed there is fsynced a moment later.
+"""Files for the broker's loop: the fsync of a replaced or renamed file runs a moment later.
 
 On the loop, a small file is written and renamed in the page cache at once, so that it survives the
 death of the process. Its fsync runs in a disk thread, so that no request waits for it; Kafka does

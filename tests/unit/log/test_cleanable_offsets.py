@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 
-from headwater_broker.log.cleanable import (
+from headwater_broker.log.cleanable_offsets import (
     GROUP_SEGMENTS_MAX,
     SegmentSpan,
     cleanable,

@@ -1,4 +1,4 @@
-"""How far the tests reach into what they test: private names, and patched module internals."""
+"""Limits on the private names that tests use and the module internals that they patch."""
 
 from __future__ import annotations
 

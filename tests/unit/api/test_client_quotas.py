@@ -1,4 +1,4 @@
-"""What is measured and who must wait, on a clock moved by hand."""
+"""Client quotas: measured rates and throttle times, on a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of `docs/` say what the code says."""
+"""The pages of `docs/` agree with the code."""
 
 from __future__ import annotations
 

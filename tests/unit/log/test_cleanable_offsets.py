@@ -1,4 +1,4 @@
-"""Which part of a log may be compacted, and how segments are grouped: over all small inputs."""
+"""Which part of a log may be compacted, and the grouping of segments: over all small inputs."""
 
 from __future__ import annotations
 

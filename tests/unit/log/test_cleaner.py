@@ -1,4 +1,4 @@
-"""The cleaner on the loop: which log, what happens when it changes meanwhile, what is told."""
+"""The cleaner on the loop: its choice of a log, logs that change meanwhile, its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged batch below the recovery point is an error of who reads there: the folder stays."""
+"""A damaged batch below the recovery point fails its reads alone: the log dir stays online."""
 
 from __future__ import annotations
 

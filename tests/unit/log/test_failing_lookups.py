@@ -1,4 +1,4 @@
-"""A disk that fails under whatever is asked of a log is an error of that log, with its code."""
+"""A failing disk under any operation of a log: a KafkaError of that log, with its code."""
 
 from __future__ import annotations
 

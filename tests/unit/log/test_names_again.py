@@ -1,4 +1,4 @@
-"""Names of segments that go, and names of segments that could not be made."""
+"""File names used again: of deleted segments, and of segments whose creation failed."""
 
 from __future__ import annotations
 

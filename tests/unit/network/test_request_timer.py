@@ -1,4 +1,4 @@
-"""Which requests of the hot path are timed, and when each stage begins and ends."""
+"""Which requests of the hot path are timed, and the bounds of each stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renames of the loop: the fsync comes later, or as soon as somebody waits for it."""
+"""Files renamed on the loop: the fsync runs later, or at once when a caller waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's loop does what asyncio's does, and calls who wants to be at the end of a turn."""
+"""The broker's loop behaves as asyncio's, and runs callbacks at the end of a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop's measures: a turn that holds the loop is seen, what came before `start` is not."""
+"""The loop's measures: turns that hold the loop count, turns before `start` do not."""
 
 from __future__ import annotations
 

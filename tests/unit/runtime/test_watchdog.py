@@ -1,4 +1,4 @@
-"""The watchdog: gives up on a loop that stands still, and on no other."""
+"""The watchdog gives up on a loop that hangs, and on no other."""
 
 from __future__ import annotations
 

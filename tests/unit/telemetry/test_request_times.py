@@ -1,4 +1,4 @@
-"""Times of requests: those that are timed stand for all, and no request is counted twice."""
+"""Times of requests: the timed ones stand for all, and no request counts twice."""
 
 from __future__ import annotations
 

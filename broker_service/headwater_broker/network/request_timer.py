@@ -31,20 +31,29 @@ class RequestTimer:
         self.written: list[RequestTiming] = []
         """Requests with a complete reply that the kernel may not have yet."""
 
-    def begin(self, meter: ApiMeter) -> RequestTiming:
-        """Begin to time a request, already counted, before its handler runs."""
-        arrived = self._put_off_s or self._turn.began_s
-        return meter.begin(self._turn.number, arrived, self._now)
+    def begin(self, meter: ApiMeter) -> RequestTiming | None:
+        """Begin to time a request, already counted, if it is one of those of its kind that are
+        timed."""
+        turn = self._turn
+        if turn.to_time <= 0 and meter.requests > TIMED_FIRST:
+            return None
+        turn.to_time -= 1
+        return meter.begin(turn.number, self._put_off_s or turn.began_s, self._now)
+
+    def awaited(self, meter: ApiMeter, timing: RequestTiming | None, began: float) -> RequestTiming:
+        """The handler, which began at `began`, awaits the response: every such request is timed,
+        and stands for itself alone."""
+        if timing is None:
+            return meter.begin_alone(self._put_off_s or self._turn.began_s, began, self._now)
+        timing.stand_alone()
+        return timing
 
     def handle(
         self, peer: Peer, row: ApiRow, view: memoryview, at: int, body: int, end: int,
         version: int, correlation_id: int,
     ) -> Answer:  # fmt: skip
         """Run Produce or Fetch, when they are timed or while there are client quotas."""
-        meter, turn, timing = peer.raw_meters[row.key], self._turn, None
-        if turn.to_time > 0 or meter.requests <= TIMED_FIRST:
-            turn.to_time -= 1
-            timing = self.begin(meter)
+        timing = self.begin(peer.raw_meters[row.key])
         with self.throttled(timing):
             if peer.services.quotas.is_active:
                 peer.client_id = request_dispatch.client_id_of(view[:end], at + 12) or ""

@@ -214,9 +214,8 @@ class RawProducer:
             frame = await batches.channel.send(batches.frame)
             reply = decode_response(ProduceResponse, VERSIONS[ProduceRequest], frame, 1)
             codes = [p.error_code for t in reply.responses for p in t.partition_responses]
-            if await self._is_done(
-                next((code for code in codes if code), 0)
-            ):  # partitions that took it know a repeated batch
+            # Partitions that took their batch know it again when it is repeated.
+            if await self._is_done(next((code for code in codes if code), 0)):
                 return
 
     async def _commit(self, offsets: _Patched, offset: int) -> None:

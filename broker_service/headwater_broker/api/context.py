@@ -30,6 +30,7 @@ from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
@@ -47,6 +48,7 @@ class Services:
     replicas: ReplicaManager
     logs: LogManager
     appends: AppendService
+    markers: MarkerWriter
     reads: ReadService
     alter_log_dirs: AlterLogDirsManager
     view: MetadataCache

@@ -47,6 +47,7 @@ from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
@@ -111,6 +112,12 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         replicas=replicas,
         logs=parts.logs,
         appends=appends,
+        markers=MarkerWriter(
+            replicas,
+            appends,
+            ports.clock,
+            {groups.coordinator.topic: groups.coordinator.runtime.end_transaction},
+        ),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=AlterLogDirsManager(
             parts.logs,

@@ -28,6 +28,7 @@ from headwater_broker.api.request_limits import ApiConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.enlistment import NoCoordinators
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
@@ -44,10 +45,11 @@ from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
-from headwater_broker.replica.marker_writer import MarkerWriter
+from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.transaction_verification import TransactionVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +110,8 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         replicas=replicas,
         logs=parts.logs,
         appends=appends,
-        markers=MarkerWriter(
-            replicas,
-            appends,
-            ports.clock,
-            {groups.coordinator.topic: groups.coordinator.runtime.end_transaction},
-        ),
+        markers=MarkerWriter(replicas, appends, ports.clock, _marker_sinks(groups)),
+        verifier=TransactionVerifier(NoCoordinators()),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=AlterLogDirsManager(
             parts.logs,
@@ -147,6 +145,11 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
     return DataPlane(purgatories, appends, replicas, services)
+
+
+def _marker_sinks(groups: GroupService) -> dict[str, EndTransaction]:
+    """The coordinators that replay the markers of their topics."""
+    return {groups.coordinator.topic: groups.coordinator.runtime.end_transaction}
 
 
 def _subscribe_to_configs(

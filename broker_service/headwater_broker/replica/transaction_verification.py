@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -105,8 +106,12 @@ class TransactionVerifier:
     """Asks the coordinators, once per transaction and turn of the loop."""
 
     def __init__(self, enlistment: Enlistment) -> None:
+        self.enlistment = enlistment
         self.lowest = LowestSequences()
-        self._enlistment = enlistment
+        self.verifications_total = 0
+        """Partitions that coordinators were asked about."""
+        self.failures_total: Counter[str] = Counter()
+        """Of these, the ones with an error, by its name."""
         self._questions: dict[_Transaction, _Question] = {}
         self._tasks = OrderedSet[asyncio.Task[None]]()
 
@@ -138,7 +143,7 @@ class TransactionVerifier:
         codes: Mapping[TopicPartition, ErrorCode] = {}
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         try:
-            codes = await self._enlistment.enlist(
+            codes = await self.enlistment.enlist(
                 transaction.transactional_id,
                 ProducerOfTransaction(transaction.producer_id, transaction.producer_epoch),
                 question.partitions,
@@ -149,8 +154,12 @@ class TransactionVerifier:
         except Exception:
             logger.exception("transaction %r could not be verified", transaction.transactional_id)
         for key, answer in question.answers.items():
+            code = codes.get(key, missing)
+            self.verifications_total += 1
+            if code is not ErrorCode.NONE:
+                self.failures_total[code.name] += 1
             if not answer.done():
-                answer.set_result(codes.get(key, missing))
+                answer.set_result(code)
 
     async def close(self) -> None:
         """End the questions that are under way; they get no answer."""

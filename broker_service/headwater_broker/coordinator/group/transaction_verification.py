@@ -40,7 +40,7 @@ class Verification:
     def __init__(self, producer: Producer, *, is_open: bool) -> None:
         self.producer = producer
         self.is_open = is_open
-        """True: the transaction has records in this partition, its coordinator need not be asked."""
+        """True: the transaction has records in this partition, and needs no further answer."""
         self.ended_by_epoch: int | None = None
         """Producer epoch of the marker that ended the transaction meanwhile."""
 

@@ -29,7 +29,8 @@ PARTITION = (OFFSETS_TOPIC, 0)
 class TransactionCoordinator:
     """Implements the port `Enlistment`."""
 
-    def __init__(self) -> None:
+    def __init__(self, offsets_id: UUID = OFFSETS_ID) -> None:
+        self.offsets_id = offsets_id
         self.code = ErrorCode.NONE
         self.calls: list[tuple[str, Producer, bool]] = []
         self.gate = asyncio.Event()
@@ -43,7 +44,7 @@ class TransactionCoordinator:
         *,
         verify_only: bool,
     ) -> Mapping[tuple[str, int], ErrorCode]:
-        assert partitions == {PARTITION: OFFSETS_ID}
+        assert partitions == {PARTITION: self.offsets_id}
         self.calls.append((transactional_id, producer, verify_only))
         await self.gate.wait()
         return {PARTITION: self.code}

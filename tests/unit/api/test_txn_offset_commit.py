@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater.wire.apis import k09_offset_fetch as k09
 from headwater.wire.apis import k22_init_producer_id as k22
 from headwater.wire.apis import k25_add_offsets_to_txn as k25
+from headwater.wire.apis import k26_end_txn as k26
 from headwater.wire.apis import k28_txn_offset_commit as k28
 from headwater_broker.api.k28_txn_offset_commit import client_code
 from solo_broker import SoloBroker
@@ -94,6 +96,20 @@ class Producer:
             assert [t.name for t in reply.topics] == [t.name for t in topics]
         return [p.error_code for t in reply.topics for p in t.partitions]
 
+    async def end(self, *, commit: bool) -> None:
+        """EndTxn of the producer's transaction version; the markers are written when it returns."""
+        request = k26.EndTxnRequest(
+            transactional_id="app",
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        version = 5 if self.version >= ADDS_ITSELF else 4
+        reply = await self.connection.call(request, k26.EndTxnResponse, version=version)
+        assert reply.error_code == ErrorCode.NONE
+        while (await fetched(self.connection, 8, require_stable=True))[1]:
+            await asyncio.sleep(0)
+
     def topic_id(self, topic: str) -> UUID:
         known = self.broker.view.topics.get(topic)
         return UUID(int=404) if known is None else known.topic_id
@@ -155,6 +171,22 @@ def test_an_offset_of_an_open_transaction_is_unstable(tmp_path: Path, version: i
             stable = await fetched(p.connection, fetch_version, require_stable=True)
             any_offset = await fetched(p.connection, fetch_version, require_stable=False)
             assert (stable, any_offset) == (unstable, (3, 0))
+
+    play(tmp_path, version, story)
+
+
+@pytest.mark.parametrize("commit_it", [True, False])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_counts_when_its_transaction_commits(
+    tmp_path: Path, version: int, *, commit_it: bool
+) -> None:
+    async def story(broker: SoloBroker, p: Producer) -> None:
+        assert await commit(p.connection, ("t", 0, 3, "")) == {("t", 0): 0}
+        await p.begin()
+        assert await p.commit() == [ErrorCode.NONE]
+        await p.end(commit=commit_it)
+        wanted = 9 if commit_it else 3
+        assert await fetched(p.connection, 8, require_stable=True) == (wanted, 0)
 
     play(tmp_path, version, story)
 

@@ -1,4 +1,4 @@
-"""Our own tagged fields of DescribeTransactions: Kafka's clients skip them, its brokers lack them."""
+"""Our own tagged fields of DescribeTransactions: Kafka's clients skip them."""
 
 from __future__ import annotations
 

@@ -81,9 +81,10 @@ def list_transactions(
     timeout_ms: int,
 ) -> int:
     """List the transactional ids with their state, producer id and coordinator."""
+    wanted = [_state(word) for word in states]
     with open_admin(bootstrap_server, directory, timeout_ms) as admin:
         found = admin.list_transactions(
-            states=[_state(word) for word in states],
+            states=wanted,
             producer_ids=producer_ids,
             older_than_ms=older_than_ms,
             transactional_id_pattern=pattern,

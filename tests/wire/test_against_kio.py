@@ -30,6 +30,8 @@ INTS = {
     "uint32": (0, 2**32 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
+OWN_TAGS_FROM = 10_000
+"""Tagged fields from here on are Headwater's own: other implementations pass them by."""
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
@@ -80,7 +82,7 @@ def struct_of(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
     fields = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         spec: FieldSpec = field.metadata["wire"]
-        if version in spec.versions:
+        if version in spec.versions and (spec.tag or 0) < OWN_TAGS_FROM:
             fields[field.name] = value_of(field.name, spec, version)
     return st.builds(cls, **fields)
 

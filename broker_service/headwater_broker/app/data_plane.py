@@ -19,19 +19,22 @@ from headwater.config.rows_broker import RACK_AWARE_SELECTOR
 from headwater.ports.authorizer import Authorizer
 from headwater.ports.remote_log import RemoteLog, TieredTopic
 from headwater.system_files import disk_space
+from headwater.topic_names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater_broker.api.background_calls import Background
 from headwater_broker.api.context import Services
 from headwater_broker.api.fetch_session.cache import FetchSessionCache
 from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.registry import load_handlers
-from headwater_broker.api.request_limits import ApiConfig
+from headwater_broker.api.request_limits import ApiConfig, InternalTopicConfig
 from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
+from headwater_broker.coordinator.transaction.config import TransactionConfig
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
+from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache, MetadataDelta
@@ -44,6 +47,7 @@ from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
+from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
@@ -93,9 +97,10 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ports,
         on_leadership=appends.leadership_changed,
     )
-    groups = GroupService(
-        CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy),
-        GroupConfig.from_values(config.values),
+    coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
+    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    transactions = TransactionService(
+        coordinator_parts, TransactionConfig.from_values(config.values), parts.producer_ids
     )
     meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
     api_config = CurrentApiConfig(dynamic)
@@ -107,6 +112,12 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         replicas=replicas,
         logs=parts.logs,
         appends=appends,
+        markers=MarkerWriter(
+            replicas,
+            appends,
+            ports.clock,
+            {groups.coordinator.topic: groups.coordinator.runtime.end_transaction},
+        ),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=AlterLogDirsManager(
             parts.logs,
@@ -118,7 +129,11 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         view=view,
         controller=parts.controller,
         groups=groups,
-        coordinators={CoordinatorType.GROUP: groups.coordinator},
+        transactions=transactions,
+        coordinators={
+            CoordinatorType.GROUP: groups.coordinator,
+            CoordinatorType.TRANSACTION: transactions.coordinator,
+        },
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
         purgatories=purgatories,
@@ -233,6 +248,35 @@ class CurrentApiConfig:
         self.value = api_config(config, self._dynamic.settings)
 
 
+def internal_topics(v: Values) -> dict[str, InternalTopicConfig]:
+    """How the coordinators' topics are created, by name."""
+    transaction_replicas = v.integer("transaction.state.log.replication.factor")
+    # A cluster of one broker would refuse every write with more than one in-sync replica.
+    min_isr = min(v.integer("transaction.state.log.min.isr"), transaction_replicas)
+    return {
+        OFFSETS_TOPIC: InternalTopicConfig(
+            v.integer("offsets.topic.num.partitions"),
+            v.integer("offsets.topic.replication.factor"),
+            (
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(v.integer("offsets.topic.segment.bytes"))),
+            ),
+        ),
+        TRANSACTION_TOPIC: InternalTopicConfig(
+            v.integer("transaction.state.log.num.partitions"),
+            transaction_replicas,
+            (
+                ("unclean.leader.election.enable", "false"),
+                ("compression.type", "uncompressed"),
+                ("cleanup.policy", "compact"),
+                ("min.insync.replicas", str(min_isr)),
+                ("segment.bytes", str(v.integer("transaction.state.log.segment.bytes"))),
+            ),
+        ),
+    }
+
+
 def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
     """The settings that handlers read, out of a broker's settings."""
     v = config.values
@@ -243,9 +287,7 @@ def api_config(config: NodeConfig, settings: BrokerSettings) -> ApiConfig:
         min_insync_replicas=v.integer("min.insync.replicas"),
         fetch_max_bytes=v.integer("fetch.max.bytes"),
         fetch_session_slots=v.integer("max.incremental.fetch.session.cache.slots"),
-        offsets_partitions=v.integer("offsets.topic.num.partitions"),
-        offsets_replication_factor=v.integer("offsets.topic.replication.factor"),
-        offsets_segment_bytes=v.integer("offsets.topic.segment.bytes"),
+        internal_topics=internal_topics(v),
         request_timeout_ms=v.integer("request.timeout.ms"),
         selects_by_rack=v.string("replica.selector.class") == RACK_AWARE_SELECTOR,
         settings=settings,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
+from crc32c import crc32c
+
 from headwater.records.batch import (
+    AT_ATTRIBUTES,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
@@ -16,6 +20,7 @@ from headwater_broker.log.producer_snapshots import read_marker
 from headwater_broker.log.producer_state_manager import ProducerBatch, Producers
 from headwater_broker.log.record_validation import (
     check_client_header,
+    check_magic,
     check_records,
     check_timestamp_type,
     check_timestamps,
@@ -38,6 +43,25 @@ def split(view: memoryview, where: str) -> list[memoryview]:
         parts.append(view[at : at + size])
         at += size
     return parts
+
+
+def check_several(
+    producers: Producers, parts: Sequence[memoryview], origin: AppendOrigin, where: str
+) -> list[BatchHeader]:
+    """Check a coordinator's batches before any of them is written; their headers. Raises
+    KafkaError. Markers are checked against the log alone: each is of another producer."""
+    headers = []
+    for part in parts:
+        header = read_header(part)
+        check_magic(header.magic, where)
+        if crc32c(part[AT_ATTRIBUTES:]) != header.crc:
+            raise corrupt(where, "the CRC does not match")
+        if header.last_offset_delta < 0:
+            raise invalid(where, f"last offset delta {header.last_offset_delta}")
+        if header.producer_id >= 0:
+            check_producer(producers, header, part, origin, where)
+        headers.append(header)
+    return headers
 
 
 def reject_header(header: BatchHeader, where: str) -> NoReturn:
@@ -83,7 +107,9 @@ def check_producer(
     if header.is_control:
         marker = read_marker(view, header)
         if marker is not None:
-            producers.check_marker(header.producer_id, header.producer_epoch, marker, where)
+            producers.check_marker(
+                header.producer_id, header.producer_epoch, marker.coordinator_epoch, where
+            )
         return None
     if origin is not AppendOrigin.CLIENT:
         return None

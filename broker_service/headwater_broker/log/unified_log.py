@@ -151,7 +151,7 @@ class UnifiedLog(LocalLog):
         base, length, _, magic, crc, flags, delta, first, timestamp, pid, epoch, seq, count = header
         if magic != MAGIC_V2:
             check_magic(magic, self._where())
-        if size > self._batch_bytes_max:
+        if size > self._batch_bytes_max and not flags & CONTROL_MASK:
             raise too_large(size, self.config, self._where())
         if crc32c(view[21:]) != crc:
             raise corrupt(self._where(), "the CRC does not match")
@@ -203,15 +203,34 @@ class UnifiedLog(LocalLog):
     def _append_several(
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin
     ) -> AppendResult:
-        """A coordinator's batches, one after the other; a client's are refused (KIP-98)."""
+        """A coordinator's batches, all in one write or none; a client's are refused (KIP-98)."""
         parts = validator.split(view, self._where())
         if origin is _CLIENT or not parts:
             raise invalid(self._where(), f"a write holds one whole batch, this one {len(parts)}")
+        headers = validator.check_several(self.producers, parts, origin, self._where())
+        if len(view) > self._batch_bytes_max or self._rewrites(headers):
+            found = [self.append_as_leader(p, leader_epoch, now_ms, origin=origin) for p in parts]
+            return found[0]._replace(last_offset=found[-1].last_offset)
+        base = end = self.log_end_offset
+        for part, header in zip(parts, headers, strict=True):
+            _place(part, 0, end, header.batch_length, leader_epoch)
+            end += header.last_offset_delta + 1
+        if leader_epoch != self.epochs.latest:
+            self.assign_epoch_start(leader_epoch, base)
+        timestamp = max(header.max_timestamp for header in headers)
+        self._append(view, len(view), end - 1, timestamp, now_ms)
         for part in parts:
-            if crc32c(part[21:]) != read_header(part).crc:
-                raise corrupt(self._where(), "the CRC does not match")
-        results = [self.append_as_leader(p, leader_epoch, now_ms, origin=origin) for p in parts]
-        return results[0]._replace(last_offset=results[-1].last_offset)
+            self._learn(read_header(part), part)
+        if end - self.flusher.recovery_point >= self._flush_messages:
+            self.fsync_now()
+        return AppendResult(base, end - 1, -1, self.log_start_offset, False)
+
+    def _rewrites(self, headers: list[BatchHeader]) -> bool:
+        """True when the topic's config changes the bytes of some of these batches."""
+        config = self.config
+        return (config.compression_type != "producer" or config.is_log_append_time) and not all(
+            header.is_control for header in headers
+        )
 
     def _learn(self, header: BatchHeader, view: memoryview) -> None:
         aborted = apply_header(self.producers, header, view)

@@ -179,6 +179,8 @@ def _families() -> list[Metric]:
         cleaner=CleanerMeter(),
         quotas=SimpleNamespace(throttled={}, throttled_ms={}),
         view=_Idle(),
+        transactions=SimpleNamespace(counts=list, max_timeout_ms=0),
+        clock=SimpleNamespace(now_ms=lambda: 0),
     )
     lag, controller = cast(LagProbe, _Idle()), cast(ControllerService, _Idle())
     ends = cast(LeaderEndOffsets, SimpleNamespace(get=lambda topic, partition: None))

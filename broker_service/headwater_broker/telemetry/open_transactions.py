@@ -21,9 +21,8 @@ ROWS_MAX = 300
 def blocked_partitions(replicas: ReplicaManager) -> Iterator[Partition]:
     """Partitions led here whose readers of read_committed stop before the high watermark."""
     for partition in replicas.partitions.values():
-        if partition.is_leader and not partition.log.producers.all_decided:
-            if partition.last_stable_offset < partition.high_watermark:
-                yield partition
+        if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
+            yield partition
 
 
 def describe_blocked(partition: Partition) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
 from headwater_broker.telemetry.open_transactions import blocked_partitions
 
-LATE_AFTER_MS = 10_000
+LATE_AFTER_S = 10
 """A coordinator that has not ended a transaction so long after its timeout cannot: its own topic,
 or a partition that lacks the marker, has too few in-sync replicas or no leader."""
 LATE_IN_PARTITION_AFTER_MS = 300_000
@@ -47,14 +47,13 @@ def coordinator_metrics(shards: Iterable[TransactionCounts], now_ms: int) -> Ite
         oldest.add_metric([label], _seconds_since(began, now_ms))
     due = [t for t in still_open if t.state.is_preparing]
     late = sum(
-        not t.is_two_phase and now_ms - t.start_ms > t.timeout_ms + LATE_AFTER_MS
+        not t.is_two_phase and now_ms - t.start_ms > t.timeout_ms + LATE_AFTER_S * 1000
         for t in still_open
     )
     gauges = (
         (
             "late_transactions",
-            "Open transactions coordinated here that should have ended: older than their timeout "
-            f"and {LATE_AFTER_MS // 1000} s.",
+            f"Open transactions coordinated here that outlived their timeout by {LATE_AFTER_S} s.",
             late,
         ),
         (
@@ -106,9 +105,7 @@ def verification_metrics(total: int, failures: Mapping[str, int]) -> Iterator[Me
     yield failed
 
 
-def leader_metrics(
-    replicas: ReplicaManager, max_timeout_ms: int, now_ms: int
-) -> Iterator[Metric]:
+def leader_metrics(replicas: ReplicaManager, max_timeout_ms: int, now_ms: int) -> Iterator[Metric]:
     """Open transactions of the partitions led here, and the readers that they block."""
     open_here = late = 0
     for partition in replicas.partitions.values():

@@ -32,6 +32,7 @@ from headwater.wire.apis.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from integration import clients
 from integration.cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
@@ -79,16 +80,8 @@ def topic_of(bootstrap: str, name: str, partitions: int = 1) -> str:
     return name
 
 
-def opened(bootstrap: str, name: str, topic: str, **more: Any) -> confluent_kafka.Producer:
-    """A producer with an open transaction that has one record in partition 0."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": name, "client.id": "app-1", **more}
-    )
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(topic, b"v", b"k", partition=0)
-    assert producer.flush(WAIT_S) == 0
-    return producer
+def opened(bootstrap: str, name: str, topic: str) -> confluent_kafka.Producer:
+    return clients.begin_transaction(bootstrap, name, topic, **{"client.id": "app-1"})
 
 
 def run(bootstrap: str, *arguments: str, code: int = 0) -> tuple[str, str]:

@@ -50,8 +50,10 @@ HANGING_COLUMNS = (
 )
 
 
-def blocker_table(rows: Iterable[TransactionBlocker], width: int) -> Table:
-    """Of each blocked partition, the transaction that holds its last stable offset."""
+def blocker_table(rows: Sequence[TransactionBlocker], width: int) -> Table:
+    """Of each blocked partition, the transaction that holds its last stable offset. The last column
+    is there when a marker fails."""
+    columns = BLOCKER_COLUMNS if any(r.marker_failure for r in rows) else BLOCKER_COLUMNS[:-1]
     lines: list[Sequence[Cell]] = [
         (
             f"{row.topic}-{row.partition}",
@@ -71,7 +73,7 @@ def blocker_table(rows: Iterable[TransactionBlocker], width: int) -> Table:
         )
         for row in rows
     ]
-    return fitting_table("readers of read_committed wait here", BLOCKER_COLUMNS, lines, width)
+    return fitting_table("readers of read_committed wait here", columns, lines, width)
 
 
 def hanging_table(rows: Iterable[HangingTransaction], now_ms: int, width: int) -> Table:

@@ -27,8 +27,11 @@ from headwater_broker.api.page_cache_port import Warmer
 from headwater_broker.api.registry import load_handlers
 from headwater_broker.api.request_limits import ApiConfig, InternalTopicConfig
 from headwater_broker.api.request_meters import Meters
+from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
+from headwater_broker.app.transaction_channel import TransactionChannel
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
@@ -47,7 +50,7 @@ from headwater_broker.replica.alter_log_dirs import AlterLogDirsManager
 from headwater_broker.replica.append_service import AppendService
 from headwater_broker.replica.delayed_operations import Purgatories
 from headwater_broker.replica.manager import ReplicaManager
-from headwater_broker.replica.marker_writer import MarkerWriter
+from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
@@ -72,6 +75,7 @@ class DataPlaneParts:
     remote_log: RemoteLog | None = None
     cleaner: CleanerMeter = field(default_factory=CleanerMeter)
     disk_space: Callable[[str], tuple[int, int]] = disk_space
+    is_topic_deleted: IsDeleted = deleted_for_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class DataPlane:
     appends: AppendService
     replicas: ReplicaManager
     services: Services
+    transaction_channel: TransactionChannel
 
 
 def build_data_plane(parts: DataPlaneParts) -> DataPlane:
@@ -99,8 +104,18 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     )
     coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
     groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    connections = BrokerConnections(view, ports.connect, parts.limits.listener)
+    channel = TransactionChannel(config.broker_id, connections)
+    view.on_brokers.append(connections.live_brokers_changed)
+    replaying: dict[str, EndTransaction] = {
+        groups.coordinator.topic: groups.coordinator.runtime.end_transaction
+    }
+    markers = MarkerWriter(replicas, appends, ports.clock, replaying)
     transactions = TransactionService(
-        coordinator_parts, TransactionConfig.from_values(config.values), parts.producer_ids
+        coordinator_parts,
+        TransactionConfig.from_values(config.values),
+        parts.producer_ids,
+        MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
     )
     meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
     api_config = CurrentApiConfig(dynamic)
@@ -112,12 +127,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         replicas=replicas,
         logs=parts.logs,
         appends=appends,
-        markers=MarkerWriter(
-            replicas,
-            appends,
-            ports.clock,
-            {groups.coordinator.topic: groups.coordinator.runtime.end_transaction},
-        ),
+        markers=markers,
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=AlterLogDirsManager(
             parts.logs,
@@ -154,7 +164,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
-    return DataPlane(purgatories, appends, replicas, services)
+    return DataPlane(purgatories, appends, replicas, services, channel)
 
 
 def _subscribe_to_configs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -131,6 +132,12 @@ async def listed(c: Connection, **filters: object) -> k66.ListTransactionsRespon
     return await c.call(request, k66.ListTransactionsResponse, version=2)
 
 
+async def settled(broker: SoloBroker) -> None:
+    """No marker is on its way."""
+    while any(broker.services.transactions.markers.pending):
+        await asyncio.sleep(0.001)
+
+
 def test_a_transaction_is_begun_described_and_ended(tmp_path: Path) -> None:
     async def story(broker: SoloBroker, c: Connection) -> None:
         producer = await producer_of(c)
@@ -146,6 +153,11 @@ def test_a_transaction_is_begun_described_and_ended(tmp_path: Path) -> None:
         assert (reply.producer_id, reply.producer_epoch) == (producer[0], 1)
         repeated = await end(c, producer)
         assert (repeated.error_code, repeated.producer_epoch) == (E.NONE, 1)
+        await settled(broker)
+        (row,) = await described(c, "t")
+        assert (row.transaction_state, row.topics) == ("CompleteCommit", ())
+        ends = [broker.services.hosted("flights", i).high_watermark for i in (0, 1)]
+        assert ends == [1, 1], "the markers"
 
     tell(tmp_path, story)
 

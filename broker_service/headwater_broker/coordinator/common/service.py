@@ -58,9 +58,11 @@ class CoordinatorService(Generic[S]):
         partition_key: Callable[[str], str] = str,
         topics_deleted: Callable[[frozenset[str]], Command[S]] | None = None,
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
+        on_committed: Callable[[int, int, S, int], None] | None = None,
     ) -> None:
         """`partition_key(key)`: the part of a key that decides its partition.
         `topics_deleted(names)`: a command for every shard when topics were deleted.
+        `on_committed`: see `CoordinatorRuntime`.
         """
         self.topic = topic
         self._placement = placement
@@ -76,6 +78,7 @@ class CoordinatorService(Generic[S]):
             clock,
             write_timeout_ms=write_timeout_ms,
             on_loaded=lambda _partition: self._wake_arrivals(),
+            on_committed=on_committed,
         )
 
     def partition_of(self, key: str) -> int:

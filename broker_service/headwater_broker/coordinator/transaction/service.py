@@ -11,6 +11,7 @@ from headwater.topic_names import TRANSACTION_TOPIC
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
 from headwater_broker.coordinator.common.shard import Decision
 from headwater_broker.coordinator.transaction.config import TransactionConfig
+from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
 from headwater_broker.coordinator.transaction.shard import TransactionShard
 from headwater_broker.coordinator.transaction.states import TransactionState
@@ -59,7 +60,11 @@ class TransactionService:
     """
 
     def __init__(
-        self, parts: CoordinatorParts, config: TransactionConfig, producer_ids: ProducerIds
+        self,
+        parts: CoordinatorParts,
+        config: TransactionConfig,
+        producer_ids: ProducerIds,
+        markers: MarkerTransport,
     ) -> None:
         self._config = config
         self._ids = producer_ids
@@ -69,7 +74,16 @@ class TransactionService:
             parts.appender(TRANSACTION_TOPIC),
             parts.placement(TRANSACTION_TOPIC),
             parts.clock,
+            on_committed=self._outcomes_committed,
         )
+        self.markers = MarkerSender(self.coordinator.runtime, markers, parts.clock)
+
+    def _outcomes_committed(
+        self, partition: int, epoch: int, shard: TransactionShard, high_watermark: int
+    ) -> None:
+        due = shard.take_markers_due(high_watermark)
+        if due:
+            self.markers.send(partition, epoch, shard, due)
 
     @property
     def is_two_phase_enabled(self) -> bool:
@@ -82,8 +96,9 @@ class TransactionService:
         return self._config.max_timeout_ms
 
     async def close(self) -> None:
-        """Drop every shard."""
+        """Drop every shard, and stop sending markers."""
         await self.coordinator.close()
+        await self.markers.close()
 
     # -- producers
 

@@ -76,6 +76,7 @@ class BrokerCollector(Collector):
         yield from process_metrics.group_metrics(services.groups.coordinated(), end_offset)
         transactions, now_ms = services.transactions, services.clock.now_ms()
         yield from transaction_metrics.coordinator_metrics(transactions.counts(), now_ms)
+        yield from transaction_metrics.marker_metrics(transactions.markers.totals)
         yield from transaction_metrics.leader_metrics(replicas, transactions.max_timeout_ms, now_ms)
         yield from process_metrics.loop_metrics(self._lag)
         yield from process_metrics.process_metrics()

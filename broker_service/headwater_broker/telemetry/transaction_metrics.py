@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from headwater_broker.coordinator.transaction.marker_sender import MarkerTotals
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import Transaction
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
@@ -76,16 +77,23 @@ def _seconds_since(times_ms: list[int], now_ms: int) -> float:
     return max(0, now_ms - min(times_ms)) / 1000 if times_ms else 0
 
 
-def marker_metrics(failures: Mapping[str, int]) -> Iterator[Metric]:
-    """Attempts of coordinators here to write markers."""
-    failed = CounterMetricFamily(
-        "headwater_transaction_marker_failures",
-        "Attempts to write a marker to a partition that failed; they are repeated.",
-        labels=["error"],
+def marker_metrics(totals: MarkerTotals) -> Iterator[Metric]:
+    """Markers that coordinators here had written."""
+    counters = (
+        ("markers_written", "Markers of coordinators here that partitions hold.", totals.written),
+        (
+            "marker_failures",
+            "Attempts to write a marker to a partition that failed; they are repeated.",
+            totals.failed,
+        ),
+        (
+            "markers_stale",
+            "Markers that a partition refused because it knows a newer producer epoch; must be 0.",
+            totals.stale_epochs,
+        ),
     )
-    for error, count in failures.items():
-        failed.add_metric([error], count)
-    yield failed
+    for name, text, value in counters:
+        yield CounterMetricFamily(f"headwater_transaction_{name}", text, value=value)
 
 
 def verification_metrics(total: int, failures: Mapping[str, int]) -> Iterator[Metric]:

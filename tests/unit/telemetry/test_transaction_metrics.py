@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from headwater.client.connection import Connection
+from headwater.errors import ErrorCode
 from headwater.topic_names import TRANSACTION_TOPIC
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import NO_TIMEOUT_MS, Transaction
@@ -26,7 +27,7 @@ from headwater_broker.telemetry.transaction_metrics import (
     has_late_transaction,
 )
 from solo_broker import SoloBroker
-from unit.api.test_transactions import add, producer_of
+from unit.api.test_transactions import add, described, end, producer_of
 from unit.log.harness import batch
 from unit.network.test_data_plane import serve
 from unit.telemetry.test_metrics import Values, scrape, values
@@ -106,10 +107,10 @@ def test_markers_are_due_once_the_outcome_is_decided() -> None:
     assert found["headwater_oldest_transaction_marker_seconds", ()] == 2
 
 
-def begin(broker: SoloBroker, pid: int, index: int = 0, timestamp: int = 0) -> None:
+def begin(broker: SoloBroker, pid: int, index: int = 0, timestamp: int = 0, epoch: int = 3) -> None:
     """One record of a transaction, as its leader appends it."""
     data = batch(
-        producer_id=pid, epoch=3, sequence=0, transactional=True, timestamp=timestamp or NOW_MS
+        producer_id=pid, epoch=epoch, sequence=0, transactional=True, timestamp=timestamp or NOW_MS
     )
     partition = broker.replicas.lookup("flights", index)
     partition.append(data, 1, broker.services.clock.now_ms(), AppendOrigin.COORDINATOR)
@@ -176,5 +177,34 @@ def test_a_coordinator_names_the_clients_of_open_transactions(tmp_path: Path) ->
         found = await scrape(broker)
         assert found["headwater_transactional_ids", ("Ongoing",)] == 1
         assert found["headwater_oldest_open_transaction_seconds", ("false",)] >= 0
+
+    serve(tmp_path, story, transaction_state_log_num_partitions="2")
+
+
+def test_a_marker_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    """A commit waits for a partition below min.insync.replicas."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic(TRANSACTION_TOPIC, 2)
+        short: Any = {"configs": {"min.insync.replicas": "2"}}
+        broker.create_topic("flights", replicas=(1, 2), isr=(1,), **short)
+        producer = await producer_of(c)
+        await add(c, producer)
+        begin(broker, producer[0], epoch=producer[1])
+        assert (await end(c, producer)).error_code == ErrorCode.NONE
+        while not (errors := (await described(c, "t"))[0].marker_errors):
+            await asyncio.sleep(0)
+        (row,) = errors
+        assert (row.topic, row.partition, row.error_code) == (
+            "flights", 0, ErrorCode.NOT_ENOUGH_REPLICAS,
+        )  # fmt: skip
+        assert row.attempts >= 1 and row.failed_ms > 0 and row.error_message
+        found = await scrape(broker)
+        assert found["headwater_transaction_markers_due", ()] == 1
+        assert found["headwater_transaction_marker_failures_total", ()] >= 1
+        assert found["headwater_transaction_markers_written_total", ()] == 0
+        (owner,) = (await status(broker))["transactions"]
+        assert (owner["producer_id"], owner["state"]) == (producer[0], "PrepareCommit")
+        assert owner["markers_due"] == 1
 
     serve(tmp_path, story, transaction_state_log_num_partitions="2")

@@ -6,6 +6,7 @@ Headwater's own tagged fields name the client, and why markers cannot be written
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
@@ -13,6 +14,7 @@ from headwater.wire.apis.k65_describe_transactions import DescribeTransactionsRe
 from headwater.wire.described_transactions import (
     DescribedTransaction,
     DescribedTransactionsResponse,
+    MarkerError,
 )
 from headwater_broker.api.admin.forwarding import may_on_topic
 from headwater_broker.api.context import RequestContext
@@ -59,4 +61,21 @@ def _row(ctx: RequestContext, found: Transaction) -> DescribedTransaction:
         client_id=found.client.client_id,
         client_host=found.client.host,
         last_update_ms=found.last_update_ms,
+        marker_errors=tuple(_marker_errors(ctx, found)),
     )
+
+
+def _marker_errors(ctx: RequestContext, found: Transaction) -> Iterator[MarkerError]:
+    """The last failure in each partition whose marker cannot be written."""
+    pending = ctx.broker.transactions.markers.of(found.transactional_id)
+    failures = {} if pending is None else pending.failures
+    for (topic, index), failure in sorted(failures.items()):
+        if may_on_topic(ctx, Operation.DESCRIBE, topic):
+            yield MarkerError(
+                topic=topic,
+                partition=index,
+                error_code=failure.code,
+                error_message=failure.detail,
+                failed_ms=failure.failed_ms,
+                attempts=failure.attempts,
+            )

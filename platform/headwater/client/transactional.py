@@ -131,9 +131,7 @@ class TransactionalCalls:
             metadata = group.group_metadata()
         elif isinstance(group, ConsumerGroupMetadata):
             if offsets is None:
-                raise UsageError(
-                    "send_offsets: without offsets give the consumer, not its metadata"
-                )
+                raise UsageError("send_offsets: give offsets, or the consumer itself")
             rows, metadata = offset_rows(offsets), group
         else:
             raise OptionError(

@@ -1,4 +1,6 @@
 from headwater.client.admin.client import Admin as Admin
+from headwater.client.checkpoint_state import CheckpointState as CheckpointState
+from headwater.client.checkpointed_producer import CheckpointedProducer as CheckpointedProducer
 from headwater.client.consumer import Consumer as Consumer
 from headwater.client.errors import AbortableTransactionError as AbortableTransactionError
 from headwater.client.errors import AuthorizationError as AuthorizationError
@@ -35,6 +37,7 @@ from headwater.client.errors import (
 )
 from headwater.client.futures import SendFuture as SendFuture
 from headwater.client.futures import TableFuture as TableFuture
+from headwater.client.prepared import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
 from headwater.client.values import Broker as Broker
 from headwater.client.values import ClientQuotas as ClientQuotas
@@ -69,7 +72,10 @@ from headwater.errors import UsageError as UsageError
 __version__: str
 __all__ = [
     "Admin",
+    "CheckpointState",
+    "CheckpointedProducer",
     "Consumer",
+    "PreparedTransaction",
     "Producer",
     "SendFuture",
     "TableFuture",

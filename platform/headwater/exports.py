@@ -7,7 +7,10 @@ from __future__ import annotations
 
 _MODULES = {
     "headwater.client.admin.client": ("Admin",),
+    "headwater.client.checkpoint_state": ("CheckpointState",),
+    "headwater.client.checkpointed_producer": ("CheckpointedProducer",),
     "headwater.client.consumer": ("Consumer",),
+    "headwater.client.prepared": ("PreparedTransaction",),
     "headwater.client.producer": ("Producer",),
     "headwater.client.futures": ("SendFuture", "TableFuture"),
     "headwater.client.values": (

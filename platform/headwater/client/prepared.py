@@ -18,7 +18,6 @@ from headwater.client.coordinator_calls import CoordinatorCalls
 from headwater.client.errors import (
     FatalTransactionError,
     KafkaTimeoutError,
-    OptionError,
     RetriableTransactionError,
 )
 from headwater.client.loop_thread import LoopThread
@@ -49,7 +48,11 @@ class PreparedTransaction:
 
     def to_json(self) -> str:
         """The handle as a JSON object, for `from_json`."""
-        return json.dumps(asdict(self))
+        return json.dumps(self.to_row())
+
+    def to_row(self) -> dict[str, str | int]:
+        """The handle as a dict, for `from_row`."""
+        return asdict(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PreparedTransaction:
@@ -82,17 +85,19 @@ class PreparedTransaction:
         again. Raises FatalTransactionError when the transaction is lost: it was aborted, by its
         timeout or by an operator, or a newer producer has used the transactional id since.
         """
-        end_prepared(bootstrap_servers, [self], commit=True, timeout_ms=timeout_ms)
+        addresses = parse_bootstrap(bootstrap_servers)
+        end_prepared(addresses, [self], commit=True, timeout_ms=timeout_ms)
 
     def abort(
         self, bootstrap_servers: str | Sequence[str], *, timeout_ms: float = END_TIMEOUT_MS
     ) -> None:
         """Abort the transaction; one that is aborted already stays so. Raises as `commit` does."""
-        end_prepared(bootstrap_servers, [self], commit=False, timeout_ms=timeout_ms)
+        addresses = parse_bootstrap(bootstrap_servers)
+        end_prepared(addresses, [self], commit=False, timeout_ms=timeout_ms)
 
 
 def end_prepared(
-    bootstrap_servers: str | Sequence[str],
+    addresses: list[tuple[str, int]],
     handles: Sequence[PreparedTransaction],
     *,
     commit: bool,
@@ -103,13 +108,9 @@ def end_prepared(
     The first error ends it: RetriableTransactionError, FatalTransactionError,
     NoBrokersAvailableError.
     """
-    for handle in handles:
-        if not isinstance(handle, PreparedTransaction):
-            raise OptionError(f"{handle!r:.80}: give a PreparedTransaction")
     wanted = [handle for handle in handles if not handle.is_empty]
     if not wanted:
         return
-    addresses = parse_bootstrap(bootstrap_servers)
     thread = LoopThread("headwater-prepared")
     cluster = Cluster(addresses, ClusterOptions(client_id="headwater-prepared"))
     calls = CoordinatorCalls(cluster)

@@ -1,4 +1,4 @@
-"""Leader elections: applies the choice of a leader selector to a partition."""
+"""Leader elections: applies the choice of a leader selector to a partition.
 
 A change of leader raises the leader epoch. A change of the ISR alone does not (KIP-497), so that
 the leader goes on without truncation.

@@ -65,6 +65,7 @@ KAFKA_JVM = (
     "-Djava.awt.headless=true",
 )
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+RESTART_S = 60.0
 
 
 def spark_home() -> Path:
@@ -161,6 +162,12 @@ def cpu_seconds(pids: list[int]) -> float:
     return total / CLOCK_TICKS
 
 
+def age_seconds(pid: int) -> float:
+    """How long ago the process was started."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / CLOCK_TICKS
+
+
 def rss_megabytes(pid: int) -> float:
     """Resident memory of one process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -212,7 +219,7 @@ class KafkaPeer:
                 capture_output=True,
             )
             with (home / "out.log").open("wb") as out:
-                command = ["java", *KAFKA_JVM, "-cp", classpath, "kafka.Kafka", str(config)]
+                command = [*_kafka_command(), str(config)]
                 self.processes.append(
                     subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
                 )
@@ -220,12 +227,27 @@ class KafkaPeer:
             wait_for_port(port, process)
         return self
 
+    def restart(self) -> None:
+        """End the only server as an operator would, and start it again; its port may be closed
+        yet."""
+        (old,) = self.processes
+        old.terminate()
+        old.wait()
+        home = self.folder / "kafka-0"
+        with (home / "out.log").open("ab") as out:
+            command = [*_kafka_command(), str(home / "server.properties")]
+            self.processes = [subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)]
+
     def stop(self) -> None:
         """End the servers and remove their folders."""
         for process in self.processes:
             process.send_signal(signal.SIGKILL)
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _kafka_command() -> list[str]:
+    return ["java", *KAFKA_JVM, "-cp", kafka_classpath(), "kafka.Kafka"]
 
 
 def _kafka_properties(
@@ -271,10 +293,25 @@ class HeadwaterPeer:
         self._run("up", "--brokers", str(self.brokers), "--port", str(port))
         status = json.loads(self._run("status", "--json"))
         self.bootstrap = status["bootstrap_servers"]
+        self.pids = self._broker_pids()
+        return self
+
+    def restart(self) -> None:
+        """End the only broker as an operator would; its supervisor starts it again. Its port may be
+        closed yet."""
+        (old,) = self.pids
+        os.kill(old, signal.SIGTERM)
+        end = time.monotonic() + RESTART_S
+        while self.pids == [old] or not self.pids:
+            if time.monotonic() > end:
+                raise RuntimeError(f"broker {old} was not started again in {RESTART_S:.0f} s")
+            time.sleep(0.02)
+            self.pids = self._broker_pids()
+
+    def _broker_pids(self) -> list[int]:
         known = cluster_file.load(self.folder)
         assert known is not None
-        self.pids = [p.pid for p in known.processes if p.name.startswith("broker")]
-        return self
+        return [p.pid for p in known.processes if p.name.startswith("broker")]
 
     @property
     def ports(self) -> list[int]:

@@ -1,5 +1,4 @@
-"""Clients of the world: producers that repeat batches until acked, and consumers that read all
-along.
+"""Clients of the world: producers that repeat batches until acked, and consumers.
 
 They use the protocol over `headwater.client.connection`, in processes of their own, and record
 every reply in the ledger.

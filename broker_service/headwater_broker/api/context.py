@@ -20,6 +20,7 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.coordinator.common.service import Coordinators
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
+from headwater_broker.coordinator.transaction.service import TransactionService
 from headwater_broker.log.cleaner import CleanerMeter
 from headwater_broker.log.log_manager import LogManager
 from headwater_broker.metadata.cache import MetadataCache
@@ -55,6 +56,7 @@ class Services:
     view: MetadataCache
     controller: ControllerChannel
     groups: GroupService
+    transactions: TransactionService
     coordinators: Coordinators
     producer_ids: ProducerIds
     authorizer: Authorizer

@@ -36,7 +36,7 @@ from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.registry import handles_raw
 from headwater_broker.api.replies import Answer
 from headwater_broker.log.results import AppendOrigin
-from headwater_broker.quota.throttle_time import RequestQuota
+from headwater_broker.quota.client_quotas import RequestQuota
 
 ACKS_LEADER = 1
 FLEXIBLE = 9

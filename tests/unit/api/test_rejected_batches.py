@@ -1,4 +1,4 @@
-"""Which batches follow a refused one, and for how long that is remembered."""
+"""Which batches are rejected behind a rejected one, and for how long the broker remembers it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from headwater.config.connection_limits import connection_overrides
@@ -30,7 +31,7 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.app.enlistment import NoCoordinators
+from headwater_broker.app.enlistment import TransactionEnlistment
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.transaction_channel import TransactionChannel
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
@@ -106,19 +107,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     )
     coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
     groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
-    connections = BrokerConnections(view, ports.connect, parts.limits.listener)
-    channel = TransactionChannel(config.broker_id, connections)
-    view.on_brokers.append(connections.live_brokers_changed)
-    replaying: dict[str, EndTransaction] = {
-        groups.coordinator.topic: groups.coordinator.runtime.end_transaction
-    }
-    markers = MarkerWriter(replicas, appends, ports.clock, replaying)
-    transactions = TransactionService(
-        coordinator_parts,
-        TransactionConfig.from_values(config.values),
-        parts.producer_ids,
-        MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
-    )
+    transactions = build_transactions(parts, coordinator_parts, groups)
     meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
     api_config = CurrentApiConfig(dynamic)
     services = Services(
@@ -129,23 +118,18 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         replicas=replicas,
         logs=parts.logs,
         appends=appends,
-        markers=markers,
-        verifier=TransactionVerifier(NoCoordinators()),
+        markers=transactions.markers,
+        enlistment=transactions.enlistment,
+        verifier=TransactionVerifier(transactions.enlistment),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
-        alter_log_dirs=AlterLogDirsManager(
-            parts.logs,
-            replicas,
-            ports.clock,
-            off_loop=ports.off_loop,
-            assign=parts.controller.assign_directory,
-        ),
+        alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
         groups=groups,
-        transactions=transactions,
+        transactions=transactions.service,
         coordinators={
             CoordinatorType.GROUP: groups.coordinator,
-            CoordinatorType.TRANSACTION: transactions.coordinator,
+            CoordinatorType.TRANSACTION: transactions.service.coordinator,
         },
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
@@ -167,7 +151,50 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
-    return DataPlane(purgatories, appends, replicas, services, channel)
+    return DataPlane(purgatories, appends, replicas, services, transactions.channel)
+
+
+def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLogDirsManager:
+    return AlterLogDirsManager(
+        parts.logs,
+        replicas,
+        parts.replication.clock,
+        off_loop=parts.replication.off_loop,
+        assign=parts.controller.assign_directory,
+    )
+
+
+class TransactionParts(NamedTuple):
+    """The transaction coordinators, and their ways to the leaders of partitions and back."""
+
+    service: TransactionService
+    channel: TransactionChannel
+    markers: MarkerWriter
+    enlistment: TransactionEnlistment
+
+
+def build_transactions(
+    parts: DataPlaneParts, coordinator_parts: CoordinatorParts, groups: GroupService
+) -> TransactionParts:
+    """Build them; markers of the groups' offsets are replayed by the groups' coordinator."""
+    config, view, ports = parts.dynamic.config, parts.view, parts.replication
+    connections = BrokerConnections(view, ports.connect, parts.limits.listener)
+    channel = TransactionChannel(config.broker_id, connections)
+    view.on_brokers.append(connections.live_brokers_changed)
+    replaying: dict[str, EndTransaction] = {
+        groups.coordinator.topic: groups.coordinator.runtime.end_transaction
+    }
+    markers = MarkerWriter(
+        coordinator_parts.replicas, coordinator_parts.appends, ports.clock, replaying
+    )
+    service = TransactionService(
+        coordinator_parts,
+        TransactionConfig.from_values(config.values),
+        parts.producer_ids,
+        MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
+    )
+    enlistment = TransactionEnlistment(config.broker_id, view, service, channel)
+    return TransactionParts(service, channel, markers, enlistment)
 
 
 def _subscribe_to_configs(

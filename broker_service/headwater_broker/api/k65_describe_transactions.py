@@ -13,6 +13,7 @@ from headwater.wire.apis.k65_describe_transactions import DescribeTransactionsRe
 from headwater.wire.described_transactions import (
     DescribedTransaction,
     DescribedTransactionsResponse,
+    MarkerError,
 )
 from headwater_broker.api.admin.forwarding import may_on_topic
 from headwater_broker.api.context import RequestContext
@@ -41,8 +42,13 @@ async def _describe(ctx: RequestContext, transactional_id: str) -> DescribedTran
 
 
 def _row(ctx: RequestContext, found: Transaction) -> DescribedTransaction:
+    """Once the outcome is decided, only partitions that do not hold their marker yet are named."""
+    partitions, failures = set(found.partitions), {}
+    pending = ctx.broker.transactions.markers.of(found.transactional_id)
+    if pending is not None and pending.transaction.identity == found.identity:
+        partitions, failures = set(pending.missing), pending.failures
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(found.partitions):
+    for topic, index in sorted(partitions):
         if may_on_topic(ctx, Operation.DESCRIBE, topic):
             topics.setdefault(topic, []).append(index)
     return DescribedTransaction(
@@ -59,4 +65,16 @@ def _row(ctx: RequestContext, found: Transaction) -> DescribedTransaction:
         client_id=found.client.client_id,
         client_host=found.client.host,
         last_update_ms=found.last_update_ms,
+        marker_errors=tuple(
+            MarkerError(
+                topic=topic,
+                partition=index,
+                error_code=failure.code,
+                error_message=failure.detail,
+                failed_ms=failure.failed_ms,
+                attempts=failure.attempts,
+            )
+            for (topic, index), failure in sorted(failures.items())
+            if topic in topics
+        ),
     )

@@ -7,7 +7,7 @@ KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
@@ -121,6 +121,11 @@ class Producers:
     def all_decided(self) -> bool:
         """Whether no transaction is open and all markers are replicated."""
         return not self._open and not self._unreplicated
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """Producer id -> first offset of its open transaction, in the order of the offsets."""
+        return self._open
 
     @property
     def first_undecided_offset(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar, cast
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from headwater_broker.coordinator.transaction.transaction import (
     ProducerInit,
     Transaction,
 )
+from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
 RESERVED_PREFIX = "__hw."
 """Transactional ids of Headwater's own sinks; clients may not use them."""
@@ -88,6 +89,11 @@ class TransactionService:
     def is_two_phase_enabled(self) -> bool:
         """transaction.two.phase.commit.enable: InitProducerId version 6 is served (KIP-939)."""
         return self._config.is_two_phase_enabled
+
+    @property
+    def max_timeout_ms(self) -> int:
+        """transaction.max.timeout.ms."""
+        return self._config.max_timeout_ms
 
     async def close(self) -> None:
         """Drop every shard, and stop sending markers."""
@@ -249,7 +255,6 @@ class TransactionService:
         )
         return [row for reply in replies for row in cast(list[Transaction], reply)]
 
-    def coordinated(self) -> Iterable[Transaction]:
-        """Every transactional id whose coordinator is here, to be read only."""
-        for shard in self.coordinator.runtime.shards:
-            yield from shard.transactions.values()
+    def counts(self) -> list[TransactionCounts]:
+        """States and open transactions of each shard here, to be read only."""
+        return [shard.counts for shard in self.coordinator.runtime.shards]

@@ -42,6 +42,7 @@ from headwater_broker.coordinator.transaction.transaction import (
     time_out,
     verify_partitions,
 )
+from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
 DECIDED_PER_TICK = 100
 """Timeouts, or expired ids, of one tick: their records fit into one batch."""
@@ -73,6 +74,7 @@ class TransactionShard:
 
     def __init__(self, config: TransactionConfig) -> None:
         self.transactions: dict[str, Transaction] = {}
+        self.counts = TransactionCounts()
         self._config = config
         self._deadlines: Deadlines[str | tuple[str, Token]] = Deadlines()
         """By transactional id: its open transaction's timeout; by (id, token): a waiting request;
@@ -104,6 +106,7 @@ class TransactionShard:
         except SchemaError:
             logger.exception("skipped a record that cannot be read, key %s", key.hex())
             return
+        self.counts.replace(self.transactions.get(transactional_id), made)
         if made is None:
             self.transactions.pop(transactional_id, None)
         else:

@@ -198,6 +198,8 @@ def test_committed_records_are_in_order(world: World, monkeypatch: pytest.Monkey
 
 def test_copies_agree_with_offsets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Log().write(b"a").mark().write(b"b").mark()
+    for name in ("copier.0.1", "copier.0.2"):
+        began(world, name, Fate.COMMITTED)
     hold(world, monkeypatch, source=source, target=Log().write(b"copier.0.1#a").mark())
     world.transactions.copied_to = 2
     rule(world, "CopiesAgreeWithOffsets").ended()

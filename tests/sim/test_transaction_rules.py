@@ -200,12 +200,12 @@ def test_copies_agree_with_offsets(world: World, monkeypatch: pytest.MonkeyPatch
     source = Log().write(b"a").mark().write(b"b").mark()
     for name in ("copier.0.1", "copier.0.2"):
         began(world, name, Fate.COMMITTED)
-    hold(world, monkeypatch, source=source, target=Log().write(b"copier.0.1#a").mark())
+    hold(world, monkeypatch, source=source, target=Log().write(b"copier.0.1#0/a").mark())
     world.transactions.copied_to = 2
     rule(world, "CopiesAgreeWithOffsets").ended()
     world.transactions.copied_to = 4
     fails(world, "CopiesAgreeWithOffsets")
-    twice = Log().write(b"copier.0.1#a").write(b"copier.0.2#a").mark()
+    twice = Log().write(b"copier.0.1#0/a").write(b"copier.0.2#0/a").mark()
     hold(world, monkeypatch, source=source, target=twice)
     world.transactions.copied_to = 2
     fails(world, "CopiesAgreeWithOffsets")

@@ -30,7 +30,7 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.app.enlistment import NoCoordinators
+from headwater_broker.app.enlistment import TransactionEnlistment
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.transaction_channel import TransactionChannel
 from headwater_broker.coordinator.common.service import (
@@ -120,7 +120,8 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         logs=parts.logs,
         appends=appends,
         markers=coordinators.markers,
-        verifier=TransactionVerifier(NoCoordinators()),
+        enlistment=coordinators.enlistment,
+        verifier=TransactionVerifier(coordinators.enlistment),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=AlterLogDirsManager(
             parts.logs,
@@ -164,6 +165,7 @@ class _Coordinators:
     groups: GroupService
     transactions: TransactionService
     markers: MarkerWriter
+    enlistment: TransactionEnlistment
     channel: TransactionChannel
 
     def by_type(self) -> Coordinators:
@@ -190,9 +192,10 @@ def _build_coordinators(
         parts.producer_ids,
         MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
     )
+    enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
     groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
-    return _Coordinators(groups, transactions, markers, channel)
+    return _Coordinators(groups, transactions, markers, enlistment, channel)
 
 
 def _subscribe_to_configs(

@@ -81,7 +81,7 @@ class TransactionShard:
         """By transactional id: its open transaction's timeout; by (id, token): a waiting request;
         by CLEANUP: the next look for expired ids."""
         self._begun_on: dict[str, int] = {}
-        """Transactional id -> the newest connection that enlisted partitions for the open
+        """Transactional id -> the connection that enlisted the last partitions of the open
         transaction. An EndTxn on an older one is late: it belongs to an earlier transaction."""
         self._waiting: dict[str, deque[_Request]] = {}
         self._left: dict[str, deque[_Request]] = {}
@@ -185,9 +185,7 @@ class TransactionShard:
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
             outcome = add_partitions(known, producer, partitions, now_ms)
             if isinstance(outcome, Changed | Unchanged):
-                is_open = known is not None and known.state is TransactionState.ONGOING
-                newest = self._begun_on.get(transactional_id, 0) if is_open else 0
-                self._begun_on[transactional_id] = max(newest, connection or 0)
+                self._begun_on[transactional_id] = connection or 0
             return outcome
 
         return self._run(transactional_id, _Request(token, decide), now)

@@ -6,7 +6,6 @@ Headwater's own tagged fields name the client, and why markers cannot be written
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
@@ -43,8 +42,13 @@ async def _describe(ctx: RequestContext, transactional_id: str) -> DescribedTran
 
 
 def _row(ctx: RequestContext, found: Transaction) -> DescribedTransaction:
+    """Once the outcome is decided, only partitions that do not hold their marker yet are named."""
+    partitions, failures = set(found.partitions), {}
+    pending = ctx.broker.transactions.markers.of(found.transactional_id)
+    if pending is not None and pending.transaction.identity == found.identity:
+        partitions, failures = set(pending.missing), pending.failures
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(found.partitions):
+    for topic, index in sorted(partitions):
         if may_on_topic(ctx, Operation.DESCRIBE, topic):
             topics.setdefault(topic, []).append(index)
     return DescribedTransaction(
@@ -61,17 +65,8 @@ def _row(ctx: RequestContext, found: Transaction) -> DescribedTransaction:
         client_id=found.client.client_id,
         client_host=found.client.host,
         last_update_ms=found.last_update_ms,
-        marker_errors=tuple(_marker_errors(ctx, found)),
-    )
-
-
-def _marker_errors(ctx: RequestContext, found: Transaction) -> Iterator[MarkerError]:
-    """The last failure in each partition whose marker cannot be written."""
-    pending = ctx.broker.transactions.markers.of(found.transactional_id)
-    failures = {} if pending is None else pending.failures
-    for (topic, index), failure in sorted(failures.items()):
-        if may_on_topic(ctx, Operation.DESCRIBE, topic):
-            yield MarkerError(
+        marker_errors=tuple(
+            MarkerError(
                 topic=topic,
                 partition=index,
                 error_code=failure.code,
@@ -79,3 +74,7 @@ def _marker_errors(ctx: RequestContext, found: Transaction) -> Iterator[MarkerEr
                 failed_ms=failure.failed_ms,
                 attempts=failure.attempts,
             )
+            for (topic, index), failure in sorted(failures.items())
+            if topic in topics
+        ),
+    )

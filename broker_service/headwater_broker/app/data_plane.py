@@ -30,10 +30,14 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
-from headwater_broker.app.enlistment import NoCoordinators
+from headwater_broker.app.enlistment import TransactionEnlistment
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.transaction_channel import TransactionChannel
-from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
+from headwater_broker.coordinator.common.service import (
+    CoordinatorParts,
+    Coordinators,
+    CoordinatorType,
+)
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
 from headwater_broker.coordinator.transaction.config import TransactionConfig
@@ -104,21 +108,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ports,
         on_leadership=appends.leadership_changed,
     )
-    coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
-    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
-    connections = BrokerConnections(view, ports.connect, parts.limits.listener)
-    channel = TransactionChannel(config.broker_id, connections)
-    view.on_brokers.append(connections.live_brokers_changed)
-    replaying: dict[str, EndTransaction] = {
-        groups.coordinator.topic: groups.coordinator.runtime.end_transaction
-    }
-    markers = MarkerWriter(replicas, appends, ports.clock, replaying)
-    transactions = TransactionService(
-        coordinator_parts,
-        TransactionConfig.from_values(config.values),
-        parts.producer_ids,
-        MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
-    )
+    coordinators = _build_coordinators(parts, replicas, appends)
     meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
     api_config = CurrentApiConfig(dynamic)
     services = Services(
@@ -129,8 +119,9 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         replicas=replicas,
         logs=parts.logs,
         appends=appends,
-        markers=markers,
-        verifier=TransactionVerifier(NoCoordinators()),
+        markers=coordinators.markers,
+        enlistment=coordinators.enlistment,
+        verifier=TransactionVerifier(coordinators.enlistment),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=AlterLogDirsManager(
             parts.logs,
@@ -141,12 +132,9 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         ),
         view=view,
         controller=parts.controller,
-        groups=groups,
-        transactions=transactions,
-        coordinators={
-            CoordinatorType.GROUP: groups.coordinator,
-            CoordinatorType.TRANSACTION: transactions.coordinator,
-        },
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        coordinators=coordinators.by_type(),
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
         purgatories=purgatories,
@@ -167,7 +155,47 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     )
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
-    return DataPlane(purgatories, appends, replicas, services, channel)
+    return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Coordinators:
+    """The coordinators, and how they reach partitions and each other."""
+
+    groups: GroupService
+    transactions: TransactionService
+    markers: MarkerWriter
+    enlistment: TransactionEnlistment
+    channel: TransactionChannel
+
+    def by_type(self) -> Coordinators:
+        return {
+            CoordinatorType.GROUP: self.groups.coordinator,
+            CoordinatorType.TRANSACTION: self.transactions.coordinator,
+        }
+
+
+def _build_coordinators(
+    parts: DataPlaneParts, replicas: ReplicaManager, appends: AppendService
+) -> _Coordinators:
+    view, ports, config = parts.view, parts.replication, parts.dynamic.config
+    coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
+    connections = BrokerConnections(view, ports.connect, parts.limits.listener)
+    view.on_brokers.append(connections.live_brokers_changed)
+    channel = TransactionChannel(config.broker_id, connections)
+    # Markers reach groups through their coordinator, which is built last: it enlists its partition.
+    replaying: dict[str, EndTransaction] = {}
+    markers = MarkerWriter(replicas, appends, ports.clock, replaying)
+    transactions = TransactionService(
+        coordinator_parts,
+        TransactionConfig.from_values(config.values),
+        parts.producer_ids,
+        MarkerChannel(config.broker_id, view, markers, channel, parts.is_topic_deleted),
+    )
+    enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
+    groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
+    replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
+    return _Coordinators(groups, transactions, markers, enlistment, channel)
 
 
 def _subscribe_to_configs(

@@ -308,6 +308,7 @@ class Lifecycle:
         yield "groups", server.services.groups.close
         yield "transactions", server.services.transactions.close
         yield "transaction channel", server.transaction_channel.close
+        yield "transaction verification", server.services.verifier.close
         yield "appends", server.services.appends.close
         yield "background", server.services.background.close
         yield "tiered", server.tiered.close

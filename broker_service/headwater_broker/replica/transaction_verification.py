@@ -300,7 +300,7 @@ def check_first_sequence(
 ) -> None:
     """With an epoch per transaction the first batch has sequence 0. Raises
     OUT_OF_ORDER_SEQUENCE_NUMBER."""
-    if entry is None and header.base_sequence != 0:
+    if entry is None and header.base_sequence > 0:
         raise _gap(partition, header, 0)
 
 

@@ -216,9 +216,32 @@ def test_an_open_transaction_times_out_once() -> None:
     c.wait(TIMEOUT_MS)
     c.tick()
     assert len(c.due) == 1
-    assert c.code(c.end(producer)) is ErrorCode.PRODUCER_FENCED
     c.markers()
     assert c.state is S.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_producer_whose_transaction_timed_out_may_abort_and_go_on(is_complete: bool) -> None:
+    c, producer = ongoing()
+    c.wait(TIMEOUT_MS)
+    c.tick()
+    if is_complete:
+        c.markers()
+    assert c.code(c.end(producer)) is ErrorCode.TRANSACTION_ABORTABLE
+    assert c.code(c.end(producer, version=1)) is ErrorCode.PRODUCER_FENCED
+    raised = ProducerIdentity(producer.producer_id, producer.epoch + 1)
+    assert c.identity(c.end(producer, commit=False)) == raised
+    if not is_complete:
+        c.markers()
+    c.identity(c.add(raised))
+    assert c.code(c.end(producer)) is ErrorCode.PRODUCER_FENCED, "the next one has begun"
+
+
+def test_a_producer_that_a_newer_one_aborted_stays_fenced() -> None:
+    c, producer = ongoing()
+    c.init()
+    assert c.code(c.end(producer)) is ErrorCode.PRODUCER_FENCED
+    assert c.code(c.end(producer, commit=False)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_timeout_whose_record_is_refused_is_decided_again() -> None:

@@ -38,8 +38,8 @@ from headwater_broker.coordinator.transaction.transaction import (
     complete,
     end_transaction,
     expire,
-    fence,
     init_producer,
+    time_out,
     verify_partitions,
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
@@ -335,7 +335,7 @@ class TransactionShard:
             "transaction of %r (producer %d, epoch %d) timed out after %d ms: aborting it",
             transactional_id, known.producer_id, known.producer_epoch, known.timeout_ms,
         )  # fmt: skip
-        self._write(fence(known, now.wall_ms), decision, now)
+        self._write(time_out(known, now.wall_ms), decision, now)
         self._deadlines.set(transactional_id, now.steady_ms + self._config.retry_ms)
 
     def _clean_up(self, decision: Decision, now: Now) -> None:

@@ -69,6 +69,8 @@ class Transaction:
     next_producer_epoch: int = NO_EPOCH
     """The epoch that goes with `next_producer_id`; -1: epoch 0."""
     client: ClientIdentity = ClientIdentity()
+    is_timed_out: bool = False
+    """The last transaction was aborted by its timeout; no newer producer has come since."""
     client_version: int = 0
     """transaction.version of the client that ended the transaction."""
     start_ms: int = -1
@@ -200,6 +202,7 @@ def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int)
         next_producer_epoch=NO_EPOCH,
         last_producer_epoch=NO_EPOCH if expected is None else known.producer_epoch,
         client=request.client,
+        is_timed_out=False,
         start_ms=-1,
         last_update_ms=now_ms,
         partitions={},
@@ -309,6 +312,7 @@ def add_partitions(
     after = replace(
         known,
         state=_move(known, TransactionEvent.PARTITIONS_ADDED),
+        is_timed_out=False,
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
         partitions={**(known.partitions if is_open else {}), **partitions},
@@ -351,6 +355,10 @@ def end_transaction(
     raises_epoch = client_version >= TRANSACTION_V2
     if _is_ended_by(known, producer, raises_epoch):
         return _repeated(known, commit)
+    if raises_epoch and _is_timed_out_of(known, producer):
+        if commit:
+            return Refused(ErrorCode.TRANSACTION_ABORTABLE)
+        return Unchanged(known.identity)
     if known.state.is_preparing and producer == known.next_identity:
         return Busy()
     current = known.identity if known.state.is_preparing else known.next_identity
@@ -370,6 +378,7 @@ def end_transaction(
     after = replace(
         known,
         state=_move(known, event),
+        is_timed_out=False,
         client_version=client_version,
         start_ms=known.start_ms if is_open else now_ms,
         last_update_ms=now_ms,
@@ -408,6 +417,20 @@ def _is_ended_by(known: Transaction, producer: ProducerIdentity, raises_epoch: b
     return producer == ProducerIdentity(rotated, LAST_EPOCH)
 
 
+def _is_timed_out_of(known: Transaction, producer: ProducerIdentity) -> bool:
+    """True when the timeout aborted the transaction of this very producer, and the epoch that this
+    raised was given to nobody: the producer may have it (KIP-588), unless it is the last one.
+
+    A commit is answered TRANSACTION_ABORTABLE, where Kafka answers PRODUCER_FENCED: Flink's
+    committer skips the latter, and would lose what a checkpoint has promised.
+    """
+    return (
+        known.is_timed_out
+        and producer == ProducerIdentity(known.producer_id, known.producer_epoch - 1)
+        and known.producer_epoch < EPOCH_MAX
+    )
+
+
 def _repeated(known: Transaction, commit: bool) -> Outcome:
     committed = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
     if commit is not committed:
@@ -415,8 +438,13 @@ def _repeated(known: Transaction, commit: bool) -> Outcome:
     return Unchanged(known.next_identity)
 
 
+def time_out(known: Transaction, now_ms: int) -> Transaction:
+    """Abort the open transaction after its timeout, and fence its producer."""
+    return replace(fence(known, now_ms), is_timed_out=True)
+
+
 def fence(known: Transaction, now_ms: int) -> Transaction:
-    """Abort the open transaction and fence its producer: a timeout, or a newer producer.
+    """Abort the open transaction and fence its producer, for a newer producer.
 
     The epoch is raised once (KAFKA-19367), whatever the client's transaction version, and above
     that of a producer that kept a prepared transaction (KIP-939).

@@ -39,6 +39,12 @@ from headwater.client.futures import SendFuture as SendFuture
 from headwater.client.futures import TableFuture as TableFuture
 from headwater.client.prepared import PreparedTransaction as PreparedTransaction
 from headwater.client.producer import Producer as Producer
+from headwater.client.transaction_values import HangingTransaction as HangingTransaction
+from headwater.client.transaction_values import MarkerFailure as MarkerFailure
+from headwater.client.transaction_values import ProducerIdAndEpoch as ProducerIdAndEpoch
+from headwater.client.transaction_values import TransactionBlocker as TransactionBlocker
+from headwater.client.transaction_values import TransactionDescription as TransactionDescription
+from headwater.client.transaction_values import TransactionListing as TransactionListing
 from headwater.client.values import Broker as Broker
 from headwater.client.values import ClientQuotas as ClientQuotas
 from headwater.client.values import ClusterDescription as ClusterDescription
@@ -104,6 +110,12 @@ __all__ = [
     "SendSummary",
     "TopicDescription",
     "TopicPartition",
+    "HangingTransaction",
+    "MarkerFailure",
+    "ProducerIdAndEpoch",
+    "TransactionBlocker",
+    "TransactionDescription",
+    "TransactionListing",
     "ErrorCode",
     "HeadwaterError",
     "KafkaError",

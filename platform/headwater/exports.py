@@ -40,6 +40,14 @@ _MODULES = {
         "TopicDescription",
         "TopicPartition",
     ),
+    "headwater.client.transaction_values": (
+        "HangingTransaction",
+        "MarkerFailure",
+        "ProducerIdAndEpoch",
+        "TransactionBlocker",
+        "TransactionDescription",
+        "TransactionListing",
+    ),
     "headwater.errors": ("ErrorCode", "HeadwaterError", "KafkaError", "UsageError"),
     "headwater.client.errors": (
         "AbortableTransactionError",

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, each with what it is used for against our brokers.
+"""Uses of Kafka's own command-line tools against our brokers, one function each.
 
 The rows are the table of docs/kafka-tools.md, which `make docs-tools` writes by running every one;
 the integration test runs those that are `tested`.
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from headwater import Consumer, Producer
 from headwater.cli.reassign.throttles import LEADER_LIST, LEADER_RATE
+from headwater.records.builder import BatchBuilder
 from integration import clients
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster
@@ -23,6 +24,7 @@ from integration.jvm_tools import kafka_tool
 TOOLS = "org.apache.kafka.tools"
 PERF_RECORDS = 20_000
 SEGMENT_BYTES = 1 << 20
+TRANSACTION_S = 60.0
 
 
 class Bench(NamedTuple):
@@ -323,13 +325,59 @@ def log_dirs(b: Bench) -> None:
         assert (partition["offsetLag"], partition["isFuture"]) == (0, False)
 
 
-@use("kafka-transactions.sh", "describe the idempotent producers of a partition")
-def producers(b: Bench) -> None:
-    topic = b.topic("written", filled=False)
-    clients.write_kafka_python(b.cluster.bootstrap, topic, clients.writable("kafka-python"))
-    asked = ("describe-producers", "--topic", topic, "--partition", "0")
-    told = b.tool(f"{TOOLS}.TransactionsCommand", *asked)
-    assert re.search(r"^\d+\s+0\s", told.strip().splitlines()[-1]), told
+@use("kafka-transactions.sh", "list, describe, describe producers, refuse to abort a live one",
+     tested=True)  # fmt: skip
+def transactions(b: Bench) -> None:
+    topic = b.topic("transacted", filled=False)
+    where = ("--topic", topic, "--partition", "0")
+
+    def tool(*arguments: str) -> list[list[str]]:
+        """The rows below the headings, by their words."""
+        told = b.tool(f"{TOOLS}.TransactionsCommand", *arguments)
+        return [line.split() for line in told.strip().splitlines()[1:]]
+
+    producer = clients.begin_transaction(b.cluster.bootstrap, "by-tool", topic)
+    (row,) = [row for row in tool("list") if row[0] == "by-tool"]
+    assert row[3] == "Ongoing", row
+    assert [row[0] for row in tool("list", "--duration-filter", "3600000")] == []
+    (described,) = tool("describe", "--transactional-id", "by-tool")
+    coordinator, name, producer_id, epoch, state, timeout_ms, *_, partitions = described
+    assert [coordinator, name, producer_id] == [row[1], "by-tool", row[2]]
+    assert (state, timeout_ms, partitions) == ("Ongoing", "60000", f"{topic}-0")
+    (active,) = tool("describe-producers", *where)
+    assert (active[0], active[1], active[5]) == (producer_id, epoch, "0"), active
+    assert tool("find-hanging", *where, "--max-transaction-timeout", "0") == []
+    refused(lambda: str(tool("abort", *where, "--start-offset", "0")), "has been fenced")
+    producer.commit_transaction(TRANSACTION_S)
+    (row,) = [row for row in tool("list") if row[0] == "by-tool"]
+    assert row[3] in ("PrepareCommit", "CompleteCommit"), row
+    refused(lambda: str(tool("describe", "--transactional-id", "never")), "(?i)transactionalid")
+
+
+@use("kafka-transactions.sh", "find a hanging transaction, abort it")
+def hanging_transactions(b: Bench) -> None:
+    topic = b.topic("hung", filled=False, replication_factor=1)
+    leader = b.cluster.describe(topic).leader
+    folder = next(b.cluster.spec.slot(leader).folder.rglob(f"{topic}-0"))
+    b.cluster.kill_broker(leader)
+    # As a leader that asks no coordinator would have appended it.
+    records = BatchBuilder()
+    records.append(clients.T0, b"k", b"v", [])
+    batch = records.build(
+        leader_epoch=0, producer_id=987_654, producer_epoch=3, base_sequence=0, transactional=True
+    )
+    (segment,) = folder.glob("*.log")
+    segment.write_bytes(bytes(batch))
+    b.cluster.restart(leader)
+    b.cluster.wait_until(lambda: b.cluster.describe(topic).leader == leader, "it leads")
+    name, where = f"{TOOLS}.TransactionsCommand", ("--topic", topic, "--partition", "0")
+    found = b.tool(name, "find-hanging", *where).strip().splitlines()[-1].split()
+    assert found[:6] == [topic, "0", "987654", "3", "-1", "0"], found
+    assert b.tool(name, "find-hanging", "--broker-id", str(leader)).count(topic) == 1
+    b.tool(name, "abort", *where, "--start-offset", "0")
+    assert topic not in b.tool(name, "find-hanging", *where)
+    with b.cluster.admin() as admin:
+        assert admin.transaction_blockers([topic]) == []
 
 
 @use("kafka-get-offsets.sh", "first, last, by time, of the newest record", tested=True)

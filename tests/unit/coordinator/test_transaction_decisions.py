@@ -1,4 +1,4 @@
-"""What each request makes of a transactional id: the table of states, events and replies."""
+"""Requests to a transactional id: the table of states, events and replies."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from headwater_broker.coordinator.transaction.transaction import (
     Busy,
     Changed,
     ProducerIdentity,
+    ProducerInit,
     Refused,
     Transaction,
     Unchanged,
@@ -65,7 +66,10 @@ def known(state: S, **more: object) -> Transaction:
 
 
 def init(state: Transaction | None, expected: ProducerIdentity | None = None) -> object:
-    return init_producer(state, "t", 30_000, expected, FRESH, 2_000)
+    request = ProducerInit(
+        transactional_id="t", timeout_ms=30_000, fresh_producer_id=FRESH, expected=expected
+    )
+    return init_producer(state, request, 2_000)
 
 
 def end(

@@ -32,6 +32,7 @@ from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.transaction_channel import TransactionChannel
+from headwater_broker.app.transaction_claims import TransactionClaims
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorType
 from headwater_broker.coordinator.group.config import GroupConfig
 from headwater_broker.coordinator.group.service import GroupService
@@ -140,6 +141,9 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         controller=parts.controller,
         groups=groups,
         transactions=transactions,
+        claimed_partitions=TransactionClaims(
+            config.broker_id, view, transactions, connections
+        ).partitions_of,
         coordinators={
             CoordinatorType.GROUP: groups.coordinator,
             CoordinatorType.TRANSACTION: transactions.coordinator,

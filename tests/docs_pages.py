@@ -1,4 +1,4 @@
-"""The parts of `docs/` that are made from the code, so that they cannot go stale.
+"""Generates the parts of `docs/` that come from the code, so that they cannot go stale.
 
 `make docs` (`python tests/docs_pages.py`) rewrites the blocks between `<!-- NAME:begin -->` and
 `<!-- NAME:end -->`; `tests/unit/docs` fails when a block is not what the code says.

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 _MODULES = {
     "headwater.client.admin.client": ("Admin",),
+    "headwater.client.checkpoint_state": ("CheckpointState",),
+    "headwater.client.checkpointed_producer": ("CheckpointedProducer",),
     "headwater.client.consumer": ("Consumer",),
+    "headwater.client.prepared": ("PreparedTransaction",),
     "headwater.client.producer": ("Producer",),
     "headwater.client.futures": ("SendFuture", "TableFuture"),
     "headwater.client.values": (
@@ -15,6 +18,7 @@ _MODULES = {
         "ClientQuotas",
         "ClusterDescription",
         "ConfigEntry",
+        "ConsumerGroupMetadata",
         "ConsumerRecord",
         "ConsumerStatistics",
         "GroupDescription",
@@ -46,11 +50,13 @@ _MODULES = {
     ),
     "headwater.errors": ("ErrorCode", "HeadwaterError", "KafkaError", "UsageError"),
     "headwater.client.errors": (
+        "AbortableTransactionError",
         "AuthorizationError",
         "BufferExhaustedError",
         "ClosedError",
         "CommitFailedError",
         "CorruptRecordError",
+        "FatalTransactionError",
         "GroupIdNotFoundError",
         "IllegalStateError",
         "InvalidConfigError",
@@ -68,7 +74,10 @@ _MODULES = {
         "OptionError",
         "ProducerFencedError",
         "RebalanceInProgressError",
+        "RetriableTransactionError",
         "TopicAlreadyExistsError",
+        "TransactionAbortedError",
+        "TransactionError",
         "UnknownServerError",
         "UnknownTopicOrPartitionError",
         "UnsupportedCompressionTypeError",

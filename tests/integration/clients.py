@@ -1,4 +1,4 @@
-"""One face over four Python clients and Kafka's console tools: write records, read them back.
+"""One interface to four Python clients and Kafka's console tools: write records, read them back.
 
 Every client is stock, with its own defaults, but for what a test varies. A reader gives what it
 saw as `Seen` rows, so that a test can compare any writer with any reader.

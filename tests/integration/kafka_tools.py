@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, each with what it is used for against our brokers.
+"""Uses of Kafka's own command-line tools against our brokers, one function each.
 
 The rows are the table of docs/kafka-tools.md, which `make docs-tools` writes by running every one;
 the integration test runs those that are `tested`.

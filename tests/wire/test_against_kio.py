@@ -21,6 +21,7 @@ from kio.serial import entity_reader, entity_writer
 
 from headwater.wire import apis
 from headwater.wire.schema import FieldSpec, Message, Struct, decoder, encoder
+from wire.kio_newer_versions import NEWER_VERSIONS
 
 INTS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -88,6 +89,9 @@ def struct_of(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
 
 
 def kio_class(cls: type[Message], version: int) -> Any:
+    newer = NEWER_VERSIONS.get((cls.__name__, version))
+    if newer is not None:
+        return newer
     module = re.sub(r"_(request|response)$", "", snake(cls.__name__))
     side = "request" if cls.__name__.endswith("Request") else "response"
     found = importlib.import_module(f"kio.schema.{module}.v{version}.{side}")

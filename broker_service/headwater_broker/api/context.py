@@ -33,6 +33,7 @@ from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.marker_writer import MarkerWriter
 from headwater_broker.replica.partition import Partition
 from headwater_broker.replica.read_service import ReadService
+from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.runtime.broker_loggers import BrokerLoggers
 from headwater_broker.security.session import Session
 
@@ -49,6 +50,7 @@ class Services:
     logs: LogManager
     appends: AppendService
     markers: MarkerWriter
+    verifier: TransactionVerifier
     reads: ReadService
     alter_log_dirs: AlterLogDirsManager
     view: MetadataCache

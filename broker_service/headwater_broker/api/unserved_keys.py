@@ -1,4 +1,4 @@
-"""API keys that this broker does not serve, and answers all the same: UNSUPPORTED_VERSION.
+"""API keys that this broker does not serve but answers, with UNSUPPORTED_VERSION.
 
 ApiVersions does not list them, but some clients send them without looking there: they read an error
 in the key's own shape instead of the end of the connection. A key that stands neither here nor in

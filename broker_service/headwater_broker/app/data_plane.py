@@ -30,6 +30,7 @@ from headwater_broker.api.request_meters import Meters
 from headwater_broker.app.broker_connections import BrokerConnections
 from headwater_broker.app.config import NodeConfig
 from headwater_broker.app.dynamic_config import DynamicConfigs
+from headwater_broker.app.enlistment import NoCoordinators
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.transaction_channel import TransactionChannel
 from headwater_broker.app.transaction_claims import TransactionClaims
@@ -55,6 +56,7 @@ from headwater_broker.replica.marker_writer import EndTransaction, MarkerWriter
 from headwater_broker.replica.ports import ReplicationPorts
 from headwater_broker.replica.read_service import ReadService
 from headwater_broker.replica.replication_limits import ReplicationLimits
+from headwater_broker.replica.transaction_verification import TransactionVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         logs=parts.logs,
         appends=appends,
         markers=markers,
+        verifier=TransactionVerifier(NoCoordinators()),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=AlterLogDirsManager(
             parts.logs,

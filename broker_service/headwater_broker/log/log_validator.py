@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 from crc32c import crc32c
 
@@ -21,6 +20,7 @@ from headwater_broker.log.producer_state_manager import ProducerBatch, Producers
 from headwater_broker.log.record_validation import (
     check_client_header,
     check_magic,
+    check_not_transactional,
     check_records,
     check_timestamp_type,
     check_timestamps,
@@ -64,10 +64,14 @@ def check_several(
     return headers
 
 
-def reject_header(header: BatchHeader, where: str) -> NoReturn:
-    """Raise the KafkaError that says what is wrong with a header."""
-    check_client_header(header, where)
-    check_timestamp_type(header, where)
+def check_header(header: BatchHeader, origin: AppendOrigin, where: str) -> None:
+    """Check a header that the hot path does not know to be valid. Raises KafkaError."""
+    if origin is not AppendOrigin.COORDINATOR:
+        check_client_header(header, where)
+        check_timestamp_type(header, where)
+        if origin is AppendOrigin.TRANSACTION and header.is_transactional:
+            return
+        check_not_transactional(header, where)
     raise invalid(where, f"header {header} is not valid")
 
 
@@ -86,7 +90,7 @@ def check_by_config(
     """
     if header.is_control:
         return view, -1
-    if origin is AppendOrigin.CLIENT and (config.is_compacted or config.bounds_age):
+    if origin is not AppendOrigin.COORDINATOR and (config.is_compacted or config.bounds_age):
         check_records(view, header, config, now_ms, where)
     if config.compression_type != "producer":
         view = recompress(view, header, config) or view
@@ -95,7 +99,7 @@ def check_by_config(
     if config.is_log_append_time:
         patch_append_time(view, 0, len(view), now_ms)
         return view, now_ms
-    if origin is AppendOrigin.CLIENT:
+    if origin is not AppendOrigin.COORDINATOR:
         check_timestamps(view, read_header(view), config, now_ms, where)
     return view, -1
 
@@ -111,7 +115,7 @@ def check_producer(
                 header.producer_id, header.producer_epoch, marker.coordinator_epoch, where
             )
         return None
-    if origin is not AppendOrigin.CLIENT:
+    if origin is AppendOrigin.COORDINATOR:
         return None
     pid, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
     entry = producers.entries.get(pid)

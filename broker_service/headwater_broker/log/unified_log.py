@@ -56,6 +56,7 @@ _unpack_header = HEADER.unpack_from
 _place = struct.Struct(">qii").pack_into
 """Base offset, batch length and leader epoch, in one write; the CRC does not cover them."""
 _CLIENT = AppendOrigin.CLIENT
+_COORDINATOR = AppendOrigin.COORDINATOR
 _make = tuple.__new__
 """Makes a named tuple from a tuple faster than its class does."""
 ALL_BATCHES = 2**31
@@ -156,7 +157,7 @@ class UnifiedLog(LocalLog):
         if crc32c(view[21:]) != crc:
             raise corrupt(self._where(), "the CRC does not match")
         if delta < 0 or (
-            origin is _CLIENT
+            origin is not _COORDINATOR
             and (
                 delta + 1 != count
                 or base != 0
@@ -165,8 +166,8 @@ class UnifiedLog(LocalLog):
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            validator.reject_header(BatchHeader._make(header), self._where())
-        if timestamp < first and origin is _CLIENT:
+            validator.check_header(BatchHeader._make(header), origin, self._where())
+        if timestamp < first and origin is not _COORDINATOR:
             header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
         if self._needs_checks:
@@ -176,7 +177,7 @@ class UnifiedLog(LocalLog):
             size = len(view)
             length = size - LOG_OVERHEAD_BYTES
             timestamp = timestamp if append_time < 0 else append_time
-        elif timestamp - now_ms > self._after_max_ms and origin is _CLIENT:
+        elif timestamp - now_ms > self._after_max_ms and origin is not _COORDINATOR:
             check_timestamps(view, BatchHeader._make(header), self.config, now_ms, self._where())
         if pid >= 0:
             known = validator.check_producer(
@@ -205,7 +206,7 @@ class UnifiedLog(LocalLog):
     ) -> AppendResult:
         """A coordinator's batches, all in one write or none; a client's are refused (KIP-98)."""
         parts = validator.split(view, self._where())
-        if origin is _CLIENT or not parts:
+        if origin is not _COORDINATOR or not parts:
             raise invalid(self._where(), f"a write holds one whole batch, this one {len(parts)}")
         headers = validator.check_several(self.producers, parts, origin, self._where())
         if len(view) > self._batch_bytes_max or self._rewrites(headers):

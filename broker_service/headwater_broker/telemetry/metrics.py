@@ -41,13 +41,13 @@ class BrokerCollector(Collector):
         self._elsewhere = elsewhere
 
     async def prepare(self) -> None:
-        """Ask other brokers for what a scrape needs of them."""
+        """Ask other brokers for the end offsets that the lag of groups needs."""
         services = self._services
         groups = services.groups.coordinated()
         await self._elsewhere.refresh(partitions_elsewhere(groups, services.replicas))
 
     def collect(self) -> Iterator[Metric]:
-        """One pass over the counters."""
+        """All families, from one pass over the counters."""
         services = self._services
         meters, replicas = services.meters, services.replicas
         yield from request_metrics.topic_metrics(meters)
@@ -82,18 +82,18 @@ class BrokerCollector(Collector):
         yield from process_metrics.process_metrics()
 
     def describe(self) -> list[Metric]:
-        """Nothing ahead of time: registering must not collect."""
+        """No families: the registration of a collector must not collect."""
         return []
 
 
 class _Collected:
-    """Families that were collected already, as `generate_latest` wants them."""
+    """A collector of families that are collected already, for `generate_latest`."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> list[Metric]:
-        """All of them."""
+        """These families."""
         return self._families
 
 

@@ -184,7 +184,7 @@ def _topic(topic: TopicMetadata) -> dict[str, Any]:
 
 
 async def _rows(describe: Callable[[Any], dict[str, Any]], items: Iterable[Any]) -> str:
-    """The items as JSON, separated by commas; the loop has a turn after every SLICE_ROWS rows."""
+    """The items as JSON, separated by commas; other work runs after every SLICE_ROWS rows."""
     texts: list[str] = []
     weight = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""A follower's fetches go over what moved, and pass by nothing that has."""
+"""A follower's fetch reads the partitions that changed, and misses none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Admin` checks what it is given before it sends anything."""
+"""`Admin` checks its arguments before it sends a request."""
 
 from __future__ import annotations
 

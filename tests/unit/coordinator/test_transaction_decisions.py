@@ -1,4 +1,4 @@
-"""What each request makes of a transactional id: the table of states, events and replies."""
+"""Requests to a transactional id: the table of states, events and replies."""
 
 from __future__ import annotations
 

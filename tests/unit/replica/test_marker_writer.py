@@ -268,6 +268,12 @@ class Asked:
     def verify(self, partition: object, data: memoryview) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()
 
+    def queued(self, partition: object, data: memoryview) -> None:
+        """Let it wait."""
+
+    def recheck(self, partition: object, data: memoryview) -> None:
+        """Let it be appended."""
+
 
 @pytest.mark.parametrize(
     ("version", "dropped"),

@@ -37,7 +37,7 @@ from headwater_broker.api.raw_connection import Peer
 from headwater_broker.api.replies import Answer, FilePart, ParkedReply, Part
 from headwater_broker.api.request_limits import REMOTE_READS_PER_FETCH
 from headwater_broker.purgatory.purgatory import DelayedOperation, WatchedOffset
-from headwater_broker.quota.throttle_time import RequestQuota
+from headwater_broker.quota.client_quotas import RequestQuota
 from headwater_broker.replica.partition import Partition
 
 logger = logging.getLogger(__name__)

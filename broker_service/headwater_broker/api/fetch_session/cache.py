@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): both sides remember the partitions, and name only changes.
+"""The cache of incremental fetch sessions (KIP-227; Kafka's FetchSessionCache), with its eviction.
 
 A session keeps its partitions in an order that rotates: a partition that sent data goes to the
 end, so that one busy partition cannot starve the others of a small max_bytes.

@@ -1,4 +1,4 @@
-"""Which partitions of a follower's fetch session are to be looked at: those alone that moved.
+"""The dirty partitions of a follower's fetch session: a fetch reads only these, not all of them.
 
 A follower's session may hold thousands of partitions of which a few are busy. One whose follower
 has all there is, and was told its marks, is passed by: it is registered with the partition

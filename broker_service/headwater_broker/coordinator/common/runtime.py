@@ -107,6 +107,11 @@ class CoordinatorRuntime(Generic[S]):
         """The loaded shards; to be read only."""
         return [hosted.shard for _, hosted in sorted(self._hosted.items()) if hosted.is_active]
 
+    def shard(self, partition: int) -> S:
+        """The loaded shard, whose durable state is to be read only. Raises NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS."""
+        return self._ready(partition).shard
+
     def is_ready(self, partition: int) -> bool:
         """True when the shard is here and loaded."""
         hosted = self._hosted.get(partition)
@@ -251,7 +256,7 @@ class CoordinatorRuntime(Generic[S]):
     def _replay(self, hosted: HostedShard[S], decision: Decision) -> KafkaError | None:
         """Put the records into this turn's batches, replay them; the error if they are rejected."""
         try:
-            state = self._appender.check_append(hosted.partition, hosted.epoch)
+            state = self._appender.check_append(hosted.partition, hosted.epoch, decision.producer)
             first = hosted.turn.add(decision, state, self._clock.now_ms())
         except KafkaError as error:
             logger.warning("%s: append rejected: %s", hosted.name, error)

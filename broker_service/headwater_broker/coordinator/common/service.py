@@ -95,6 +95,11 @@ class CoordinatorService(Generic[S]):
         await self._arrived(key)
         return await self.runtime.run(self.partition_of(key), command)
 
+    async def shard(self, key: str) -> S:
+        """The loaded shard of `key`, as `CoordinatorRuntime.shard`."""
+        await self._arrived(key)
+        return self.runtime.shard(self.partition_of(key))
+
     async def run_on_all(self, command: Command[S]) -> list[Any]:
         """Run a command on every shard here; the replies. Raises the first error, once every shard
         has replied.

@@ -360,8 +360,8 @@ class DelayedFetch(DelayedOperation):
         return self._give(parts)
 
     def _throttled(self, delay_ms: int) -> Answer:
-        """Answer without partitions, as Kafka does: the client repeats its fetch. A session opened by
-        this fetch is closed (KIP-219)."""
+        """Answer without partitions, as Kafka does: the client repeats its fetch. A session that
+        this fetch opened is closed (KIP-219)."""
         self._peer.mute(delay_ms)
         if self._reply is not None and self._reply.timing is not None:
             self._reply.timing.throttle_s = delay_ms / 1000

@@ -15,12 +15,14 @@ from headwater.errors import ErrorCode
 from headwater.wire.apis import k03_metadata as k03
 from headwater.wire.apis import k10_find_coordinator as k10
 from headwater.wire.apis import k19_create_topics as k19
+from whole_cluster import ServedCluster
 
 PROPERTIES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "2",
     "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
 }
 PARTITIONS = 2
 READY_S = 60.0
@@ -37,6 +39,15 @@ def kafka(folder: Path) -> Iterator[Exchange]:
             yield exchange
     finally:
         peer.stop()
+
+
+@contextmanager
+def headwater(folder: Path) -> Iterator[Exchange]:
+    """A connection to one broker of Headwater, in this process."""
+    properties = {key.replace(".", "_"): value for key, value in PROPERTIES.items()}
+    with ServedCluster(folder, 1, **properties) as served:
+        with connected(int(served.bootstrap.rpartition(":")[2])) as exchange:
+            yield exchange
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +9,24 @@ import pytest
 
 from differential.differences import DIFFERENCES, wanted
 from differential.record import CASES, asked, recorded
-from differential.servers import PROPERTIES, connected, run_cases
+from differential.servers import headwater, run_cases
 from differential.session import Case
-from whole_cluster import ServedCluster
 
 KAFKA = recorded()
 
 
 @pytest.fixture(scope="module")
-def headwater(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Any]]]:
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """Headwater's answers, by case."""
-    properties = {key.replace(".", "_"): value for key, value in PROPERTIES.items()}
-    with ServedCluster(tmp_path_factory.mktemp("differential"), 1, **properties) as served:
-        port = int(served.bootstrap.rpartition(":")[2])
-        with connected(port) as exchange:
-            yield run_cases(exchange, CASES)
+    with headwater(tmp_path_factory.mktemp("differential")) as exchange:
+        return run_cases(exchange, CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
-def test_the_answers_are_those_of_kafka(case: Case, headwater: dict[str, list[Any]]) -> None:
+def test_the_answers_are_those_of_kafka(case: Case, answers: dict[str, list[Any]]) -> None:
     expected = KAFKA[case.name]
     differs = wanted(case.name)
-    for number, (step, answer) in enumerate(zip(case.steps, headwater[case.name], strict=True)):
+    for number, (step, answer) in enumerate(zip(case.steps, answers[case.name], strict=True)):
         kafka = expected[number]
         if number in differs:
             assert differs[number] != kafka, f"{step}: no longer a difference"

@@ -204,7 +204,7 @@ def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int)
         fenced = fence(known, now_ms, keeps_last=expected is not None)
         return Changed(fenced, known.identity, then_retry=True)
     if expected is not None and _is_retry(known, expected) and known.producer_epoch < EPOCH_MAX:
-        return Unchanged(known.identity)
+        return _initialized_again(known, request, now_ms)
     after = replace(
         known,
         state=_move(known, TransactionEvent.INITIALIZED),
@@ -227,6 +227,22 @@ def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int)
         )
         return _initialized(rotated)
     return _initialized(replace(after, producer_epoch=known.producer_epoch + 1))
+
+
+def _initialized_again(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
+    """A repeated InitProducerId, or one after an abort that raised the epoch: it is not raised."""
+    after = replace(
+        known,
+        state=_move(known, TransactionEvent.INITIALIZED),
+        timeout_ms=request.timeout_ms,
+        client=request.client,
+        ended_by=EndedBy.CLIENT,
+        start_ms=-1,
+        partitions={},
+    )
+    if after == known:
+        return Unchanged(known.identity)
+    return _initialized(replace(after, last_update_ms=now_ms))
 
 
 def _kept(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:

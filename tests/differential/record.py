@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from differential.coordinator_cases import COORDINATOR_CASES
+from differential.group_cases import GROUP_CASES
 from differential.partition_cases import PARTITION_CASES
 from differential.servers import kafka, run_cases
 
 ANSWERS = Path(__file__).parent / "kafka-answers.json"
-CASES = (*COORDINATOR_CASES, *PARTITION_CASES)
+CASES = (*COORDINATOR_CASES, *PARTITION_CASES, *GROUP_CASES)
 
 
 def recorded() -> dict[str, list[Any]]:

@@ -22,6 +22,7 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "2",
     "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
 }
 PARTITIONS = 2
 READY_S = 60.0

@@ -55,6 +55,8 @@ class Session:
         self.topic = topic
         self.name = name
         self.slots: dict[str, Identity] = {}
+        self.members: dict[str, tuple[str, int]] = {}
+        """Member id and generation, by short group id."""
         self._ids: dict[int, str] = {}
 
     def transactional_id(self, short: str) -> str:

@@ -122,7 +122,8 @@ async def _commit(
         rows=rows,
     )
     try:
-        return await ctx.broker.groups.transactional_commit(commit, ctx.broker.enlistment)
+        enlistment = ctx.broker.verifier.enlistment
+        return await ctx.broker.groups.transactional_commit(commit, enlistment)
     except KafkaError as error:
         code = client_code(error.code, ctx.api_version)
         return {(row.topic, row.partition): code for row in rows}

@@ -24,7 +24,7 @@ from headwater_broker.coordinator.group.shard import (
     OffsetCommit,
     TransactionalCommit,
 )
-from headwater_broker.coordinator.group.transaction_verification import Enlistment
+from headwater_broker.replica.transaction_verification import Enlistment
 
 Codes = dict[TopicPartition, ErrorCode]
 GroupOffsets = dict[TopicPartition, Committed]

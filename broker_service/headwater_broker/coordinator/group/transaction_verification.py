@@ -8,28 +8,8 @@ behind it: the answer counts for one `Verification`, which a marker voids. Soft 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
-from uuid import UUID
-
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Producer
-
-
-class Enlistment(Protocol):
-    """The coordinators of transactions, wherever they are."""
-
-    async def enlist(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        partitions: Mapping[tuple[str, int], UUID],
-        *,
-        verify_only: bool,
-    ) -> Mapping[tuple[str, int], ErrorCode]:
-        """Add the partitions to the producer's transaction, or verify that they are part of it: a
-        code per partition. Raises KafkaError when no coordinator answers."""
-        ...
 
 
 class Verification:

@@ -156,6 +156,7 @@ class MarkerWriter:
         # A marker that the log has already may not be replicated yet: it lies below the log end.
         last = partition.log.log_end_offset - 1
         await self._appends.committed(partition, last, leader_epoch, self._timeout_ms)
+        partition.log.high_watermark_moved(partition.high_watermark)
         for place in awaited:
             results[place][key] = ErrorCode.NONE
 
@@ -208,6 +209,7 @@ class MarkerWriter:
             else:
                 last, epoch = partition.log.log_end_offset - 1, partition.leader_epoch
                 await self._appends.committed(partition, last, epoch, self._timeout_ms)
+            partition.log.high_watermark_moved(partition.high_watermark)
             results[place][key] = ErrorCode.NONE
         except KafkaError as error:
             is_away = error.code in _COORDINATOR_AWAY

@@ -300,6 +300,12 @@ class UnifiedLog(LocalLog):
             return high_watermark
         return max(first, self.log_start_offset)  # DeleteRecords, retention: its start may be gone
 
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Forget ended transactions whose markers are replicated. `last_stable_offset` does so,
+        too, but nobody may ask for it."""
+        if not self.producers.all_decided:
+            self.producers.high_watermark_moved(high_watermark)
+
     def producer_snapshot_bytes(self, offset: int) -> bytes:
         """The producer state of everything below `offset`, in Kafka's snapshot format."""
         if offset == self.log_end_offset:

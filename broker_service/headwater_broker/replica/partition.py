@@ -495,6 +495,7 @@ class Partition:
 
     def _set_high_watermark(self, mark: int) -> None:
         self.high_watermark = mark
+        self.log.high_watermark_moved(mark)
         if self.on_hw is not None:
             self.on_hw(self)
         self.caught_up_followers.state_updated()

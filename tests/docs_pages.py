@@ -183,6 +183,7 @@ def _families() -> list[Metric]:
         transactions=SimpleNamespace(
             counts=list, max_timeout_ms=0, markers=SimpleNamespace(totals=MarkerTotals(0, 0, 0))
         ),
+        verifier=SimpleNamespace(verifications_total=0, failures_total={}),
         clock=SimpleNamespace(now_ms=lambda: 0),
     )
     lag, controller = cast(LagProbe, _Idle()), cast(ControllerService, _Idle())

@@ -12,49 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater import Consumer, Producer
+from headwater import Consumer
 from headwater.cli.reassign.throttles import LEADER_LIST, LEADER_RATE
-from headwater.records.builder import BatchBuilder
 from integration import clients
 from integration.clients import CANONICAL, CODECS
 from integration.cluster import LocalCluster
 from integration.conftest import next_base_port
 from integration.jvm_tools import kafka_tool
+from integration.tool_bench import TOOLS, Bench, refused
+from integration.transaction_tools import hanging_transaction, live_transaction
 
-TOOLS = "org.apache.kafka.tools"
 PERF_RECORDS = 20_000
 SEGMENT_BYTES = 1 << 20
-TRANSACTION_S = 60.0
-
-
-class Bench(NamedTuple):
-    """What a use may work with: three brokers, and a folder for its files."""
-
-    cluster: LocalCluster
-    folder: Path
-
-    def tool(self, name: str, *arguments: str) -> str:
-        """Run a tool that wants --bootstrap-server; its output. Raises RuntimeError on failure."""
-        return kafka_tool(name, "--bootstrap-server", self.cluster.bootstrap, *arguments)
-
-    def file(self, name: str, document: object) -> str:
-        """A JSON file for a tool."""
-        path = self.folder / name
-        path.write_text(json.dumps(document))
-        return str(path)
-
-    def topic(self, name: str, *, filled: bool = True, **options: object) -> str:
-        """A topic of the use's own, with the canonical records in partition 0."""
-        self.cluster.create_topic(name, **options)  # type: ignore[arg-type]
-        if filled:
-            clients.write_confluent(self.cluster.bootstrap, name, CANONICAL)
-        return name
-
-    def fill(self, topic: str, count: int) -> None:
-        """So many records."""
-        with Producer(self.cluster.bootstrap) as producer:
-            for number in range(count):
-                producer.send(topic, str(number).encode())
 
 
 class Use(NamedTuple):
@@ -83,16 +52,6 @@ def use(
 
 NOT_SERVED = (("kafka-acls.sh", "ACLs: no security yet"),)
 """Tools whose feature is not there: (script, why)."""
-
-
-def refused(run: Callable[[], str], words: str) -> None:
-    """The tool must fail, saying so."""
-    try:
-        told = run()
-    except RuntimeError as error:
-        assert re.search(words, str(error)), error
-    else:
-        raise AssertionError(f"it was not refused: {told}")
 
 
 @use("kafka-topics.sh", "create, list, add partitions, describe, delete", tested=True)
@@ -325,59 +284,9 @@ def log_dirs(b: Bench) -> None:
         assert (partition["offsetLag"], partition["isFuture"]) == (0, False)
 
 
-@use("kafka-transactions.sh", "list, describe, describe producers, refuse to abort a live one",
-     tested=True)  # fmt: skip
-def transactions(b: Bench) -> None:
-    topic = b.topic("transacted", filled=False)
-    where = ("--topic", topic, "--partition", "0")
-
-    def tool(*arguments: str) -> list[list[str]]:
-        """The rows below the headings, by their words."""
-        told = b.tool(f"{TOOLS}.TransactionsCommand", *arguments)
-        return [line.split() for line in told.strip().splitlines()[1:]]
-
-    producer = clients.begin_transaction(b.cluster.bootstrap, "by-tool", topic)
-    (row,) = [row for row in tool("list") if row[0] == "by-tool"]
-    assert row[3] == "Ongoing", row
-    assert [row[0] for row in tool("list", "--duration-filter", "3600000")] == []
-    (described,) = tool("describe", "--transactional-id", "by-tool")
-    coordinator, name, producer_id, epoch, state, timeout_ms, *_, partitions = described
-    assert [coordinator, name, producer_id] == [row[1], "by-tool", row[2]]
-    assert (state, timeout_ms, partitions) == ("Ongoing", "60000", f"{topic}-0")
-    (active,) = tool("describe-producers", *where)
-    assert (active[0], active[1], active[5]) == (producer_id, epoch, "0"), active
-    assert tool("find-hanging", *where, "--max-transaction-timeout", "0") == []
-    refused(lambda: str(tool("abort", *where, "--start-offset", "0")), "has been fenced")
-    producer.commit_transaction(TRANSACTION_S)
-    (row,) = [row for row in tool("list") if row[0] == "by-tool"]
-    assert row[3] in ("PrepareCommit", "CompleteCommit"), row
-    refused(lambda: str(tool("describe", "--transactional-id", "never")), "(?i)transactionalid")
-
-
-@use("kafka-transactions.sh", "find a hanging transaction, abort it")
-def hanging_transactions(b: Bench) -> None:
-    topic = b.topic("hung", filled=False, replication_factor=1)
-    leader = b.cluster.describe(topic).leader
-    folder = next(b.cluster.spec.slot(leader).folder.rglob(f"{topic}-0"))
-    b.cluster.kill_broker(leader)
-    # As a leader that asks no coordinator would have appended it.
-    records = BatchBuilder()
-    records.append(clients.T0, b"k", b"v", [])
-    batch = records.build(
-        leader_epoch=0, producer_id=987_654, producer_epoch=3, base_sequence=0, transactional=True
-    )
-    (segment,) = folder.glob("*.log")
-    segment.write_bytes(bytes(batch))
-    b.cluster.restart(leader)
-    b.cluster.wait_until(lambda: b.cluster.describe(topic).leader == leader, "it leads")
-    name, where = f"{TOOLS}.TransactionsCommand", ("--topic", topic, "--partition", "0")
-    found = b.tool(name, "find-hanging", *where).strip().splitlines()[-1].split()
-    assert found[:6] == [topic, "0", "987654", "3", "-1", "0"], found
-    assert b.tool(name, "find-hanging", "--broker-id", str(leader)).count(topic) == 1
-    b.tool(name, "abort", *where, "--start-offset", "0")
-    assert topic not in b.tool(name, "find-hanging", *where)
-    with b.cluster.admin() as admin:
-        assert admin.transaction_blockers([topic]) == []
+use("kafka-transactions.sh", "list, describe, describe producers, refuse to abort a live one",
+    tested=True)(live_transaction)  # fmt: skip
+use("kafka-transactions.sh", "find a hanging transaction, abort it")(hanging_transaction)
 
 
 @use("kafka-get-offsets.sh", "first, last, by time, of the newest record", tested=True)

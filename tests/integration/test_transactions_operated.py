@@ -81,7 +81,8 @@ def topic_of(bootstrap: str, name: str, partitions: int = 1) -> str:
 
 
 def opened(bootstrap: str, name: str, topic: str) -> confluent_kafka.Producer:
-    return clients.begin_transaction(bootstrap, name, topic, **{"client.id": "app-1"})
+    more = {"client.id": "app-1", "log_level": 0}
+    return clients.begin_transaction(bootstrap, name, topic, **more)
 
 
 def run(bootstrap: str, *arguments: str, code: int = 0) -> tuple[str, str]:

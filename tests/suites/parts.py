@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,8 +62,7 @@ def kafka_python_tests() -> Path:
             source = f"kafka-python=={KAFKA_PYTHON_VERSION}"
             options = ("--no-binary", ":all:", "--no-deps", "--dest", str(folder))
             _run([sys.executable, "-m", "pip", "download", *options, source])
-            with tarfile.open(folder / f"{name}.tar.gz") as archive:
-                archive.extractall(folder, filter="data")
+            shutil.unpack_archive(folder / f"{name}.tar.gz", folder)
     return folder / name
 
 

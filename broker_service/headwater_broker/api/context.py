@@ -58,6 +58,9 @@ class Services:
     controller: ControllerChannel
     groups: GroupService
     transactions: TransactionService
+    claimed_partitions: Callable[[int], Awaitable[frozenset[tuple[str, int]]]]
+    """Producer id -> partitions of its open transaction that a coordinator will still end. Raises
+    KafkaError when a coordinator does not answer."""
     coordinators: Coordinators
     producer_ids: ProducerIds
     authorizer: Authorizer

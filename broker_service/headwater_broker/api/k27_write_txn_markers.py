@@ -6,7 +6,9 @@ The coordinators of other brokers send it, and so does an operator who aborts a 
 
 from __future__ import annotations
 
-from headwater.errors import ErrorCode
+from collections.abc import Mapping
+
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Operation
 from headwater.wire.apis.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -44,14 +46,45 @@ async def write_txn_markers(
             # Only a coordinator knows that every partition of a transaction may be committed.
             refusals[place] = ErrorCode.INVALID_REQUEST
     accepted = [place for place in range(len(request.markers)) if place not in refusals]
-    written = await ctx.broker.markers.write([_marker(request.markers[p]) for p in accepted])
-    outcomes: dict[int, dict[TopicPartition, ErrorCode]] = dict(zip(accepted, written, strict=True))
+    markers = [_marker(request.markers[place]) for place in accepted]
+    claimed = [] if is_broker else await _claimed(ctx, markers)
+    kept = markers if is_broker else list(map(_without, markers, claimed))
+    written = await ctx.broker.markers.write(kept)
+    outcomes: dict[int, Mapping[TopicPartition, ErrorCode]] = dict(
+        zip(accepted, written, strict=True)
+    )
+    for place, codes in zip(accepted, claimed, strict=False):
+        outcomes[place] = {**outcomes[place], **codes}
     return WriteTxnMarkersResponse(
         markers=tuple(
             _result(row, outcomes.get(place, {}), refusals.get(place))
             for place, row in enumerate(request.markers)
         )
     )
+
+
+async def _claimed(
+    ctx: RequestContext, markers: list[TransactionMarker]
+) -> list[Mapping[TopicPartition, ErrorCode]]:
+    """Of each marker the partitions that an operator may not end, with the reason: a coordinator
+    will, and may commit the others; or a coordinator that may know the producer does not answer."""
+    found: list[Mapping[TopicPartition, ErrorCode]] = []
+    for marker in markers:
+        try:
+            claimed = await ctx.broker.claimed_partitions(marker.producer_id)
+        except KafkaError as error:
+            found.append(dict.fromkeys(marker.partitions, error.code))
+            continue
+        fenced = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        found.append({p: fenced for p in marker.partitions if p in claimed})
+    return found
+
+
+def _without(
+    marker: TransactionMarker, refused: Mapping[TopicPartition, ErrorCode]
+) -> TransactionMarker:
+    kept = {p: topic_id for p, topic_id in marker.partitions.items() if p not in refused}
+    return marker._replace(partitions=kept)
 
 
 def _marker(row: WritableTxnMarker) -> TransactionMarker:
@@ -71,7 +104,7 @@ def _marker(row: WritableTxnMarker) -> TransactionMarker:
 
 def _result(
     row: WritableTxnMarker,
-    outcome: dict[TopicPartition, ErrorCode],
+    outcome: Mapping[TopicPartition, ErrorCode],
     refusal: ErrorCode | None,
 ) -> WritableTxnMarkerResult:
     return WritableTxnMarkerResult(

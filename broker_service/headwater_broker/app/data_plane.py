@@ -33,6 +33,7 @@ from headwater_broker.app.dynamic_config import DynamicConfigs
 from headwater_broker.app.enlistment import TransactionEnlistment
 from headwater_broker.app.marker_channel import IsDeleted, MarkerChannel, deleted_for_all
 from headwater_broker.app.transaction_channel import TransactionChannel
+from headwater_broker.app.transaction_claims import TransactionClaims
 from headwater_broker.coordinator.common.service import (
     CoordinatorParts,
     Coordinators,
@@ -135,6 +136,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         coordinators=coordinators.by_type(),
+        claimed_partitions=coordinators.claims.partitions_of,
         producer_ids=parts.producer_ids,
         authorizer=parts.authorizer,
         purgatories=purgatories,
@@ -166,6 +168,7 @@ class _Coordinators:
     transactions: TransactionService
     markers: MarkerWriter
     enlistment: TransactionEnlistment
+    claims: TransactionClaims
     channel: TransactionChannel
 
     def by_type(self) -> Coordinators:
@@ -195,7 +198,8 @@ def _build_coordinators(
     enlistment = TransactionEnlistment(config.broker_id, view, transactions, channel)
     groups = GroupService(coordinator_parts, GroupConfig.from_values(config.values))
     replaying[groups.coordinator.topic] = groups.coordinator.runtime.end_transaction
-    return _Coordinators(groups, transactions, markers, enlistment, channel)
+    claims = TransactionClaims(config.broker_id, view, transactions, connections)
+    return _Coordinators(groups, transactions, markers, enlistment, claims, channel)
 
 
 def _subscribe_to_configs(

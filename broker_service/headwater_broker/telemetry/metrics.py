@@ -77,6 +77,7 @@ class BrokerCollector(Collector):
         transactions, now_ms = services.transactions, services.clock.now_ms()
         yield from transaction_metrics.coordinator_metrics(transactions.counts(), now_ms)
         yield from transaction_metrics.marker_metrics(transactions.markers.totals)
+        yield from transaction_metrics.verification_metrics(services.verifier)
         yield from transaction_metrics.leader_metrics(replicas, transactions.max_timeout_ms, now_ms)
         yield from process_metrics.loop_metrics(self._lag)
         yield from process_metrics.process_metrics()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -13,6 +13,7 @@ from headwater_broker.coordinator.transaction.transaction import Transaction
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 from headwater_broker.replica.manager import ReplicaManager
 from headwater_broker.replica.partition import Partition
+from headwater_broker.replica.transaction_verification import TransactionVerifier
 from headwater_broker.telemetry.open_transactions import blocked_partitions
 
 LATE_AFTER_S = 10
@@ -96,19 +97,19 @@ def marker_metrics(totals: MarkerTotals) -> Iterator[Metric]:
         yield CounterMetricFamily(f"headwater_transaction_{name}", text, value=value)
 
 
-def verification_metrics(total: int, failures: Mapping[str, int]) -> Iterator[Metric]:
+def verification_metrics(verifier: TransactionVerifier) -> Iterator[Metric]:
     """Questions of leaders here to coordinators (KIP-890)."""
     yield CounterMetricFamily(
         "headwater_transaction_verifications",
-        "Times that a leader here asked a coordinator before it appended to a transaction.",
-        value=total,
+        "Partitions that leaders here asked a coordinator about before they appended.",
+        value=verifier.verifications_total,
     )
     failed = CounterMetricFamily(
         "headwater_transaction_verification_failures",
         "Those after which the batches were refused.",
         labels=["error"],
     )
-    for error, count in failures.items():
+    for error, count in sorted(verifier.failures_total.items()):
         failed.add_metric([error], count)
     yield failed
 

@@ -262,7 +262,8 @@ def commit(
 @click.option("--start-offset", type=int, callback=within(0, INT64_MAX), metavar="N",
               help="Where the transaction of --partition begins.")  # fmt: skip
 @click.option("--force", is_flag=True,
-              help="With --partition: also a transaction that its coordinator still knows.",
+              help="With --partition: also a transaction that its coordinator still knows. Brokers "
+              "of Headwater refuse that.",
               )  # fmt: skip
 @producer_id_option
 @producer_epoch_option

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from headwater.client.connection import Connection
-from headwater.errors import ErrorCode
+from headwater.errors import ErrorCode, KafkaError
 from headwater.ports.authorizer import Authorizer, Operation, ResourceType
 from headwater.wire.apis.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -126,5 +126,40 @@ def test_requests_behind_one_that_waits_are_read(tmp_path: Path) -> None:
         assert not work.done()
         partition.update_follower(2, 7, 2, broker.services.clock.monotonic())
         assert (await work)[0][0] is ErrorCode.NONE
+
+    serve(tmp_path, scenario)
+
+
+def test_an_operator_may_not_end_what_a_coordinator_will_end(tmp_path: Path) -> None:
+    async def scenario(broker: SoloBroker, c: Connection) -> None:
+        broker.create_topic("t", 2)
+        asked: list[int] = []
+
+        async def claimed(producer_id: int) -> frozenset[tuple[str, int]]:
+            asked.append(producer_id)
+            if producer_id == 3:
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loads")
+            return frozenset({("t", 0)}) if producer_id == 1 else frozenset()
+
+        object.__setattr__(broker.services, "claimed_partitions", claimed)
+        for pid in (1, 2, 3):
+            begin(broker, pid)
+        abort = {"transaction_result": False}
+        markers = [marker(pid, **abort) for pid in (1, 2, 3)]
+        fenced, none, loading = (
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            ErrorCode.NONE,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        )
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await write(c, *markers, broker_id=-1) == [
+            [fenced, fenced, unknown],
+            [none, none, unknown],
+            [loading, loading, loading],
+        ]
+        assert asked == [1, 2, 3]
+        assert list(broker.replicas.lookup("t", 0).log.producers.open_transactions) == [1, 3]
+        await write(c, marker(1, **abort))
+        assert asked == [1, 2, 3], "a coordinator is not asked"
 
     serve(tmp_path, scenario)

@@ -27,6 +27,7 @@ from headwater.wire.apis import (
     k25_add_offsets_to_txn,
     k26_end_txn,
     k28_txn_offset_commit,
+    k66_list_transactions,
 )
 from headwater.wire.framing import request_header_version, response_header_version
 from headwater.wire.headers import RequestHeader, ResponseHeader
@@ -34,6 +35,7 @@ from headwater.wire.schema import Message, decode, decoder, encode
 
 NODE = 7
 PARTITIONS = 2
+FIRST_PRODUCER_ID = 100
 CALL_S = 30.0
 _SIZE = struct.Struct(">i")
 
@@ -56,6 +58,7 @@ class Written(NamedTuple):
     sequence: int
     count: int
     is_transactional: bool
+    producer_id: int
 
 
 class Marker(NamedTuple):
@@ -64,6 +67,7 @@ class Marker(NamedTuple):
     partition: int
     producer_epoch: int
     commit: bool
+    producer_id: int = FIRST_PRODUCER_ID
 
 
 @dataclass
@@ -107,11 +111,13 @@ class TransactionBroker:
             25: (k25_add_offsets_to_txn.AddOffsetsToTxnRequest, self._add_offsets),
             26: (k26_end_txn.EndTxnRequest, self._end),
             28: (k28_txn_offset_commit.TxnOffsetCommitRequest, self._commit_offsets),
+            66: (k66_list_transactions.ListTransactionsRequest, self._list),
         }
         is_v2 = version >= 2
         self._versions = {
             0: 12 if is_v2 else 11, 3: 12, 10: 4, 18: 4, 22: init_version, 24: 3, 25: 3,
             26: 5 if is_v2 else 4, 28: 5 if is_v2 else 4,
+            66: 1,
         }  # fmt: skip
 
     def __enter__(self) -> TransactionBroker:
@@ -148,7 +154,8 @@ class TransactionBroker:
         for at, row in enumerate(self.log):
             if isinstance(row, Written):
                 rest = (m for m in self.log[at:] if isinstance(m, Marker))
-                end = next((m for m in rest if m.partition == row.partition), None)
+                mine = (m for m in rest if m.partition == row.partition)
+                end = next((m for m in mine if m.producer_id == row.producer_id), None)
                 if end is not None and end.commit:
                     out.append(row)
         return out
@@ -237,7 +244,7 @@ class TransactionBroker:
         elif transactional_id.startswith("__hw."):
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         elif not error and known is None:
-            known = self.ids[transactional_id] = Known(100 + len(self.ids), 0)
+            known = self.ids[transactional_id] = Known(FIRST_PRODUCER_ID + len(self.ids), 0)
         elif not error and known is not None:
             asked = (request.producer_id, request.producer_epoch)
             if request.producer_id >= 0 and asked != (known.producer_id, known.epoch):
@@ -257,7 +264,9 @@ class TransactionBroker:
 
     def _decide(self, known: Known, *, commit: bool) -> None:
         if known.state == "Ongoing":
-            self.log += [Marker(p, known.epoch, commit) for p in sorted(known.partitions)]
+            self.log += [
+                Marker(p, known.epoch, commit, known.producer_id) for p in sorted(known.partitions)
+            ]
             if commit:
                 self.committed.update(known.offsets)
             known.state = "CompleteCommit" if commit else "CompleteAbort"
@@ -329,6 +338,24 @@ class TransactionBroker:
         known.epoch += is_v2
         return ErrorCode.NONE
 
+    def _list(self, request: Any, version: int) -> Message:
+        rows = tuple(
+            k66_list_transactions.TransactionState(
+                transactional_id=name, producer_id=known.producer_id, transaction_state=known.state
+            )
+            for name, known in self.ids.items()
+            if known.state in request.state_filters
+        )
+        return k66_list_transactions.ListTransactionsResponse(
+            error_code=self._fault, transaction_states=() if self._fault else rows
+        )
+
+    def time_out(self, transactional_id: str) -> None:
+        """The transaction was open for too long: it is aborted, and its producer fenced."""
+        known = self.ids[transactional_id]
+        self._decide(known, commit=False)
+        known.epoch += 1
+
     # --- the group and the leaders --------------------------------------------------------
 
     def _commit_offsets(self, request: Any, version: int) -> Message:
@@ -397,7 +424,7 @@ class TransactionBroker:
         self.log.append(
             Written(
                 part.index, header.producer_epoch, header.base_sequence, header.record_count,
-                header.is_transactional,
+                header.is_transactional, header.producer_id,
             )
         )  # fmt: skip
         return ErrorCode.NONE

@@ -135,6 +135,13 @@ class Script(TransactionalClient):
 
         client.loop.create_task(send())
         await held.caught()
+        self.disconnect()  # as a client does that has no reply: it goes on with another connection
+
+    def disconnect(self) -> None:
+        """Close all connections; the next requests open others."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     # -- requests as they are
 

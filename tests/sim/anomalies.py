@@ -154,7 +154,9 @@ async def marker_reply_lost(script: Script) -> None:
 
 
 async def late_marker(script: Script) -> None:
-    """A marker arrives twice: when its transaction ends, and when the next one is open."""
+    """A marker arrives twice on one connection: when its transaction ends, and when the next one
+    is open. (In version 1 nothing in the second one tells that it is late; only a marker on an
+    older connection is known to be.)"""
     remote = await _remote_key(script)
     held = script.hold(k27.WriteTxnMarkersRequest)
     first = script.begin()
@@ -207,7 +209,10 @@ async def coordinator_dies(script: Script) -> None:
             await _strike(script, random.randrange(80))
         except AbortableError:
             commit = False
-        await script.end(made, commit=commit)
+        try:
+            await script.end(made, commit=commit)
+        except FencedError:  # it took longer than its timeout
+            await script.initialise()
         await script.until(_all_up(script), "all brokers are up")
 
 
@@ -415,7 +420,7 @@ ANOMALIES = (
     Anomaly("4", late_grant),
     Anomaly("5", second_batch_first),
     Anomaly("6", marker_reply_lost),
-    Anomaly("6, late", late_marker),
+    Anomaly("6, late", late_marker, (2,)),
     Anomaly("7, 21", marker_is_truncated),
     Anomaly("8", two_coordinators),
     Anomaly("9", coordinator_dies),

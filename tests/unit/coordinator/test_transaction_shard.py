@@ -198,7 +198,10 @@ def test_a_recovering_producer_goes_on_after_the_abort_of_its_own_transaction() 
     again = c.init(producer)
     assert again not in c.replies
     c.markers()
-    assert c.identity(again).epoch > producer.epoch + 1
+    raised = ProducerIdentity(producer.producer_id, producer.epoch + 1)
+    assert c.identity(again) == raised
+    assert c.identity(c.init(producer)) == raised, "a retry, whose reply was lost"
+    assert c.code(c.end(producer, commit=False)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_two_newer_producers_are_served_in_order() -> None:

@@ -164,9 +164,14 @@ class TransactionShard:
             request = replace(init, expected=expected)
             return lambda known, now_ms: init_producer(known, request, now_ms)
 
-        # A producer that recovers was checked before its transaction was aborted for it: it goes
-        # on from the fence. One that names no epoch goes on from anything.
-        after_abort = decide if init.expected is not None else lambda _fenced: decide(None)
+        def after_abort(fenced: ProducerIdentity) -> Decide:
+            # A producer that recovers gets the epoch that the abort has raised. One that kept a
+            # prepared transaction under a newer producer id goes on from the fence (KIP-939).
+            expected = init.expected
+            if expected is not None and expected.producer_id != fenced.producer_id:
+                expected = fenced
+            return decide(expected)
+
         request = _Request(token, decide(init.expected), after_abort)
         return self._run(init.transactional_id, request, now)
 

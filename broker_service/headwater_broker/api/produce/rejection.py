@@ -34,7 +34,7 @@ def reject(
 def rejection_of(
     peer: Peer, row: Row, partition: Partition | None, view: memoryview, start: int, version: int
 ) -> tuple[ErrorCode, str] | None:
-    """The error of the batch at `start` of the view, which the append does not check; None: none."""
+    """The error of the batch at `start` of the view, if it must not reach the log; else None."""
     if (
         partition is None
         or start < 0

@@ -139,13 +139,11 @@ class TransactionalProduce:
         peer, services = self._peer, self._peer.services
         now_ms = services.clock.now_ms()
         partition = services.replicas.partitions.get((row.name, row.index))
-        reason = request_error or rejection_of(
-            self._peer, row, partition, view, start, self._version
-        )
+        reason = request_error or rejection_of(peer, row, partition, view, start, self._version)
         if reason is not None or partition is None:
             row.fail(*(reason or (ErrorCode.UNKNOWN_SERVER_ERROR, "")))
             if start >= 0:
-                remember_rejected(self._peer, row, view[start:stop], now_ms)
+                remember_rejected(peer, row, view[start:stop], now_ms)
             if partition is not None:
                 services.meters.rejected(row.name, max(stop - start, 0))
             return

@@ -266,8 +266,7 @@ class Partition:
             row.broker_epoch = broker_epoch
         log = self.log
         end = log.log_end_offset
-        diverging = self.divergence(fetch_offset, last_fetched_epoch)
-        if diverging is not None:
+        if (diverging := self.divergence(fetch_offset, last_fetched_epoch)) is not None:
             return diverging
         if not log.log_start_offset <= fetch_offset <= end:
             raise errors.out_of_range(self, fetch_offset)

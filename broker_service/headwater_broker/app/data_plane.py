@@ -124,13 +124,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         enlistment=coordinators.enlistment,
         verifier=TransactionVerifier(coordinators.enlistment),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
-        alter_log_dirs=AlterLogDirsManager(
-            parts.logs,
-            replicas,
-            ports.clock,
-            off_loop=ports.off_loop,
-            assign=parts.controller.assign_directory,
-        ),
+        alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,
         controller=parts.controller,
         groups=coordinators.groups,
@@ -158,6 +152,16 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
     _subscribe_to_configs(dynamic, parts.logs, replicas)
     _subscribe_to_metadata(view, services)
     return DataPlane(purgatories, appends, replicas, services, coordinators.channel)
+
+
+def _alter_log_dirs(parts: DataPlaneParts, replicas: ReplicaManager) -> AlterLogDirsManager:
+    return AlterLogDirsManager(
+        parts.logs,
+        replicas,
+        parts.replication.clock,
+        off_loop=parts.replication.off_loop,
+        assign=parts.controller.assign_directory,
+    )
 
 
 @dataclass(frozen=True, slots=True)

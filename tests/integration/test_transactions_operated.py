@@ -12,7 +12,6 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -288,19 +287,3 @@ def _written(bootstrap: str, topic: str, producer: ProducerIdAndEpoch) -> list[i
         return [write_unverified(bootstrap, topic, producer)]
     except AssertionError:
         return []
-
-
-def test_wrong_arguments_of_commands_are_refused(tmp_path: Path) -> None:
-    nowhere = "127.0.0.1:1"
-    for arguments, words in (
-        (("abort",), "which transaction?"),
-        (("abort", "x", "--partition", "t:0"), "which transaction?"),
-        (("abort", "x", "--force"), "go with --partition"),
-        (("abort", "--partition", "t:0"), "--partition goes with --start-offset"),
-        (("abort", "x", "--producer-id", "1"), "both or neither"),
-        (("commit", "x", "--execute", "--dry-run"), "not both"),
-        (("commit",), "Missing argument"),
-        (("list", "--state", "Sleeping"), "is no state of a transaction"),
-        (("list", "--older-than", "-5"), "not in the range"),
-    ):
-        assert words in run(nowhere, *arguments, "--timeout", "50", code=2)[1], arguments

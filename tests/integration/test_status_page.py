@@ -304,19 +304,15 @@ def test_an_open_transaction_is_in_documents_metrics_and_page(
     find_browser()
     topic = shared_cluster.create_topic("held-back")
     producer = clients.begin_transaction(shared_cluster.bootstrap, "holds-back", topic)
-    producer_id = -1
 
     def seen() -> bool:
-        nonlocal producer_id
         documents = [b["document"] for b in get_json(shared_cluster, "/cluster.json")["brokers"]]
         blocked = [row for d in documents for row in d["blocked"] if row["topic"] == topic]
-        owners = [row for d in documents for row in d["transactions"]]
-        ids = {row["transactional_id"]: row["producer_id"] for row in owners}
-        producer_id = ids.get("holds-back", -1)
-        oldest_ms = min((row["start_ms"] for row in owners), default=None)
-        now_ms = documents[0]["now_ms"]
-        is_old = oldest_ms is not None and now_ms - oldest_ms > BLOCKED_SHOWN_MS
-        return is_old and [row["producer_id"] for row in blocked] == [producer_id]
+        for owner in (row for d in documents for row in d["transactions"]):
+            if owner["transactional_id"] == "holds-back":
+                is_old = documents[0]["now_ms"] - owner["start_ms"] > BLOCKED_SHOWN_MS
+                return is_old and [row["producer_id"] for row in blocked] == [owner["producer_id"]]
+        return False
 
     shared_cluster.wait_until(seen, "the documents show it")
     texts = [get(shared_cluster, "/metrics", broker_id)[1] for broker_id in range(3)]

@@ -32,7 +32,7 @@ _last_offset = attrgetter("last_offset")
 
 
 class TransactionIndex(LazyFile):
-    """Aborted transactions in the order of their markers. Without any there is no file."""
+    """Aborted transactions in the order of their markers. An empty index has no file."""
 
     def __init__(self, files: Files, path: str, *, exists: bool) -> None:
         super().__init__(files, path)

@@ -140,13 +140,14 @@ class TransactionalProduce:
         now_ms = services.clock.now_ms()
         partition = services.replicas.partitions.get((row.name, row.index))
         reason = request_error or rejection_of(peer, row, partition, view, start, self._version)
-        if reason is not None or partition is None:
-            row.fail(*(reason or (ErrorCode.UNKNOWN_SERVER_ERROR, "")))
+        if reason is not None:
+            row.fail(*reason)
             if start >= 0:
                 remember_rejected(peer, row, view[start:stop], now_ms)
             if partition is not None:
                 services.meters.rejected(row.name, max(stop - start, 0))
             return
+        assert partition is not None  # or there was a reason
         batch = view[start:stop]
         try:
             if self._peer.rejected is not None:

@@ -356,9 +356,12 @@ class GroupShard:
         self, request: TransactionalCommit, verification: Verification, now: Now, token: Token
     ) -> Decisions:
         """TxnOffsetCommit of a producer that is verified: pending offsets. The reply is a code per
-        (topic, partition). Raises KafkaError for the whole request.
+        (topic, partition), or None when the verification is stale. Raises KafkaError for the whole
+        request.
         """
         self._verifications.check(verification)
+        if verification.is_stale:
+            return Decision().reply(token, None)
         self._check_transactional_committer(request)
         out = Decision(request.producer)
         records, codes = offsets.commit(request.group_id, request.rows, -1, now, self._config)

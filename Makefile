@@ -14,10 +14,10 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export HEADWATER_JARS := $(CURDIR)/.cache/jars
 
-.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools bench-kafka bench-tier bench-source bench-scale bench-transactions clean
+.PHONY: help setup demo test check unit integration long sim soak fuzz docs docs-tools integrations suite-kafka-python suite-copier suite-clients suite-recipes bench-kafka bench-tier bench-source bench-scale bench-transactions clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Build .venv with everything the demo, tests and benches need (repeats are instant)
 
@@ -40,10 +40,27 @@ unit: setup ## Tests without processes, sockets or Spark (ARGS= to pytest)
 	@$(BIN)/python -m pytest -q tests --ignore tests/integration --ignore tests/tidy $(ARGS)
 
 integration: setup ## Tests with real processes, clients and Spark (ARGS= to pytest)
-	@$(BIN)/python -m pytest -q tests/integration -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -q tests/integration -m "not long and not integrations" $(ARGS)
 
 long: setup ## The tests that `make test` leaves out: minutes of kills under Spark, tiering races
 	@$(BIN)/python -m pytest -q tests/integration -m long $(ARGS)
+
+integrations: setup ## Flink under kills, clients in Java, JavaScript, Go (JOB_KILLS=20 BROKER_KILLS=10)
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.parts || echo "what cannot be had is skipped"
+	@HEADWATER_JOB_KILLS=$(JOB_KILLS) HEADWATER_BROKER_KILLS=$(BROKER_KILLS) \
+	  $(BIN)/python -m pytest -q tests/integration -m integrations $(ARGS)
+
+suite-kafka-python: setup ## kafka-python's own integration tests (ARGS="-- -k transactional")
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.kafka_python $(ARGS)
+
+suite-copier: setup ## Kafka's TransactionalMessageCopier under kills (ARGS="--copier-kills 20 --broker-kills 10")
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.copier $(ARGS)
+
+suite-clients: setup ## Each client's transactions, feature by feature; writes the table of docs/clients.md
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.client_features $(ARGS)
+
+suite-recipes: setup ## The exactly-once recipes under kills (ARGS="--kills 20 --broker-kills 5")
+	@PYTHONPATH=tests:bench $(BIN)/python -m suites.recipes $(ARGS)
 
 docs: setup ## Write the tables of docs/ from the code (a test fails when they are stale)
 	@$(BIN)/python tests/docs_pages.py

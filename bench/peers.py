@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -182,6 +183,8 @@ class KafkaPeer:
     folder: Path
     brokers: int = 1
     name: str = "kafka"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Broker configs in addition to those below."""
     ports: list[int] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -268,6 +271,7 @@ def _kafka_properties(
             "group.initial.rebalance.delay.ms=0",
             "log.segment.delete.delay.ms=100",
             "broker.session.timeout.ms=60000",  # it may be stopped while the other is measured
+            *(f"{key}={value}" for key, value in peer.properties.items()),
         )
     )
 

@@ -210,6 +210,8 @@ class WholeCluster:
         self._properties = {
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": str(min(count, 3)),
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.replication.factor": str(min(count, 3)),
             "group.initial.rebalance.delay.ms": "0",
             **{key.replace("_", "."): value for key, value in properties.items()},
         }

@@ -91,6 +91,20 @@ def same(seen: Iterable[Seen], records: Sequence[Rec]) -> None:
 # Writers: (bootstrap, topic, records, codec, acks) -> offsets as told by the client.
 
 
+def begin_transaction(
+    bootstrap: str, transactional_id: str, topic: str, **settings: Any
+) -> confluent_kafka.Producer:
+    """librdkafka; an open transaction with one record in partition 0."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **settings}
+    )
+    producer.init_transactions(READ_MS / 1000)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", b"k", partition=0)
+    assert producer.flush(READ_MS / 1000) == 0
+    return producer
+
+
 def write_confluent(
     bootstrap: str, topic: str, records: Sequence[Rec], codec: str = "none", acks: str = "all"
 ) -> list[int]:

@@ -1,56 +1,26 @@
-"""Who asks for a transaction is told at once that there are none: no client may wait for ever."""
+"""Every client's transactions, feature by feature; suites/client_features.py says what each is."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
-
-import aiokafka
-import confluent_kafka
-import kafka
 import pytest
 
 from integration.cluster import LocalCluster
+from suites import client_features
+from suites.client_features import FEATURES, OUTSIDE_CLIENTS, PYTHON_CLIENTS
+from suites.parts import MissingPartError
 
-AT_ONCE_S = 20.0
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("client", PYTHON_CLIENTS)
+def test_a_python_client(shared_cluster: LocalCluster, client: str, feature: str) -> None:
+    client_features.run(shared_cluster.bootstrap, client, feature)
 
 
-def _librdkafka(bootstrap: str) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "rd"})
+@pytest.mark.integrations
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("client", OUTSIDE_CLIENTS)
+def test_another_client(shared_cluster: LocalCluster, client: str, feature: str) -> None:
     try:
-        producer.init_transactions(60)
-    except confluent_kafka.KafkaException as error:
-        assert error.args[0].fatal() and not error.args[0].retriable(), error
-        assert "Headwater has no transactions" in str(error)
-        raise
-
-
-def _kafka_python(bootstrap: str) -> None:
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id="kp")
-    try:
-        producer.init_transactions()
-    finally:
-        producer.close(timeout=1)
-
-
-def _aiokafka(bootstrap: str) -> None:
-    async def begin() -> None:
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="aio")
-        await producer.start()
-        try:
-            await producer.begin_transaction()
-        finally:
-            await producer.stop()
-
-    asyncio.run(begin())
-
-
-@pytest.mark.parametrize("begin", [_librdkafka, _kafka_python, _aiokafka])
-def test_a_transactional_producer_is_refused_at_once(
-    shared_cluster: LocalCluster, begin: Callable[[str], None]
-) -> None:
-    started = time.monotonic()
-    with pytest.raises(Exception, match=r"(?i)transactional ?id ?authorization"):
-        begin(shared_cluster.bootstrap)
-    assert time.monotonic() - started < AT_ONCE_S
+        client_features.run(shared_cluster.bootstrap, client, feature)
+    except MissingPartError as error:
+        pytest.skip(str(error))

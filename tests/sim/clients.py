@@ -57,6 +57,9 @@ RETRIED = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
 class Client:
     """A client: connections to brokers, and the look-up of a partition's leader."""
 
+    is_awaited = False
+    """Whether the healed cluster is whole only once this client has ended."""
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -150,6 +153,8 @@ class Creator(Client):
 
 class Producer(Client):
     """Writes to one partition with acks=all, one batch after the other."""
+
+    is_awaited = True
 
     def __init__(self, world: World, name: str, topic: str, index: int, pause_s: float) -> None:
         super().__init__(world, name)

@@ -7,7 +7,7 @@ KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import ErrorCode, KafkaError
@@ -16,6 +16,8 @@ from headwater_broker.log.transaction_index import AbortedTransaction
 BATCHES_KEPT = 5
 """A producer has at most this many batches in flight, so duplicates of these must be known."""
 SEQUENCE_MAX = 2**31 - 1
+EPOCH_PER_TRANSACTION = 2
+"""Since this transaction.version every transaction has a producer epoch of its own (KIP-890)."""
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
@@ -121,6 +123,11 @@ class Producers:
         return not self._open and not self._unreplicated
 
     @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """Producer id -> first offset of its open transaction, in the order of the offsets."""
+        return self._open
+
+    @property
     def first_undecided_offset(self) -> int | None:
         """First offset of the oldest open transaction."""
         return next(iter(self._open.values()), None)
@@ -173,23 +180,41 @@ class Producers:
                 f"{entry.transaction_first_offset}, but this batch is not transactional",
             )
 
-    def check_marker(self, producer_id: int, epoch: int, marker: Marker, where: str) -> None:
-        """Check that a coordinator's marker may be appended. Raises KafkaError."""
+    def check_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        where: str,
+        *,
+        transaction_version: int = 1,
+    ) -> bool:
+        """True when a coordinator's marker is to be appended; False when the log has it already.
+
+        Version 2 bumps the epoch with every marker (KIP-890): one of the known epoch repeats the
+        marker that ended the transaction, unless a transaction is open in that epoch, which then
+        is a later one. A higher epoch is appended even when no transaction is open, as it fences
+        the producer's late batches. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
         entry = self.entries.get(producer_id)
         if entry is None:
-            return
-        if epoch < entry.epoch:
+            return True
+        is_repeated = transaction_version >= EPOCH_PER_TRANSACTION and epoch == entry.epoch
+        began = entry.transaction_first_offset
+        if epoch < entry.epoch or (is_repeated and began is not None):
+            state = "" if began is None else f", with a transaction open since offset {began}"
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"{where}: marker of producer {producer_id} has epoch {epoch}, "
-                f"but epoch {entry.epoch} is known",
+                f"but epoch {entry.epoch} is known{state}",
             )
-        if marker.coordinator_epoch < entry.coordinator_epoch:
+        if coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"{where}: marker of producer {producer_id} comes from coordinator epoch "
-                f"{marker.coordinator_epoch}, but {entry.coordinator_epoch} is known",
+                f"{coordinator_epoch}, but {entry.coordinator_epoch} is known",
             )
+        return not is_repeated
 
     def apply_batch(
         self,

@@ -88,11 +88,16 @@ def check_client_header(header: BatchHeader, where: str) -> None:
             )
     elif header.is_transactional:
         raise invalid(where, "a transactional batch needs a producer id")
+
+
+def check_not_transactional(header: BatchHeader, where: str) -> None:
+    """Refuse a transactional batch of a request without transactional id: no marker would ever end
+    it, and read_committed consumers would wait there for ever. Raises KafkaError."""
     if header.is_transactional:
-        # No marker would ever end it: read_committed consumers would wait there for ever.
         raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            f"{where}: producer {header.producer_id} has no transaction open; the batch is refused",
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"{where}: producer {header.producer_id} names no transactional id; "
+            "the batch is refused",
         )
 
 

@@ -56,6 +56,7 @@ _unpack_header = HEADER.unpack_from
 _place = struct.Struct(">qii").pack_into
 """Base offset, batch length and leader epoch, in one write; the CRC does not cover them."""
 _CLIENT = AppendOrigin.CLIENT
+_COORDINATOR = AppendOrigin.COORDINATOR
 _make = tuple.__new__
 """Makes a named tuple from a tuple faster than its class does."""
 ALL_BATCHES = 2**31
@@ -151,12 +152,12 @@ class UnifiedLog(LocalLog):
         base, length, _, magic, crc, flags, delta, first, timestamp, pid, epoch, seq, count = header
         if magic != MAGIC_V2:
             check_magic(magic, self._where())
-        if size > self._batch_bytes_max:
+        if size > self._batch_bytes_max and not flags & CONTROL_MASK:
             raise too_large(size, self.config, self._where())
         if crc32c(view[21:]) != crc:
             raise corrupt(self._where(), "the CRC does not match")
         if delta < 0 or (
-            origin is _CLIENT
+            origin is not _COORDINATOR
             and (
                 delta + 1 != count
                 or base != 0
@@ -165,8 +166,8 @@ class UnifiedLog(LocalLog):
                 or (pid >= 0 and (seq < 0 or epoch < 0))
             )
         ):
-            validator.reject_header(BatchHeader._make(header), self._where())
-        if timestamp < first and origin is _CLIENT:
+            validator.check_header(BatchHeader._make(header), origin, self._where())
+        if timestamp < first and origin is not _COORDINATOR:
             header, timestamp = correct_max_timestamp(view, BatchHeader._make(header))
         offset, append_time = self.log_end_offset, -1
         if self._needs_checks:
@@ -176,7 +177,7 @@ class UnifiedLog(LocalLog):
             size = len(view)
             length = size - LOG_OVERHEAD_BYTES
             timestamp = timestamp if append_time < 0 else append_time
-        elif timestamp - now_ms > self._after_max_ms and origin is _CLIENT:
+        elif timestamp - now_ms > self._after_max_ms and origin is not _COORDINATOR:
             check_timestamps(view, BatchHeader._make(header), self.config, now_ms, self._where())
         if pid >= 0:
             known = validator.check_producer(
@@ -203,15 +204,34 @@ class UnifiedLog(LocalLog):
     def _append_several(
         self, view: memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin
     ) -> AppendResult:
-        """A coordinator's batches, one after the other; a client's are refused (KIP-98)."""
+        """A coordinator's batches, all in one write or none; a client's are refused (KIP-98)."""
         parts = validator.split(view, self._where())
-        if origin is _CLIENT or not parts:
+        if origin is not _COORDINATOR or not parts:
             raise invalid(self._where(), f"a write holds one whole batch, this one {len(parts)}")
+        headers = validator.check_several(self.producers, parts, origin, self._where())
+        if len(view) > self._batch_bytes_max or self._rewrites(headers):
+            found = [self.append_as_leader(p, leader_epoch, now_ms, origin=origin) for p in parts]
+            return found[0]._replace(last_offset=found[-1].last_offset)
+        base = end = self.log_end_offset
+        for part, header in zip(parts, headers, strict=True):
+            _place(part, 0, end, header.batch_length, leader_epoch)
+            end += header.last_offset_delta + 1
+        if leader_epoch != self.epochs.latest:
+            self.assign_epoch_start(leader_epoch, base)
+        timestamp = max(header.max_timestamp for header in headers)
+        self._append(view, len(view), end - 1, timestamp, now_ms)
         for part in parts:
-            if crc32c(part[21:]) != read_header(part).crc:
-                raise corrupt(self._where(), "the CRC does not match")
-        results = [self.append_as_leader(p, leader_epoch, now_ms, origin=origin) for p in parts]
-        return results[0]._replace(last_offset=results[-1].last_offset)
+            self._learn(read_header(part), part)
+        if end - self.flusher.recovery_point >= self._flush_messages:
+            self.fsync_now()
+        return AppendResult(base, end - 1, -1, self.log_start_offset, False)
+
+    def _rewrites(self, headers: list[BatchHeader]) -> bool:
+        """True when the topic's config changes the bytes of some of these batches."""
+        config = self.config
+        return (config.compression_type != "producer" or config.is_log_append_time) and not all(
+            header.is_control for header in headers
+        )
 
     def _learn(self, header: BatchHeader, view: memoryview) -> None:
         aborted = apply_header(self.producers, header, view)

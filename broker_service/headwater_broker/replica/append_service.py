@@ -38,13 +38,21 @@ logger = logging.getLogger(__name__)
 
 
 class AppendGuard(Protocol):
-    """Decides before a producer's batch is appended."""
+    """Decides before a producer's batch is appended. Each method raises KafkaError to refuse it."""
 
     def verify(self, partition: Partition, batch: memoryview) -> Awaitable[None] | None:
         """None: append now. An awaitable: append when it returns, refuse with its KafkaError.
 
         The awaitable ends within a time limit of its own.
         """
+        ...
+
+    def queued(self, partition: Partition, batch: memoryview) -> None:
+        """A batch comes behind one that waits for `verify`, and waits with it."""
+        ...
+
+    def recheck(self, partition: Partition, batch: memoryview) -> None:
+        """A batch that waited is allowed and about to be appended."""
         ...
 
 
@@ -66,6 +74,7 @@ class _Waiting(NamedTuple):
     batch: bytearray
     acks: int
     origin: AppendOrigin
+    guard: AppendGuard
     deliver: Deliver
 
 
@@ -73,13 +82,15 @@ class _Verification:
     """One question of a guard, and the batches that wait for the answer, in order.
 
     The answer counts for this object only: once it was dropped (leadership ended, the transaction
-    was aborted), a later answer to the same question appends nothing.
+    was aborted), a later answer to the same question appends nothing. Nor does it after a
+    truncation, which may have removed the state that led to the question.
     """
 
-    __slots__ = ("leader_epoch", "waiting")
+    __slots__ = ("leader_epoch", "truncations", "waiting")
 
-    def __init__(self, leader_epoch: int) -> None:
-        self.leader_epoch = leader_epoch
+    def __init__(self, partition: Partition) -> None:
+        self.leader_epoch = partition.leader_epoch
+        self.truncations = partition.log.truncations
         self.waiting: list[_Waiting] = []
 
 
@@ -133,9 +144,11 @@ class AppendService:
             answer = guard.verify(partition, batch)
             if answer is None:
                 return partition.append(batch, acks, self._clock.now_ms(), origin)
-            verification = self._verifications[key] = _Verification(partition.leader_epoch)
+            verification = self._verifications[key] = _Verification(partition)
             self._start(self._await_guard(key, verification, answer))
-        verification.waiting.append(_Waiting(bytearray(batch), acks, origin, deliver))
+        else:
+            guard.queued(partition, batch)
+        verification.waiting.append(_Waiting(bytearray(batch), acks, origin, guard, deliver))
         return None
 
     @staticmethod
@@ -162,15 +175,25 @@ class AppendService:
             return  # dropped meanwhile: its batches have their answer
         del self._verifications[key]
         for waiting in verification.waiting:
-            _deliver(waiting, error or self._append_waiting(key.partition, verification, waiting))
+            outcome = error or self._append_waiting(key.partition, verification, waiting)
+            if isinstance(outcome, KafkaError) and outcome.code.retriable:
+                error = outcome  # the client sends all of them again, in order
+            _deliver(waiting, outcome)
 
     def _append_waiting(
         self, partition: Partition, verification: _Verification, waiting: _Waiting
     ) -> AppendResult | KafkaError:
+        batch = memoryview(waiting.batch)
         try:
+            check_led(partition, verification.leader_epoch)
+            if partition.log.truncations != verification.truncations:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition!r}: the log was truncated meanwhile"
+                )
+            waiting.guard.recheck(partition, batch)
             return self.append(
                 partition,
-                memoryview(waiting.batch),
+                batch,
                 origin=waiting.origin,
                 leader_epoch=verification.leader_epoch,
                 acks=waiting.acks,

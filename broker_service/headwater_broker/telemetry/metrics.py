@@ -13,7 +13,12 @@ from prometheus_client.registry import Collector
 from headwater_broker.api.context import Services
 from headwater_broker.controller.controller import ControllerService
 from headwater_broker.runtime.loop_lag import LagProbe
-from headwater_broker.telemetry import process_metrics, replica_metrics, request_metrics
+from headwater_broker.telemetry import (
+    process_metrics,
+    replica_metrics,
+    request_metrics,
+    transaction_metrics,
+)
 from headwater_broker.telemetry.consumer_lag import end_offsets, partitions_elsewhere
 from headwater_broker.telemetry.end_offsets import LeaderEndOffsets
 
@@ -69,6 +74,11 @@ class BrokerCollector(Collector):
         )
         end_offset = end_offsets(replicas, self._elsewhere.get)
         yield from process_metrics.group_metrics(services.groups.coordinated(), end_offset)
+        transactions, now_ms = services.transactions, services.clock.now_ms()
+        yield from transaction_metrics.coordinator_metrics(transactions.counts(), now_ms)
+        yield from transaction_metrics.marker_metrics(transactions.markers.totals)
+        yield from transaction_metrics.verification_metrics(services.verifier)
+        yield from transaction_metrics.leader_metrics(replicas, transactions.max_timeout_ms, now_ms)
         yield from process_metrics.loop_metrics(self._lag)
         yield from process_metrics.process_metrics()
 

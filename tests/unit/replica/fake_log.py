@@ -46,6 +46,7 @@ class FakeLog:
         self.size_bytes = 0
         self.broken = False
         self.is_closed = False
+        self.truncations = 0
 
     def append_as_leader(
         self,

@@ -112,9 +112,9 @@ class Shard(Protocol):
         """Apply one record. Producer id -1: it is committed. Otherwise it belongs to an open
         transaction, and counts when `replay_end_transaction` commits that.
 
-        After a decision every record is replayed. At load only the last committed record of each
-        key is, as compaction leaves them, then the records of open transactions. `offset` rises,
-        but for records of transactions at load. Must not raise on unknown kinds of records.
+        After a decision every record is replayed. At load the records of open transactions are,
+        then the last committed record of each key, as compaction leaves them. `offset` rises, but
+        for records of transactions at load. Must not raise on unknown kinds of records.
         """
         ...
 

@@ -1,0 +1,111 @@
+"""kafka-python's own integration tests, unchanged, against a running cluster.
+
+    python -m suites.kafka_python                          # all that can pass
+    python -m suites.kafka_python --kafka -- -k transactional
+
+The tests come with the package's source. They can be told of a running broker (KAFKA_URI); only
+`test/service.py`, which starts one, is not in the source: a stand-in takes its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from suites import parts
+from suites.clusters import HEADWATER, KAFKA, started
+
+TESTED_AS = "4.2"
+"""The broker's version by which the tests choose what they expect."""
+SERVICE = '''"""Stands in for the module that starts brokers: these are running."""
+
+
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+    def stop(self):
+        pass
+
+
+SpawnedService = ExternalService
+'''
+FILES = (
+    "test_producer_integration.py",
+    "test_consumer_integration.py",
+    "test_admin_integration.py",
+)
+NOT_SERVED: Mapping[str, str] = {
+    "test_create_describe_delete_acls": "ACLs: a later issue",
+    "test_describe_metadata_quorum": "KRaft's own: Headwater's metadata is in ZooKeeper",
+    "test_list_config_resources": "ListConfigResources is not served",
+}
+"""Tests of what Headwater does not have, with the reason."""
+TESTS_S = 900.0
+
+
+def run(bootstrap: str, folder: Path, *arguments: str, skipped: Iterable[str] = ()) -> int:
+    """pytest's exit code."""
+    source = parts.kafka_python_tests()
+    (source / "test" / "__init__.py").touch()
+    (source / "test" / "service.py").write_text(SERVICE)
+    address = bootstrap.partition(",")[0]
+    environment = {
+        **os.environ,
+        "KAFKA_URI": f"kafka://{address}",
+        "KAFKA_VERSION": TESTED_AS,
+        # The fixture asks for the folder of a broker that it would start.
+        "KAFKA_ROOT": str(folder),
+        "PYTHONPATH": str(source),
+        "PYTEST_ADDOPTS": "",
+    }
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"),
+        *(
+            "--override-ini",
+            "addopts=",
+            "--timeout",
+            "120",
+            "--no-header",
+            "-rs",
+            "--show-capture=no",
+        ),
+        *(f"test/integration/{name}" for name in FILES),
+        *(option for name in skipped for option in ("--deselect", _path(name))),
+        *arguments,
+    ]
+    done = subprocess.run(command, cwd=source, env=environment, timeout=TESTS_S, check=False)
+    return done.returncode
+
+
+def _path(name: str) -> str:
+    return f"test/integration/test_admin_integration.py::{name}"
+
+
+def main(arguments: Iterable[str]) -> int:
+    """Run the tests; pytest's exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kafka", action="store_true", help="against Apache Kafka")
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
+    options = parser.parse_args(list(arguments))
+    with tempfile.TemporaryDirectory(prefix="kafka-python-") as name:
+        folder = Path(name)
+        kind = KAFKA if options.kafka else HEADWATER
+        with started(kind, folder, {"num.partitions": "4"}) as cluster:
+            skipped = () if options.kafka else NOT_SERVED
+            return run(cluster.bootstrap, folder, *options.pytest, skipped=skipped)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,180 @@
+"""What the outside suites need, fetched once into the project's cache by ordinary coordinates.
+
+    python -m suites.parts              # fetch all, and list what cannot be had
+
+Nothing is installed into the project's own environment: Flink has a venv of its own, and the
+programs in JavaScript and Go keep their packages and caches below `.cache/integrations`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from peers import ROOT, kafka_classpath, resolve_jars
+
+CACHE = ROOT / ".cache" / "integrations"
+PROGRAMS = Path(__file__).parent / "programs"
+FLINK_VERSION = "2.2.1"
+FLINK_CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2"
+KAFKA_PYTHON_VERSION = "3.0.12"
+KAFKAJS_VERSION = "2.2.4"
+FETCH_S = 900.0
+SHOWN_CHARACTERS = 1_500
+
+
+class MissingPartError(Exception):
+    """A part that cannot be had on this machine; the text says which, and why."""
+
+
+def flink_python() -> Path:
+    """The Python of the venv that holds Flink."""
+    folder = CACHE / "flink" / "venv"
+    with _once(folder, f"apache-flink-{FLINK_VERSION}") as is_missing:
+        if is_missing:
+            _make_venv(folder)
+            _pip(folder, "install", f"apache-flink=={FLINK_VERSION}", "setuptools<81")
+    return folder / "bin" / "python"
+
+
+def flink_connector() -> Path:
+    """The jar of Flink's Kafka connector, with all it needs inside."""
+    try:
+        jars = resolve_jars(CACHE / "flink" / "connector", (FLINK_CONNECTOR,))
+    except SystemExit as error:
+        raise MissingPartError(str(error)) from error
+    return next(jars.glob("*flink-sql-connector-kafka*.jar"))
+
+
+def kafka_python_tests() -> Path:
+    """The unpacked source of kafka-python, whose tests its wheel does not carry."""
+    folder = CACHE / "kafka-python"
+    name = f"kafka_python-{KAFKA_PYTHON_VERSION}"
+    with _once(folder, name) as is_missing:
+        if is_missing:
+            source = f"kafka-python=={KAFKA_PYTHON_VERSION}"
+            options = ("--no-binary", ":all:", "--no-deps", "--dest", str(folder))
+            _run([sys.executable, "-m", "pip", "download", *options, source])
+            shutil.unpack_archive(folder / f"{name}.tar.gz", folder)
+    return folder / name
+
+
+def kafka_jars() -> str:
+    """The class path of Kafka's clients and tools."""
+    _program("java", "a Java runtime (17 or newer)")
+    try:
+        return kafka_classpath()
+    except SystemExit as error:
+        raise MissingPartError(str(error)) from error
+
+
+def kafkajs() -> tuple[Sequence[str], dict[str, str]]:
+    """The command that runs a program which needs KafkaJS, and its environment."""
+    node, npm = _program("node", "Node.js"), _program("npm", "npm")
+    folder = CACHE / "npm"
+    with _once(folder, f"kafkajs-{KAFKAJS_VERSION}") as is_missing:
+        if is_missing:
+            options = ("--prefix", str(folder), "--cache", str(folder / "cache"), "--no-audit")
+            _run([npm, "install", *options, "--no-fund", f"kafkajs@{KAFKAJS_VERSION}"])
+    return (node,), {"NODE_PATH": str(folder / "node_modules")}
+
+
+def go_program(name: str) -> Path:
+    """The binary of `programs/<name>`, built anew when a source has changed."""
+    go = _program("go", "Go")
+    source, binary = PROGRAMS / name, CACHE / "go" / "bin" / name
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    environment = {
+        "GOPATH": str(CACHE / "go"),
+        "GOCACHE": str(CACHE / "go" / "build"),
+        # Otherwise the module cache is read-only, and `make clean` cannot remove it.
+        "GOFLAGS": "-modcacherw",
+    }
+    _run([go, "build", "-o", str(binary), "."], cwd=source, environment=environment)
+    return binary
+
+
+@contextmanager
+def _once(folder: Path, name: str) -> Iterator[bool]:
+    """True when `name` must be fetched into `folder`; its end marks it as complete.
+
+    Two processes may ask at a time: the second waits for the first.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = folder / f"complete-{name}"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        is_missing = not stamp.exists()
+        yield is_missing
+        stamp.touch()
+
+
+def _make_venv(folder: Path) -> None:
+    # Flink's packages are built for a few versions only; the project's own Python has them.
+    venv.create(folder, with_pip=True, symlinks=True)
+
+
+def _pip(folder: Path, *arguments: str) -> None:
+    _run([str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", *arguments])
+
+
+def _program(name: str, what: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise MissingPartError(f"{what} is not installed: `{name}` is not on the PATH")
+    return path
+
+
+def _run(
+    command: Sequence[str],
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> None:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=FETCH_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        told = (done.stderr or done.stdout)[-SHOWN_CHARACTERS:]
+        raise MissingPartError(f"`{' '.join(command)}` failed: {told}")
+
+
+PARTS: dict[str, Callable[[], object]] = {
+    "Kafka's clients and tools": kafka_jars,
+    f"Flink {FLINK_VERSION}": flink_python,
+    f"{FLINK_CONNECTOR}": flink_connector,
+    f"kafka-python {KAFKA_PYTHON_VERSION} with its tests": kafka_python_tests,
+    f"KafkaJS {KAFKAJS_VERSION}": kafkajs,
+    "franz-go": lambda: go_program("franz"),
+    "sarama": lambda: go_program("sarama"),
+}
+
+
+def main() -> int:
+    """Fetch every part; 1 when one cannot be had."""
+    missing = 0
+    for name, fetch in PARTS.items():
+        try:
+            fetch()
+        except MissingPartError as error:
+            missing += 1
+            print(f"{name}: cannot be had: {error}", flush=True)
+        else:
+            print(f"{name}: there", flush=True)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -212,3 +212,28 @@ def test_a_deleted_topic_does_not_hold_up_its_transaction(tmp_path: Path) -> Non
         assert broker.services.hosted("brief", 0).log.log_end_offset == 0, "it is another topic"
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_deposed_coordinator_gives_no_final_answer(tmp_path: Path, version: int) -> None:
+    """It does not know of its successor, where the id may have another producer or transaction."""
+
+    async def story(broker: SoloBroker, c: Connection) -> None:
+        producer = await producer_of(c)
+        await write(c, producer, version)
+        await commit(c, producer, version)
+        await settled(broker)
+        broker.is_deposed = True
+        of_version = 5 if version == V2 else 4
+        for identity in (producer, (producer[0], 9), (producer[0] + 1, 0)):
+            for outcome in (True, False):
+                ended = await end(c, identity, commit=outcome, version=of_version)
+                assert ended.error_code == E.NOT_COORDINATOR
+        fenced = (producer[0], 9)
+        assert await add(c, fenced) == [E.NOT_COORDINATOR]
+        assert (await init(c, producer=fenced)).error_code == E.NOT_COORDINATOR
+        broker.is_deposed = False
+        assert await add(c, fenced) == [E.PRODUCER_FENCED]
+        assert await commit(c, producer, version)
+
+    tell(tmp_path, story)

@@ -9,6 +9,21 @@ from uuid import UUID
 import pytest
 
 from headwater.errors import ErrorCode
+from headwater_broker.coordinator.transaction.decisions import (
+    Busy,
+    Changed,
+    ProducerInit,
+    Refused,
+    Unchanged,
+    Verified,
+    add_partitions,
+    complete,
+    end_transaction,
+    expire,
+    fence,
+    init_producer,
+    verify_partitions,
+)
 from headwater_broker.coordinator.transaction.states import (
     TRANSITIONS,
     TransactionEvent,
@@ -22,21 +37,8 @@ from headwater_broker.coordinator.transaction.transaction import (
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     TRANSACTION_V2,
-    Busy,
-    Changed,
     ProducerIdentity,
-    ProducerInit,
-    Refused,
     Transaction,
-    Unchanged,
-    Verified,
-    add_partitions,
-    complete,
-    end_transaction,
-    expire,
-    fence,
-    init_producer,
-    verify_partitions,
 )
 
 S = TransactionState

@@ -126,6 +126,11 @@ class CoordinatorRuntime(Generic[S]):
         hosted = self._hosted.get(partition)
         return hosted is not None and hosted.shard is shard
 
+    def leader_epoch(self, partition: int) -> int | None:
+        """The leader epoch that the shard is hosted in; None: it is not here."""
+        hosted = self._hosted.get(partition)
+        return None if hosted is None else hosted.epoch
+
     def fenced(self, partition: int, epoch: int) -> None:
         """Another broker leads `partition` in a newer epoch than `epoch`: drop the shard."""
         hosted = self._hosted.get(partition)

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.topic_names import TRANSACTION_TOPIC
 from headwater_broker.coordinator.common.service import CoordinatorParts, CoordinatorService
-from headwater_broker.coordinator.common.shard import Decision
+from headwater_broker.coordinator.common.shard import Command, Decision
 from headwater_broker.coordinator.transaction.config import TransactionConfig
+from headwater_broker.coordinator.transaction.decisions import (
+    InitializedProducer,
+    ProducerInit,
+)
 from headwater_broker.coordinator.transaction.marker_sender import MarkerSender, MarkerTransport
 from headwater_broker.coordinator.transaction.producer_ids import ProducerIds
-from headwater_broker.coordinator.transaction.shard import TransactionShard
+from headwater_broker.coordinator.transaction.shard import TransactionShard, Unrecorded
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     NO_TIMEOUT_MS,
     ClientIdentity,
-    InitializedProducer,
     Partition,
     ProducerIdentity,
-    ProducerInit,
     Transaction,
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
 RESERVED_PREFIX = "__hw."
 """Transactional ids of Headwater's own sinks; clients may not use them."""
+STALE = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""Errors that clients take as final. A coordinator that does not know of its successor yet would
+give them wrongly, as no append fences it: they need the leadership confirmed."""
+Leads = Callable[[str, int, int], Awaitable[bool]]
+"""(topic, partition, leader epoch) -> whether this broker leads, as the metadata store says."""
 NO_CHANGE = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -65,8 +79,10 @@ class TransactionService:
         config: TransactionConfig,
         producer_ids: ProducerIds,
         markers: MarkerTransport,
+        leads: Leads,
     ) -> None:
         self._config = config
+        self._leads = leads
         self._ids = producer_ids
         self.coordinator: CoordinatorService[TransactionShard] = CoordinatorService(
             TRANSACTION_TOPIC,
@@ -100,6 +116,31 @@ class TransactionService:
         await self.coordinator.close()
         await self.markers.close()
 
+    async def _run(self, transactional_id: str, command: Command[TransactionShard]) -> Any:
+        """Run a command. A final refusal, and a reply without a record, are given only while the
+        metadata store confirms that this broker leads; else NOT_COORDINATOR, which is retried."""
+        runtime = self.coordinator.runtime
+        try:
+            reply = await self.coordinator.run(transactional_id, command)
+        except KafkaError as error:
+            if error.code not in STALE:
+                raise
+            cause: KafkaError | ProducerIdentity = error
+        else:
+            if not isinstance(reply, Unrecorded):
+                return reply
+            cause = reply.identity
+        partition = self.coordinator.partition_of(transactional_id)
+        epoch = runtime.leader_epoch(partition)
+        if epoch is None or not await self._leads(TRANSACTION_TOPIC, partition, epoch):
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR,
+                f"{TRANSACTION_TOPIC}-{partition}: this broker cannot confirm that it leads",
+            )
+        if isinstance(cause, KafkaError):
+            raise cause
+        return cause
+
     # -- producers
 
     async def init_producer_id(
@@ -125,7 +166,7 @@ class TransactionService:
                 client=client,
                 keep_prepared=keep_prepared,
             )
-            reply = await self.coordinator.run(
+            reply = await self._run(
                 transactional_id, lambda s, now, t: s.init_producer_id(init, now, t)
             )
             return reply if isinstance(reply, InitializedProducer) else InitializedProducer(reply)
@@ -185,7 +226,7 @@ class TransactionService:
 
         `connection`: the number of the client's session; None: a broker asks.
         """
-        await self.coordinator.run(
+        await self._run(
             transactional_id,
             lambda s, now, t: s.add_partitions(
                 transactional_id, producer, partitions, now, t, connection
@@ -196,7 +237,7 @@ class TransactionService:
         self, transactional_id: str, producer: ProducerIdentity, partitions: frozenset[Partition]
     ) -> Mapping[Partition, ErrorCode]:
         """NONE or TRANSACTION_ABORTABLE by partition: whether the open transaction holds it."""
-        reply = await self.coordinator.run(
+        reply = await self._run(
             transactional_id,
             lambda s, now, t: s.verify_partitions(transactional_id, producer, partitions, now, t),
         )
@@ -220,7 +261,7 @@ class TransactionService:
         check_transactional_id(transactional_id)
 
         async def run(fresh_producer_id: int) -> ProducerIdentity:
-            reply = await self.coordinator.run(
+            reply = await self._run(
                 transactional_id,
                 lambda s, now, t: s.end_transaction(
                     transactional_id,

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -17,22 +18,13 @@ from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.shard import Decision, Now, Token
 from headwater_broker.coordinator.common.timers import Deadlines
 from headwater_broker.coordinator.transaction.config import TransactionConfig
-from headwater_broker.coordinator.transaction.records import (
-    read_transaction,
-    read_transactional_id,
-    transaction_record,
-)
-from headwater_broker.coordinator.transaction.states import TransactionState
-from headwater_broker.coordinator.transaction.transaction import (
+from headwater_broker.coordinator.transaction.decisions import (
     Busy,
     Changed,
     InitializedProducer,
     Outcome,
-    Partition,
-    ProducerIdentity,
     ProducerInit,
     Refused,
-    Transaction,
     Unchanged,
     Verified,
     add_partitions,
@@ -42,6 +34,17 @@ from headwater_broker.coordinator.transaction.transaction import (
     init_producer,
     time_out,
     verify_partitions,
+)
+from headwater_broker.coordinator.transaction.records import (
+    read_transaction,
+    read_transactional_id,
+    transaction_record,
+)
+from headwater_broker.coordinator.transaction.states import TransactionState
+from headwater_broker.coordinator.transaction.transaction import (
+    Partition,
+    ProducerIdentity,
+    Transaction,
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
@@ -58,6 +61,12 @@ Decide = Callable[[Transaction | None, int], Outcome]
 """(known state, wall clock in ms) -> outcome."""
 
 logger = logging.getLogger(__name__)
+
+
+class Unrecorded(NamedTuple):
+    """A reply that changed nothing: no append has confirmed that this broker still coordinates."""
+
+    identity: ProducerIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +299,8 @@ class TransactionShard:
     ) -> Transaction | None:
         """Decide requests in their order until one has to wait; the state after them.
 
-        While `known` is not stored yet, each reply depends on the record of this decision.
+        While `known` is not stored yet, each reply depends on the record of this decision. A reply
+        that changes nothing is `Unrecorded`.
         """
         while queue:
             request = queue[0]
@@ -304,8 +314,12 @@ class TransactionShard:
                     retried = request.retry(outcome.after.identity)
                     queue.appendleft(replace(request, decide=retried))
                     break
-            answer = decision.reply if is_stored else decision.confirm
-            answer(request.token, _reply(outcome))
+            if not is_stored:
+                decision.confirm(request.token, _reply(outcome))
+            elif isinstance(outcome, Unchanged):
+                decision.reply(request.token, Unrecorded(outcome.identity))
+            else:
+                decision.reply(request.token, _reply(outcome))
         return known
 
     def _write(self, after: Transaction | None, decision: Decision, now: Now) -> None:

@@ -71,9 +71,13 @@ async def commit(
 
 async def stable(c: Connection) -> tuple[int, int, list[int]]:
     """Of flights-0: (high watermark, last stable offset, first offsets of aborted transactions)."""
-    topic = FetchTopic(topic="flights", partitions=(FetchPartition(partition=0),))
+    part = FetchPartition(partition=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
-        replica_id=-1, max_wait_ms=0, isolation_level=READ_COMMITTED, topics=(topic,)
+        replica_id=-1,
+        max_wait_ms=0,
+        max_bytes=1 << 20,
+        isolation_level=READ_COMMITTED,
+        topics=(FetchTopic(topic="flights", partitions=(part,)),),
     )
     reply = await c.call(request, FetchResponse, version=11)
     row = reply.responses[0].partitions[0]

@@ -170,6 +170,14 @@ class CoordinatorRuntime(Generic[S]):
         finally:
             hosted.waiting.pop(token, None)
 
+    def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
+        """Run a command that answers its own token; the reply to come. Raises KafkaError:
+        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        hosted = self._ready(partition)
+        token, future = self._await_reply(hosted)
+        self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
+        return future
+
     async def end_transaction(
         self,
         partition: int,

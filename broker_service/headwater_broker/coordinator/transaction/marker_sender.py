@@ -206,7 +206,7 @@ class MarkerSender:
             if not self._is_current(pending):
                 continue
             if not pending.missing:
-                self._start(self._complete(pending))
+                self._complete(pending)
                 continue
             by_leader: dict[int | None, list[Partition]] = {}
             for partition in partitions:
@@ -257,7 +257,7 @@ class MarkerSender:
         if failed:
             self._retry(pending, failed, f"broker {broker_id} refused it")
         elif not pending.missing:
-            self._start(self._complete(pending))
+            self._complete(pending)
 
     def _is_written(self, pending: PendingTransaction, partition: Partition) -> None:
         pending.missing.pop(partition, None)
@@ -301,7 +301,7 @@ class MarkerSender:
         if failed:
             self._retry(pending, failed, "no leader is known")
         elif not pending.missing:
-            self._start(self._complete(pending))
+            self._complete(pending)
 
     def _retry(
         self, pending: PendingTransaction, codes: Mapping[Partition, ErrorCode], detail: str
@@ -337,24 +337,36 @@ class MarkerSender:
 
     # -- the end
 
-    async def _complete(self, pending: PendingTransaction) -> None:
+    def _complete(self, pending: PendingTransaction, attempts: int = 0) -> None:
         """Every partition holds its marker."""
+        if not self._is_current(pending):
+            return
         ended = pending.transaction
 
         def command(shard: TransactionShard, now: Now, token: Token) -> Decision:
             decision = shard.markers_written(ended.transactional_id, ended.identity, now)
             return decision.confirm(token, None)
 
-        attempts = 0
-        while self._is_current(pending):
-            stored = await _attempt(self._runtime.run(pending.log_partition, command))
-            if not isinstance(stored, KafkaError):
-                break
-            attempts += 1
-            logger.info("the end of %r is not stored yet: %s", ended.transactional_id, stored)
-            await asyncio.sleep(self._pause_ms(attempts) / 1000)
-        if self._pending.get(ended.transactional_id) is pending:
-            del self._pending[ended.transactional_id]
+        def stored(reply: asyncio.Future[object]) -> None:
+            error = None if reply.cancelled() else reply.exception()
+            if error is not None:
+                self._complete_later(pending, attempts + 1, error)
+            elif self._pending.get(ended.transactional_id) is pending:
+                del self._pending[ended.transactional_id]
+
+        try:
+            self._runtime.start(pending.log_partition, command).add_done_callback(stored)
+        except KafkaError as error:
+            self._complete_later(pending, attempts + 1, error)
+
+    def _complete_later(
+        self, pending: PendingTransaction, attempts: int, error: BaseException
+    ) -> None:
+        if not self._is_current(pending):
+            return
+        name = pending.transaction.transactional_id
+        logger.info("the end of %r is not stored yet: %r", name, error)
+        self._later(self._pause_ms(attempts), lambda: self._complete(pending, attempts))
 
     def _is_current(self, pending: PendingTransaction) -> bool:
         """False once the shard is gone, or loaded again: then its load sends all markers again."""

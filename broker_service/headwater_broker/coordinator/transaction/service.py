@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
@@ -51,9 +51,6 @@ NO_CHANGE = frozenset(
     }
 )
 """After these errors a producer id handed to the command is unused."""
-
-
-R = TypeVar("R")
 
 
 def check_transactional_id(transactional_id: str) -> None:
@@ -157,23 +154,30 @@ class TransactionService:
         check_transactional_id(transactional_id)
         timeout_ms = self._check_timeout(timeout_ms, two_phase, keep_prepared)
 
-        async def run(fresh_producer_id: int) -> InitializedProducer:
-            init = ProducerInit(
-                transactional_id=transactional_id,
-                timeout_ms=timeout_ms,
-                fresh_producer_id=fresh_producer_id,
-                expected=expected,
-                client=client,
-                keep_prepared=keep_prepared,
-            )
+        init = ProducerInit(
+            transactional_id=transactional_id,
+            timeout_ms=timeout_ms,
+            fresh_producer_id=await self._ids.fresh(),
+            expected=expected,
+            client=client,
+            keep_prepared=keep_prepared,
+        )
+        try:
             reply = await self._run(
                 transactional_id, lambda s, now, t: s.init_producer_id(init, now, t)
             )
-            return reply if isinstance(reply, InitializedProducer) else InitializedProducer(reply)
+        except KafkaError as error:
+            self._refused(error, init.fresh_producer_id)
+            raise
+        made = reply if isinstance(reply, InitializedProducer) else InitializedProducer(reply)
+        if made.identity.producer_id != init.fresh_producer_id:
+            self._ids.give_back(init.fresh_producer_id)
+        return made
 
-        return await self._with_producer_id(
-            await self._ids.fresh(), run, lambda reply: reply.identity.producer_id
-        )
+    def _refused(self, error: KafkaError, fresh_producer_id: int) -> None:
+        """After an unknown outcome the id may be in use; else it goes back into the reserve."""
+        if error.code in NO_CHANGE:
+            self._ids.give_back(fresh_producer_id)
 
     def _check_timeout(self, timeout_ms: int, two_phase: bool, keep_prepared: bool) -> int:
         if two_phase:
@@ -194,23 +198,6 @@ class TransactionService:
                 f"{self._config.max_timeout_ms}",
             )
         return min(timeout_ms, NO_TIMEOUT_MS - 1)
-
-    async def _with_producer_id(
-        self,
-        fresh_producer_id: int,
-        run: Callable[[int], Awaitable[R]],
-        used: Callable[[R], int],
-    ) -> R:
-        """Run a command that may need a producer id; an unused id goes back into the reserve."""
-        try:
-            reply = await run(fresh_producer_id)
-        except KafkaError as error:
-            if error.code in NO_CHANGE:
-                self._ids.give_back(fresh_producer_id)
-            raise
-        if used(reply) != fresh_producer_id:
-            self._ids.give_back(fresh_producer_id)
-        return reply
 
     # -- transactions
 
@@ -260,7 +247,8 @@ class TransactionService:
         """
         check_transactional_id(transactional_id)
 
-        async def run(fresh_producer_id: int) -> ProducerIdentity:
+        fresh_producer_id = self._ids.ready()
+        try:
             reply = await self._run(
                 transactional_id,
                 lambda s, now, t: s.end_transaction(
@@ -274,11 +262,13 @@ class TransactionService:
                     connection=connection,
                 ),
             )
-            return cast(ProducerIdentity, reply)
-
-        return await self._with_producer_id(
-            self._ids.ready(), run, lambda identity: identity.producer_id
-        )
+        except KafkaError as error:
+            self._refused(error, fresh_producer_id)
+            raise
+        identity = cast(ProducerIdentity, reply)
+        if identity.producer_id != fresh_producer_id:
+            self._ids.give_back(fresh_producer_id)
+        return identity
 
     # -- administration
 

@@ -98,6 +98,8 @@ class TransactionShard:
         self._to_look_at: list[str] = []
         self._prepared_at: dict[str, int] = {}
         """Transactional id -> log offset of its outcome, while its markers are on their way."""
+        self._decided: dict[bytes, tuple[bytes | None, Transaction]] = {}
+        """Key -> (value, state) of records just decided: their replay needs not decode them."""
         self._outcomes: deque[tuple[int, str]] = deque()
         """(log offset, transactional id) of outcomes that `take_markers_due` has not returned."""
 
@@ -111,14 +113,21 @@ class TransactionShard:
 
         Raises NewerTransactionRecordError: loading fails until a broker that reads it leads.
         """
-        try:
-            transactional_id = read_transactional_id(key)
-            if transactional_id is None:
+        decided = self._decided.pop(key, None)
+        made: Transaction | None
+        if decided is not None and decided[0] is value and value is not None:
+            made = decided[1]
+            transactional_id = made.transactional_id
+        else:
+            try:
+                found = read_transactional_id(key)
+                if found is None:
+                    return
+                transactional_id = found
+                made = None if value is None else read_transaction(transactional_id, value)
+            except SchemaError:
+                logger.exception("skipped a record that cannot be read, key %s", key.hex())
                 return
-            made = None if value is None else read_transaction(transactional_id, value)
-        except SchemaError:
-            logger.exception("skipped a record that cannot be read, key %s", key.hex())
-            return
         self.counts.replace(self.transactions.get(transactional_id), made)
         if made is None:
             self.transactions.pop(transactional_id, None)
@@ -326,7 +335,9 @@ class TransactionShard:
 
     def _write(self, after: Transaction | None, decision: Decision, now: Now) -> None:
         assert after is not None
-        decision.records.append(transaction_record(after))
+        record = transaction_record(after)
+        decision.records.append(record)
+        self._decided[record.key] = (record.value, after)
         self._set_timeout(after, now)
 
     def _set_timeout(self, known: Transaction, now: Now) -> None:

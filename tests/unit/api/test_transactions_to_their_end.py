@@ -10,6 +10,7 @@ import pytest
 
 from headwater.client.connection import Connection
 from headwater.errors import ErrorCode
+from headwater.system import SystemClock
 from headwater.topic_names import TRANSACTION_TOPIC
 from headwater.wire.apis.k00_produce import (
     PartitionProduceData,
@@ -47,7 +48,11 @@ async def write(
         if code is not E.NONE:
             return code
     records = batch(
-        producer_id=producer[0], epoch=producer[1], sequence=sequence, transactional=True
+        timestamp=SystemClock().now_ms(),  # an older one than the marker's would roll the log
+        producer_id=producer[0],
+        epoch=producer[1],
+        sequence=sequence,
+        transactional=True,
     )
     entry = PartitionProduceData(index=index, records=bytes(records))
     request = ProduceRequest(

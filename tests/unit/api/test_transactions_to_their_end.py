@@ -193,8 +193,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(tmp_path: Path) -> None
         producer = await producer_of(c)
         shard = next(s for s in broker.services.transactions.coordinator.runtime.shards
                      if "t" in s.transactions)  # fmt: skip
-        known = shard.transactions["t"]
-        object.__setattr__(known, "producer_epoch", 32_766)
+        shard.transactions["t"] = shard.transactions["t"]._replace(producer_epoch=32_766)
         last = (producer[0], 32_766)
         assert await write(c, last, V2) is E.NONE
         following = await commit(c, last, V2)

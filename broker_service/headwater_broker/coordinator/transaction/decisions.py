@@ -8,7 +8,7 @@ KIP-588, KIP-890 (transaction version 2), KIP-939.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from headwater.errors import ErrorCode
@@ -115,8 +115,7 @@ def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int)
         return Changed(fenced, known.identity, then_retry=True)
     if expected is not None and _is_retry(known, expected) and known.producer_epoch < EPOCH_MAX:
         return _initialized_again(known, request, now_ms)
-    after = replace(
-        known,
+    after = known._replace(
         state=_move(known, TransactionEvent.INITIALIZED),
         timeout_ms=request.timeout_ms,
         next_producer_id=NO_PRODUCER_ID,
@@ -129,20 +128,18 @@ def init_producer(known: Transaction | None, request: ProducerInit, now_ms: int)
         partitions={},
     )
     if known.is_exhausted:
-        rotated = replace(
-            after,
+        rotated = after._replace(
             producer_id=request.fresh_producer_id,
             producer_epoch=0,
             previous_producer_id=known.producer_id,
         )
         return _initialized(rotated)
-    return _initialized(replace(after, producer_epoch=known.producer_epoch + 1))
+    return _initialized(after._replace(producer_epoch=known.producer_epoch + 1))
 
 
 def _initialized_again(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
     """A repeated InitProducerId, or one after an abort that raised the epoch: it is not raised."""
-    after = replace(
-        known,
+    after = known._replace(
         state=_move(known, TransactionEvent.INITIALIZED),
         timeout_ms=request.timeout_ms,
         client=request.client,
@@ -152,7 +149,7 @@ def _initialized_again(known: Transaction, request: ProducerInit, now_ms: int) -
     )
     if after == known:
         return Unchanged(known.identity)
-    return _initialized(replace(after, last_update_ms=now_ms))
+    return _initialized(after._replace(last_update_ms=now_ms))
 
 
 def _kept(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
@@ -161,8 +158,7 @@ def _kept(known: Transaction, request: ProducerInit, now_ms: int) -> Outcome:
     following = ProducerIdentity(identity.producer_id, identity.epoch + 1)
     if known.is_exhausted:
         following = ProducerIdentity(request.fresh_producer_id, 0)
-    after = replace(
-        known,
+    after = known._replace(
         state=_move(known, TransactionEvent.INITIALIZED),
         next_producer_id=following.producer_id,
         next_producer_epoch=following.epoch,
@@ -246,8 +242,7 @@ def add_partitions(
     is_open = known.state is TransactionState.ONGOING
     if is_open and all(known.partitions.get(p) == topic for p, topic in partitions.items()):
         return Unchanged(known.identity)
-    after = replace(
-        known,
+    after = known._replace(
         state=_move(known, TransactionEvent.PARTITIONS_ADDED),
         ended_by=EndedBy.CLIENT,
         start_ms=known.start_ms if is_open else now_ms,
@@ -312,8 +307,7 @@ def end_transaction(
         return Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     event = TransactionEvent.COMMIT if commit else TransactionEvent.ABORT
     is_open = known.state is TransactionState.ONGOING
-    after = replace(
-        known,
+    after = known._replace(
         state=_move(known, event),
         ended_by=EndedBy.CLIENT,
         client_version=client_version,
@@ -329,13 +323,13 @@ def end_transaction(
 def _raised(known: Transaction, fresh_producer_id: int) -> Transaction:
     """The epoch of the markers, and the identity that the client goes on with."""
     current = known.next_identity
-    after = replace(
-        known, producer_epoch=known.producer_epoch + 1, last_producer_epoch=current.epoch
+    after = known._replace(
+        producer_epoch=known.producer_epoch + 1, last_producer_epoch=current.epoch
     )
     if known.is_exhausted:
-        return replace(after, next_producer_id=fresh_producer_id, next_producer_epoch=NO_EPOCH)
+        return after._replace(next_producer_id=fresh_producer_id, next_producer_epoch=NO_EPOCH)
     if known.next_producer_id != NO_PRODUCER_ID:
-        return replace(after, next_producer_epoch=current.epoch + 1)
+        return after._replace(next_producer_epoch=current.epoch + 1)
     return after
 
 
@@ -380,7 +374,7 @@ def _repeated(known: Transaction, commit: bool) -> Outcome:
 def time_out(known: Transaction, now_ms: int) -> Transaction:
     """Abort the open transaction after its timeout, and fence its producer."""
     fenced = fence(known, now_ms, keeps_last=True)
-    return replace(fenced, ended_by=EndedBy.TIMEOUT)
+    return fenced._replace(ended_by=EndedBy.TIMEOUT)
 
 
 def fence(known: Transaction, now_ms: int, *, keeps_last: bool) -> Transaction:
@@ -392,8 +386,7 @@ def fence(known: Transaction, now_ms: int, *, keeps_last: bool) -> Transaction:
     """
     kept = known.next_identity
     epoch = kept.epoch if kept.producer_id == known.producer_id else known.producer_epoch
-    return replace(
-        known,
+    return known._replace(
         state=_move(known, TransactionEvent.ABORT),
         producer_epoch=epoch + 1,
         last_producer_epoch=epoch if keeps_last else NO_EPOCH,
@@ -407,8 +400,7 @@ def fence(known: Transaction, now_ms: int, *, keeps_last: bool) -> Transaction:
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
     """Every partition holds its marker: the producer may go on, with its next id if it has one."""
-    after = replace(
-        known,
+    after = known._replace(
         state=_move(known, TransactionEvent.MARKERS_WRITTEN),
         last_update_ms=now_ms,
         partitions={},
@@ -417,8 +409,7 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
         return after
     following = known.next_identity
     is_rotated = following.producer_id != known.producer_id
-    return replace(
-        after,
+    return after._replace(
         producer_id=following.producer_id,
         producer_epoch=following.epoch,
         previous_producer_id=known.producer_id if is_rotated else known.previous_producer_id,
@@ -429,7 +420,7 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
 
 def expire(known: Transaction, now_ms: int) -> Transaction:
     """The transactional id is forgotten."""
-    return replace(known, state=_move(known, TransactionEvent.EXPIRED), last_update_ms=now_ms)
+    return known._replace(state=_move(known, TransactionEvent.EXPIRED), last_update_ms=now_ms)
 
 
 def _move(known: Transaction, event: TransactionEvent) -> TransactionState:

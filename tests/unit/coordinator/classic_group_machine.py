@@ -118,7 +118,8 @@ class Machine:
                     self.shard.replay(len(self.records), producer_id, epoch, key, value)
                     # An offset of the log that a restart does not load.
                     self.records.append((key, value) if producer_id == -1 else (b"", None))
-            answers = decision.replies + (decision.confirmations if is_written else [])
+            answers = decision.replies + decision.leader_replies
+            answers += decision.confirmations if is_written else []
             for token, reply in answers:
                 assert token not in self.replies, "answered twice"
                 self.replies[token] = reply

@@ -17,7 +17,6 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.expiration import ExpirationSweep
 from headwater_broker.coordinator.common.shard import (
-    LEADERSHIP_PROOF,
     NO_PRODUCER_ID,
     Decision,
     Decisions,
@@ -399,12 +398,11 @@ class GroupShard:
         offset that an open transaction may change, and none of a deposed coordinator: a worker
         would copy once more what a transaction has copied already.
         """
-        out = Decision()
-        if require_stable:
-            out.records.append(LEADERSHIP_PROOF)
-        unstable = self.pending_offsets(group_id) if require_stable else frozenset()
-        found = offsets.fetch(self.groups.get(group_id), wanted, unstable)
-        return out.reply(token, found)
+        group, out = self.groups.get(group_id), Decision()
+        if not require_stable:
+            return out.reply(token, offsets.fetch(group, wanted))
+        unstable = self.pending_offsets(group_id)
+        return out.reply_as_leader(token, offsets.fetch(group, wanted, unstable))
 
     def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token

@@ -95,7 +95,7 @@ class Machine:
             is_enlisting=True,
             rows=(Commit("t", 0, offset, -1, more.get("metadata", "")),),
         )
-        verification = self.shard.begin_verification(ask.producer)
+        verification = self.shard.begin_verification(ask)
         token = self.run(lambda now, t: self.shard.transactional_commit(ask, verification, now, t))
         self.shard.end_verification(verification)
         reply = self.replies[token]

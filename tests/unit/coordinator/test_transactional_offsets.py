@@ -262,6 +262,33 @@ def test_a_group_needs_a_name() -> None:
     play(story)
 
 
+def test_an_offset_on_an_older_connection_is_late() -> None:
+    """It would replace the newer one, or become part of the next transaction."""
+
+    async def story(g: Groups) -> None:
+        assert await g.transact(6, connection=2) is ErrorCode.NONE
+        assert await code_of(g.transact(5, connection=1)) is ErrorCode.CONCURRENT_TRANSACTIONS
+        await g.end(commit=False, bump=0)
+        assert await code_of(g.transact(5, connection=1)) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await g.transact(9, connection=3) is ErrorCode.NONE
+        await g.end(commit=True)
+        assert await g.committed() == 9
+
+    play(story)
+
+
+def test_a_newer_epoch_may_have_an_older_connection() -> None:
+    """Its instance may have connected long before it was initialised."""
+
+    async def story(g: Groups) -> None:
+        assert await g.transact(6, connection=2) is ErrorCode.NONE
+        await g.end(commit=True)
+        newer = Producer(PRODUCER.producer_id, PRODUCER.producer_epoch + 1)
+        assert await g.transact(9, newer, connection=1) is ErrorCode.NONE
+
+    play(story)
+
+
 # -- membership
 
 

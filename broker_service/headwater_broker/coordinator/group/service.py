@@ -118,7 +118,7 @@ class GroupService:
         codes: Codes | None = None
         while codes is None:
             shard = await self.coordinator.shard(request.group_id)
-            verification = shard.begin_verification(request.producer)
+            verification = shard.begin_verification(request)
             try:
                 codes = await self._commit_verified(request, verification, enlistment)
             finally:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 INT_MIN = -(2**31)
-HASHES_KEPT = 16_384
-"""Keys whose hash is remembered: each request of a group or a transactional id needs it."""
 
 
-@lru_cache(HASHES_KEPT)
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 code units, wrapping at 32 bits."""
     value = 0

@@ -21,7 +21,11 @@ from headwater_broker.coordinator.transaction.records import (
     transaction_record,
 )
 from headwater_broker.coordinator.transaction.states import TransactionState
-from headwater_broker.coordinator.transaction.transaction import ClientIdentity, Transaction
+from headwater_broker.coordinator.transaction.transaction import (
+    ClientIdentity,
+    EndedBy,
+    Transaction,
+)
 
 STATES = [s for s in TransactionState if s is not TransactionState.DEAD]
 EPOCHS = st.integers(-1, 32767)
@@ -39,7 +43,7 @@ transactions = st.builds(
     last_producer_epoch=EPOCHS,
     next_producer_epoch=EPOCHS,
     client=st.builds(ClientIdentity, *(st.text(max_size=200) for _ in range(3))),
-    is_timed_out=st.booleans(),
+    ended_by=st.sampled_from(EndedBy),
     client_version=st.integers(0, 2),
     start_ms=st.integers(-1, 2**62),
     last_update_ms=st.integers(0, 2**62),
@@ -121,7 +125,7 @@ def schema_of(made: Transaction) -> TransactionLogValue:
         client_principal=made.client.principal,
         client_id=made.client.client_id,
         client_host=made.client.host,
-        is_timed_out=made.is_timed_out,
+        ended_by=int(made.ended_by),
     )
 
 

@@ -32,6 +32,7 @@ from headwater_broker.coordinator.common.shard import StoredRecord
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     ClientIdentity,
+    EndedBy,
     Partition,
     Transaction,
 )
@@ -45,7 +46,7 @@ _KEY_HEAD = struct.Struct(">hh")
 _HEAD = struct.Struct(">hqhib")
 """Version, producer id, producer epoch, timeout, status."""
 _TIMES = struct.Struct(">qq")
-_LAST_EPOCH, _PRINCIPAL, _CLIENT_ID, _HOST, _TIMED_OUT = range(10000, 10005)
+_LAST_EPOCH, _PRINCIPAL, _CLIENT_ID, _HOST, _ENDED_BY = range(10000, 10005)
 _TOPIC_ID_TAG = bytes((1, 0x90, 0x4E, 16))
 """One tagged field of 16 bytes, tag 10000."""
 _NO_ID = UUID(int=0)
@@ -105,7 +106,7 @@ class TransactionLogValue(Message):
     client_principal: str = wire("string", "1+", tag=10001, tagged="1+", ignorable=True)
     client_id: str = wire("string", "1+", tag=10002, tagged="1+", ignorable=True)
     client_host: str = wire("string", "1+", tag=10003, tagged="1+", ignorable=True)
-    is_timed_out: bool = wire("bool", "1+", tag=10004, tagged="1+", ignorable=True)
+    ended_by: int = wire("int8", "1+", tag=10004, tagged="1+", ignorable=True)
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -131,8 +132,9 @@ def read_transactional_id(key: bytes) -> str | None:
         raise SchemaError(f"a key of {len(key)} bytes")
     if _VERSION.unpack_from(key)[0] != KEY_VERSION:
         return None
-    if len(key) >= _KEY_HEAD.size and _KEY_HEAD.unpack_from(key)[1] == len(key) - _KEY_HEAD.size:
-        return str(key[_KEY_HEAD.size :], "utf-8")
+    name = key[_KEY_HEAD.size :]
+    if len(key) >= _KEY_HEAD.size and _KEY_HEAD.unpack_from(key)[1] == len(name) and name.isascii():
+        return str(name, "ascii")
     return decoder(TransactionLogKey, KEY_VERSION)(key, _VERSION.size)[0].transactional_id
 
 
@@ -154,10 +156,11 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
     found = decoder(TransactionLogValue, version)(value, _VERSION.size)[0]
     try:
         state = TransactionState(found.transaction_status)
+        ended_by = EndedBy(found.ended_by)
     except ValueError:
         raise NewerTransactionRecordError(
             f"transactional id {transactional_id!r} has the unknown state "
-            f"{found.transaction_status}"
+            f"{found.transaction_status}, ended by {found.ended_by}"
         ) from None
     return Transaction(
         transactional_id=transactional_id,
@@ -170,7 +173,7 @@ def read_transaction(transactional_id: str, value: bytes) -> Transaction:
         last_producer_epoch=found.last_producer_epoch,
         next_producer_epoch=found.next_producer_epoch,
         client=ClientIdentity(found.client_principal, found.client_id, found.client_host),
-        is_timed_out=found.is_timed_out,
+        ended_by=ended_by,
         client_version=found.client_transaction_version,
         start_ms=found.transaction_start_timestamp_ms,
         last_update_ms=found.transaction_last_update_timestamp_ms,
@@ -211,9 +214,9 @@ def _packed(t: Transaction) -> bytes:
     of_client, client = _packed_client(t.client)
     count += of_client
     tags += client
-    if t.is_timed_out:
+    if t.ended_by:
         count += 1
-        tags += b"\x94\x4e\x01\x01"
+        tags += b"\x94\x4e\x01" + int(t.ended_by).to_bytes(1, "big", signed=True)
     out.append(count)
     return bytes(out + tags)
 
@@ -267,7 +270,7 @@ def _parsed(transactional_id: str, value: bytes) -> Transaction:
     last_update_ms, start_ms = _TIMES.unpack_from(view, at)
     at += _TIMES.size
     count, at = read_uvarint(view, at)
-    numbers = {0: -1, 1: -1, 2: 0, 3: -1, _LAST_EPOCH: -1, _TIMED_OUT: 0}
+    numbers = {0: -1, 1: -1, 2: 0, 3: -1, _LAST_EPOCH: -1, _ENDED_BY: 0}
     texts = {_PRINCIPAL: "", _CLIENT_ID: "", _HOST: ""}
     for _ in range(count):
         tag, at = read_uvarint(view, at)
@@ -293,7 +296,7 @@ def _parsed(transactional_id: str, value: bytes) -> Transaction:
         last_producer_epoch=numbers[_LAST_EPOCH],
         next_producer_epoch=numbers[3],
         client=ClientIdentity(*texts.values()),
-        is_timed_out=bool(numbers[_TIMED_OUT]),
+        ended_by=EndedBy(numbers[_ENDED_BY]),
         client_version=numbers[2],
         start_ms=start_ms,
         last_update_ms=last_update_ms,

@@ -45,9 +45,11 @@ def kafka(folder: Path) -> Iterator[Exchange]:
 def headwater(folder: Path) -> Iterator[Exchange]:
     """A connection to one broker of Headwater, in this process."""
     properties = {key.replace(".", "_"): value for key, value in PROPERTIES.items()}
-    with ServedCluster(folder, 1, **properties) as served:
-        with connected(int(served.bootstrap.rpartition(":")[2])) as exchange:
-            yield exchange
+    with (
+        ServedCluster(folder, 1, **properties) as served,
+        connected(int(served.bootstrap.rpartition(":")[2])) as exchange,
+    ):
+        yield exchange
 
 
 @contextmanager

@@ -87,14 +87,19 @@ class Client:
         try:
             connection = self._connections.get(host)
             if connection is None or not connection.is_open:
-                connection = await open_connection(
-                    host, DATA_PORT, timeout_s=CALL_TIMEOUT_S, negotiate=False
-                )
-                self._connections[host] = connection
+                connection = await self.connect(host)
             return await connection.call(request, reply, version=version, timeout_s=CALL_TIMEOUT_S)
         except LOST:
             self._connections.pop(host, None)
             raise
+
+    async def connect(self, host: str) -> Connection:
+        """Open the connection to a broker anew. Raises OSError, TimeoutError."""
+        connection = await open_connection(
+            host, DATA_PORT, timeout_s=CALL_TIMEOUT_S, negotiate=False
+        )
+        self._connections[host] = connection
+        return connection
 
     async def any_broker(self) -> str:
         """The host of any broker."""

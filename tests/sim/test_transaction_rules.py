@@ -198,12 +198,14 @@ def test_committed_records_are_in_order(world: World, monkeypatch: pytest.Monkey
 
 def test_copies_agree_with_offsets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Log().write(b"a").mark().write(b"b").mark()
-    hold(world, monkeypatch, source=source, target=Log().write(b"copier.0.1#a").mark())
+    for name in ("copier.0.1", "copier.0.2"):
+        began(world, name, Fate.COMMITTED)
+    hold(world, monkeypatch, source=source, target=Log().write(b"copier.0.1#0/a").mark())
     world.transactions.copied_to = 2
     rule(world, "CopiesAgreeWithOffsets").ended()
     world.transactions.copied_to = 4
     fails(world, "CopiesAgreeWithOffsets")
-    twice = Log().write(b"copier.0.1#a").write(b"copier.0.2#a").mark()
+    twice = Log().write(b"copier.0.1#0/a").write(b"copier.0.2#0/a").mark()
     hold(world, monkeypatch, source=source, target=twice)
     world.transactions.copied_to = 2
     fails(world, "CopiesAgreeWithOffsets")

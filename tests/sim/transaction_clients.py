@@ -331,13 +331,21 @@ class TransactionalClient(Client):
                 await self.pause()
                 continue
             self._leaders[key] = host
-            rows = await asyncio.gather(
-                *(self.try_produce(host, request) for _, request in waiting)
-            )
+            rows = await self._produce_all(host, [request for _, request in waiting])
             waiting = self._unanswered(key, waiting, rows)
             if waiting:
                 await self.pause()
         self._is_unresolved = False
+
+    async def _produce_all(
+        self, host: str, requests: list[k00.ProduceRequest]
+    ) -> list[k00.PartitionProduceResponse | None]:
+        """Send them one behind the other on one connection, which keeps their order."""
+        try:
+            await self.connect(host)
+        except LOST:
+            return [None] * len(requests)
+        return await asyncio.gather(*(self.try_produce(host, request) for request in requests))
 
     def _unanswered(
         self,

@@ -118,9 +118,11 @@ class CopiesAgreeWithOffsets(Invariant):
     def ended(self) -> None:
         end = self.world.transactions.copied_to
         source = sorted(view(self.world, SOURCE).committed.items())
-        wanted = [value for offset, value in source if offset < end]
+        wanted = [b"%d/%b" % row for row in source if row[0] < end]
         target = sorted(view(self.world, TARGET).committed.items())
-        found = [value.partition(b"#")[2] for _, value in target]
+        ledger = self.world.transactions
+        copies = [value for _, value in target if ledger.fate_of(value) is not None]
+        found = [value.partition(b"#")[2] for value in copies]
         if found != wanted:
             at = next(
                 (n for n, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b),

@@ -142,7 +142,8 @@ class Copier(TransactionalClient):
             return False
         if records:
             prefix = transaction.name.encode()
-            await self.write(transaction, TARGET, tuple(b"%b#%b" % (prefix, v) for _, v in records))
+            copies = tuple(b"%b#%d/%b" % (prefix, offset, value) for offset, value in records)
+            await self.write(transaction, TARGET, copies)
         await self._commit_offset(after)
         self.ledger.count("copied")
         self.position = after

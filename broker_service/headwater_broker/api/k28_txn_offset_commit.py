@@ -23,6 +23,7 @@ from headwater_broker.coordinator.common.shard import Producer
 from headwater_broker.coordinator.group.offsets import Commit
 from headwater_broker.coordinator.group.service import Codes
 from headwater_broker.coordinator.group.shard import TransactionalCommit
+from headwater_broker.coordinator.transaction.service import check_transactional_id
 
 NAMES_BY_ID_SINCE = 6
 UNKNOWN_GROUP_SINCE = 6
@@ -122,8 +123,8 @@ async def _commit(
         rows=rows,
     )
     try:
-        enlistment = ctx.broker.verifier.enlistment
-        return await ctx.broker.groups.transactional_commit(commit, enlistment)
+        check_transactional_id(request.transactional_id)
+        return await ctx.broker.groups.transactional_commit(commit, ctx.broker.enlistment)
     except KafkaError as error:
         code = client_code(error.code, ctx.api_version)
         return {(row.topic, row.partition): code for row in rows}

@@ -407,3 +407,16 @@ def test_a_fenced_producer_or_an_earlier_transaction_does_not_age_a_connection()
     assert c.code(c.add(old, connection=9)) is ErrorCode.PRODUCER_FENCED
     c.identity(c.end(producer, version=1, connection=4))
     assert c.state is S.PREPARE_COMMIT
+
+
+def test_a_fenced_producer_on_an_older_connection_is_told_that_it_is_fenced() -> None:
+    c = Coordinator()
+    zombie = c.identity(c.init())
+    c.identity(c.add(zombie, connection=1))
+    newer = c.init()
+    c.markers()
+    producer = c.identity(newer)
+    c.identity(c.add(producer, connection=2))
+    late = c.end(zombie, version=1, commit=False, connection=1)
+    assert c.code(late) is ErrorCode.PRODUCER_FENCED
+    assert c.state is S.ONGOING

@@ -77,21 +77,54 @@ def test_what_the_transaction_coordinator_refuses_is_not_appended(code: ErrorCod
 
 
 @pytest.mark.parametrize(
-    ("bump", "code"), [(0, ErrorCode.INVALID_TXN_STATE), (1, ErrorCode.INVALID_PRODUCER_EPOCH)]
+    ("bump", "code"), [(0, ErrorCode.TRANSACTION_ABORTABLE), (1, ErrorCode.INVALID_PRODUCER_EPOCH)]
 )
 def test_no_offset_comes_behind_the_marker_of_its_transaction(bump: int, code: ErrorCode) -> None:
-    """Anomaly 16: the marker overtakes an offset whose verification is answered late."""
+    """Anomaly 16: the marker overtakes an offset whose verification is answered late. A marker of
+    the same epoch (transaction version 1) makes the group coordinator ask again."""
 
     async def story(g: Groups) -> None:
         g.transactions.gate.clear()
+        g.transactions.next_codes = [ErrorCode.TRANSACTION_ABORTABLE]
         late = asyncio.ensure_future(g.transact(9))
         while not g.transactions.calls:
             await asyncio.sleep(0)
         await g.end(commit=True, bump=bump)
         g.transactions.gate.set()
         assert await code_of(late) is code
-        assert await g.committed() == -1 and await g.is_stable()
         assert len(g.log.batches) == 1, "only the marker"
+        assert await g.committed() == -1 and await g.is_stable()
+
+    play(story)
+
+
+def test_a_marker_makes_an_open_transaction_be_asked_for_again() -> None:
+    async def story(g: Groups) -> None:
+        await g.transact(8)
+        both = asyncio.gather(g.end(commit=True, bump=0), g.transact(9))
+        assert (await both)[1] is ErrorCode.NONE
+        assert len(g.transactions.calls) == 2 and await g.committed() == 8
+        assert not await g.is_stable()
+
+    play(story)
+
+
+def test_the_first_offset_of_a_transaction_waits_for_the_marker_of_the_one_before() -> None:
+    """In transaction version 2 that marker has the epoch of the next transaction."""
+
+    async def story(g: Groups) -> None:
+        await g.transact(8)
+        g.transactions.gate.clear()
+        following = Producer(PRODUCER.producer_id, PRODUCER.producer_epoch + 1)
+        waiting = asyncio.ensure_future(g.transact(9, following))
+        while len(g.transactions.calls) < 2:
+            await asyncio.sleep(0)
+        await g.end(commit=True)
+        g.transactions.gate.set()
+        assert await waiting is ErrorCode.NONE
+        assert await g.committed() == 8 and not await g.is_stable()
+        await g.end(commit=True, producer=following)
+        assert await g.committed() == 9
 
     play(story)
 
@@ -225,6 +258,47 @@ def test_a_group_needs_a_name() -> None:
     async def story(g: Groups) -> None:
         assert await code_of(g.transact(9, group_id="")) is ErrorCode.INVALID_GROUP_ID
         assert g.transactions.calls == []
+
+    play(story)
+
+
+def test_a_stable_offset_is_answered_by_the_leader_only() -> None:
+    """A deposed coordinator that does not know it would answer an offset of before."""
+
+    async def story(g: Groups) -> None:
+        await g.commit(5)
+        g.log.is_held = True
+        stable = asyncio.ensure_future(g.fetched(require_stable=True))
+        assert await g.committed() == 5, "any offset is answered at once"
+        assert not stable.done()
+        g.log.release()
+        assert (await stable).offset == 5
+        g.log.is_held = True
+        stable = asyncio.ensure_future(g.fetched(require_stable=True))
+        await asyncio.sleep(0)
+        g.log.depose()
+        assert await code_of(stable) is ErrorCode.NOT_COORDINATOR
+
+    play(story)
+
+
+def test_a_leader_alone_in_the_isr_answers_stable_offsets() -> None:
+    """min.insync.replicas forbids appends, and no other replica can have been elected."""
+
+    async def story(g: Groups) -> None:
+        await g.commit(5)
+        g.log.rejection = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "1 of 2")
+        assert (await g.fetched(require_stable=True)).offset == 5
+
+    play(story)
+
+
+def test_proofs_of_leadership_are_skipped_by_a_successor() -> None:
+    async def story(g: Groups) -> None:
+        await g.commit(5)
+        assert await g.is_stable()
+        await g.lead()
+        assert await g.committed() == 5
 
     play(story)
 

@@ -32,6 +32,8 @@ class TransactionCoordinator:
     def __init__(self, offsets_id: UUID = OFFSETS_ID) -> None:
         self.offsets_id = offsets_id
         self.code = ErrorCode.NONE
+        self.next_codes: list[ErrorCode] = []
+        """Answers after the first one; then `code` again."""
         self.calls: list[tuple[str, Producer, bool]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -47,7 +49,9 @@ class TransactionCoordinator:
         assert partitions == {PARTITION: self.offsets_id}
         self.calls.append((transactional_id, producer, verify_only))
         await self.gate.wait()
-        return {PARTITION: self.code}
+        is_first = len(self.calls) == 1
+        code = self.code if is_first or not self.next_codes else self.next_codes.pop(0)
+        return {PARTITION: code}
 
 
 class Groups:

@@ -92,21 +92,20 @@ def delete(
     offset in an open transaction, which a tombstone drops, too. Raises KafkaError."""
     if group.is_in(GroupState.DEAD):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group.group_id!r} was deleted")
-    in_use: set[str] = set()
+    in_use: set[str] | None = set()
     if not group.is_in(GroupState.EMPTY):
-        subscribed = group.subscribed_topics()
-        if group.protocol_type != CONSUMER or subscribed is None:
+        if group.protocol_type != CONSUMER:
             raise KafkaError(
                 ErrorCode.NON_EMPTY_GROUP,
-                f"group {group.group_id!r} has members whose subscriptions are unknown",
+                f"group {group.group_id!r} has members, and is no group of consumers",
             )
-        in_use = subscribed
+        in_use = group.subscribed_topics()  # None: not known, so it may be any topic
     records = []
     codes = {}
     for topic, partition in wanted:
         key = (topic, partition)
         codes[key] = ErrorCode.NONE
-        if topic in in_use:
+        if in_use is None or topic in in_use:
             codes[key] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         elif key in group.offsets or key in pending:
             records.append(offset_record(group.group_id, topic, partition, None))

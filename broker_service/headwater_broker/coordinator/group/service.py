@@ -24,6 +24,7 @@ from headwater_broker.coordinator.group.shard import (
     OffsetCommit,
     TransactionalCommit,
 )
+from headwater_broker.coordinator.group.transaction_verification import Verification
 from headwater_broker.replica.transaction_verification import Enlistment
 
 Codes = dict[TopicPartition, ErrorCode]
@@ -111,21 +112,30 @@ class GroupService:
         """Commit offsets within a transaction; they are durable, and pending, when it returns.
 
         Also raises what the transaction's coordinator answers, INVALID_GROUP_ID,
-        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.
+        INVALID_PRODUCER_EPOCH.
         """
         _require_name(request.group_id)
-        shard = await self.coordinator.shard(request.group_id)
-        verification = shard.begin_verification(request.producer)
-        try:
-            if not verification.is_open:
-                await self._enlist(request, enlistment)
-            reply = await self.coordinator.run(
-                request.group_id,
-                lambda s, now, t: s.transactional_commit(request, verification, now, t),
-            )
-        finally:
-            shard.end_verification(verification)
-        return cast(Codes, reply)
+        codes: Codes | None = None
+        while codes is None:
+            shard = await self.coordinator.shard(request.group_id)
+            verification = shard.begin_verification(request.producer)
+            try:
+                codes = await self._commit_verified(request, verification, enlistment)
+            finally:
+                shard.end_verification(verification)
+        return codes
+
+    async def _commit_verified(
+        self, request: TransactionalCommit, verification: Verification, enlistment: Enlistment
+    ) -> Codes | None:
+        """None: the verification is stale."""
+        if not verification.is_open:
+            await self._enlist(request, enlistment)
+        reply = await self.coordinator.run(
+            request.group_id,
+            lambda s, now, t: s.transactional_commit(request, verification, now, t),
+        )
+        return cast(Codes | None, reply)
 
     async def _enlist(self, request: TransactionalCommit, enlistment: Enlistment) -> None:
         """Add the group's partition to the transaction, or verify that the client did (KIP-890)."""

@@ -17,6 +17,7 @@ from headwater.wire.apis.k16_list_groups import ListedGroup
 from headwater.wire.schema import SchemaError
 from headwater_broker.coordinator.common.expiration import ExpirationSweep
 from headwater_broker.coordinator.common.shard import (
+    LEADERSHIP_PROOF,
     NO_PRODUCER_ID,
     Decision,
     Decisions,
@@ -356,9 +357,12 @@ class GroupShard:
         self, request: TransactionalCommit, verification: Verification, now: Now, token: Token
     ) -> Decisions:
         """TxnOffsetCommit of a producer that is verified: pending offsets. The reply is a code per
-        (topic, partition). Raises KafkaError for the whole request.
+        (topic, partition), or None when the verification is stale. Raises KafkaError for the whole
+        request.
         """
         self._verifications.check(verification)
+        if verification.is_stale:
+            return Decision().reply(token, None)
         self._check_transactional_committer(request)
         out = Decision(request.producer)
         records, codes = offsets.commit(request.group_id, request.rows, -1, now, self._config)
@@ -392,11 +396,15 @@ class GroupShard:
         require_stable: bool = False,
     ) -> Decision:
         """The reply is a dict of Committed by (topic, partition). `require_stable` (KIP-447): no
-        offset that an open transaction may change.
+        offset that an open transaction may change, and none of a deposed coordinator: a worker
+        would copy once more what a transaction has copied already.
         """
+        out = Decision()
+        if require_stable:
+            out.records.append(LEADERSHIP_PROOF)
         unstable = self.pending_offsets(group_id) if require_stable else frozenset()
         found = offsets.fetch(self.groups.get(group_id), wanted, unstable)
-        return Decision().reply(token, found)
+        return out.reply(token, found)
 
     def delete_offsets(
         self, group_id: str, wanted: Iterable[TopicPartition], _now: Now, token: Token

@@ -226,10 +226,7 @@ class TransactionShard:
         the number of the client's connection, of a client whose transactions share an epoch."""
 
         def decide(known: Transaction | None, now_ms: int) -> Outcome:
-            if connection is not None and connection < self._begun_on.get(transactional_id, 0):
-                # Nobody waits for the reply of the older connection.
-                return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
-            return end_transaction(
+            outcome = end_transaction(
                 known,
                 producer,
                 commit=commit,
@@ -237,6 +234,11 @@ class TransactionShard:
                 fresh_producer_id=fresh_producer_id,
                 now_ms=now_ms,
             )
+            is_late = (connection or 0) < self._begun_on.get(transactional_id, 0)
+            if connection is not None and is_late and isinstance(outcome, Changed):
+                # Nobody waits for the reply of the older connection.
+                return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return outcome
 
         return self._run(transactional_id, _Request(token, decide), now)
 

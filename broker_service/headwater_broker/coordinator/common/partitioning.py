@@ -17,6 +17,7 @@ def java_hash(text: str) -> int:
     return value - 2**32 if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=10_000)
 def partition_of(key: str, partitions: int) -> int:
     """The partition of `key`; Kafka's Utils.abs maps the smallest int to 0."""
     value = java_hash(key)

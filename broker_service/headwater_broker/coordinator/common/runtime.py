@@ -126,6 +126,11 @@ class CoordinatorRuntime(Generic[S]):
         hosted = self._hosted.get(partition)
         return hosted is not None and hosted.shard is shard
 
+    def leader_epoch(self, partition: int) -> int | None:
+        """The leader epoch that the shard is hosted in; None: it is not here."""
+        hosted = self._hosted.get(partition)
+        return None if hosted is None else hosted.epoch
+
     def fenced(self, partition: int, epoch: int) -> None:
         """Another broker leads `partition` in a newer epoch than `epoch`: drop the shard."""
         hosted = self._hosted.get(partition)
@@ -164,6 +169,14 @@ class CoordinatorRuntime(Generic[S]):
             return await future
         finally:
             hosted.waiting.pop(token, None)
+
+    def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
+        """Run a command that answers its own token; the reply to come. Raises KafkaError:
+        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        hosted = self._ready(partition)
+        token, future = self._await_reply(hosted)
+        self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
+        return future
 
     async def end_transaction(
         self,

@@ -254,10 +254,15 @@ def test_a_pending_offset_alone_can_be_deleted() -> None:
     play(story)
 
 
-def test_a_group_needs_a_name() -> None:
+def test_a_group_needs_a_name_that_can_be_stored() -> None:
     async def story(g: Groups) -> None:
         assert await code_of(g.transact(9, group_id="")) is ErrorCode.INVALID_GROUP_ID
         assert g.transactions.calls == []
+        long = "g" * 2**15
+        assert await code_of(g.transact(9, group_id=long)) is ErrorCode.INVALID_GROUP_ID
+        shard = g.runtime.shard(0)
+        assert await code_of(g.commit(9, group_id=long)) is ErrorCode.INVALID_GROUP_ID
+        assert g.runtime.shard(0) is shard, "not loaded again for a name that cannot be stored"
 
     play(story)
 

@@ -98,10 +98,10 @@ class Groups:
         )
         return (await self.service.transactional_commit(request, self.transactions))[T]
 
-    async def commit(self, offset: int) -> None:
+    async def commit(self, offset: int, group_id: str = GROUP) -> None:
         """An OffsetCommit of t-0."""
         request = OffsetCommit(
-            group_id=GROUP,
+            group_id=group_id,
             generation=-1,
             member_id="",
             instance_id=None,

@@ -72,12 +72,18 @@ class HostedShard(Generic[S]):
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at_ms = 0.0
 
-    def wait(self, reply: DueReply) -> None:
-        """Add a reply; a proof of leadership may be due at a higher offset than one behind it."""
-        due, at = self.due, len(self.due)
-        while at and due[at - 1].offset > reply.offset:
-            at -= 1
-        due.insert(at, reply)
+    def answer(self, replies: list[tuple[Token, object]], deadline_ms: float, offset: int) -> None:
+        """Let the replies wait until `offset` is committed. The due ones stay in the order of their
+        offsets: a proof of leadership may be due at a higher one than what is decided after it."""
+        due = self.due
+        for token, reply in replies:
+            future = self.waiting.pop(token, None)
+            if future is None:
+                continue
+            at = len(due)
+            while at and due[at - 1].offset > offset:
+                at -= 1
+            due.insert(at, DueReply(offset, deadline_ms, future, reply))
 
     def cancel(self) -> None:
         """Cancel what is planned, and the tasks but for the one that runs."""

@@ -35,14 +35,16 @@ class LeadershipProver(Generic[S]):
         appender: Appender,
         clock: Clock,
         answer: Callable[[HostedShard[S], Replies, int | None], None],
+        release: Callable[[HostedShard[S]], None],
         drop: Callable[[HostedShard[S], str], None],
     ) -> None:
-        """`answer` gives replies once an offset is committed; None: all that is replayed by then.
-        `drop`: leadership ended.
+        """`answer`: let replies wait until an offset is committed; None: all that is replayed.
+        `release`: give those whose offset is. `drop`: leadership ended.
         """
         self._appender = appender
         self._clock = clock
         self._answer = answer
+        self._release = release
         self._drop = drop
 
     def add(self, hosted: HostedShard[S], replies: Replies) -> None:
@@ -59,6 +61,7 @@ class LeadershipProver(Generic[S]):
         replies, hosted.leader_replies = hosted.leader_replies, []
         if not hosted.turn.is_empty:
             self._answer(hosted, replies, None)
+            self._release(hosted)
             return
         partition, epoch = hosted.partition, hosted.epoch
         builder = BatchBuilder()
@@ -75,6 +78,7 @@ class LeadershipProver(Generic[S]):
                 hosted.proving = asyncio.get_running_loop().create_task(self._look_up(hosted))
         else:
             self._answer(hosted, replies, at)
+            self._release(hosted)
 
     async def _look_up(self, hosted: HostedShard[S]) -> None:
         """Ask the metadata store, again for what came while it was asked."""
@@ -87,6 +91,7 @@ class LeadershipProver(Generic[S]):
                 leads = False
             if leads:
                 self._answer(hosted, replies, None)
+                self._release(hosted)
                 continue
             for token, _ in replies:
                 future = hosted.waiting.pop(token, None)

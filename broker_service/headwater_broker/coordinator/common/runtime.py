@@ -30,7 +30,7 @@ from headwater.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.records.control import ControlType, build_marker
 from headwater_broker.coordinator.common.appender import Appender
 from headwater_broker.coordinator.common.client_errors import LEADERSHIP_LOST, client_error
-from headwater_broker.coordinator.common.hosted_shard import DueReply, HostedShard
+from headwater_broker.coordinator.common.hosted_shard import HostedShard
 from headwater_broker.coordinator.common.leadership_proof import LeadershipProver
 from headwater_broker.coordinator.common.loader import load_shard
 from headwater_broker.coordinator.common.shard import (
@@ -79,7 +79,7 @@ class CoordinatorRuntime(Generic[S]):
         self._on_committed = on_committed
         self._hosted: dict[int, HostedShard[S]] = {}
         self._prover: LeadershipProver[S] = LeadershipProver(
-            appender, clock, self._answer_proven, self._drop
+            appender, clock, self._answer, self._release, self._drop
         )
         self._next_token = 0
 
@@ -162,17 +162,11 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
         or the error of its append.
         """
-        hosted = self._ready(partition)
-        token, future = self._await_reply(hosted)
-        try:
-            self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
-            return await future
-        finally:
-            hosted.waiting.pop(token, None)
+        return await self.start(partition, command)
 
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
-        """Run a command that answers its own token; the reply to come. Raises KafkaError:
-        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        The token of a caller that gives up waits on: the shard answers it in the end."""
         hosted = self._ready(partition)
         token, future = self._await_reply(hosted)
         self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
@@ -261,19 +255,8 @@ class CoordinatorRuntime(Generic[S]):
         self, hosted: HostedShard[S], replies: list[tuple[Token, object]], after: int | None = None
     ) -> None:
         """Give the replies when `after`, or all that is replayed by now, is committed."""
-        offset = hosted.last_replayed if after is None else after
         deadline = self._clock.monotonic() * 1000 + self._write_timeout_ms
-        for token, reply in replies:
-            future = hosted.waiting.pop(token, None)
-            if future is not None:
-                hosted.wait(DueReply(offset, deadline, future, reply))
-
-    def _answer_proven(
-        self, hosted: HostedShard[S], replies: list[tuple[Token, object]], after: int | None
-    ) -> None:
-        if self._is_current(hosted):
-            self._answer(hosted, replies, after)
-            self._release(hosted)
+        hosted.answer(replies, deadline, hosted.last_replayed if after is None else after)
 
     # -- append
 

@@ -110,7 +110,6 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         on_leadership=appends.leadership_changed,
     )
     coordinators = _build_coordinators(parts, replicas, appends)
-    meters, quotas = Meters(), ClientQuotas(ports.clock, _windows(config.values))
     api_config = CurrentApiConfig(dynamic)
     services = Services(
         broker_id=config.broker_id,
@@ -137,10 +136,10 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         sessions=FetchSessionCache(
             api_config.value.fetch_session_slots, ports.clock, ports.entropy
         ),
-        meters=meters,
+        meters=Meters(),
         warmer=parts.warmer,
         background=Background(),
-        quotas=quotas,
+        quotas=ClientQuotas(ports.clock, _windows(config.values)),
         remote_log=parts.remote_log,
         config_now=api_config.now,
         disk_space=parts.disk_space,

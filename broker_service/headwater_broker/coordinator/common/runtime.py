@@ -126,6 +126,11 @@ class CoordinatorRuntime(Generic[S]):
         hosted = self._hosted.get(partition)
         return hosted is not None and hosted.shard is shard
 
+    def leader_epoch(self, partition: int) -> int | None:
+        """The leader epoch that the shard is hosted in; None: it is not here."""
+        hosted = self._hosted.get(partition)
+        return None if hosted is None else hosted.epoch
+
     def fenced(self, partition: int, epoch: int) -> None:
         """Another broker leads `partition` in a newer epoch than `epoch`: drop the shard."""
         hosted = self._hosted.get(partition)
@@ -157,13 +162,15 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
         or the error of its append.
         """
+        return await self.start(partition, command)
+
+    def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
+        """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        The token of a caller that gives up waits on: the shard answers it in the end."""
         hosted = self._ready(partition)
         token, future = self._await_reply(hosted)
-        try:
-            self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
-            return await future
-        finally:
-            hosted.waiting.pop(token, None)
+        self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
+        return future
 
     async def end_transaction(
         self,

@@ -92,6 +92,10 @@ class CoordinatorService(Generic[S]):
 
     async def run(self, key: str, command: Command[S]) -> Any:
         """Run a command on the shard of `key`; the reply to its token."""
+        if self._placement.partition_count() > 0:
+            partition = self.partition_of(key)
+            if self.runtime.is_ready(partition):
+                return await self.runtime.run(partition, command)
         await self._arrived(key)
         return await self.runtime.run(self.partition_of(key), command)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -22,7 +23,7 @@ from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
-from headwater.records.batch import BatchHeader, read_header
+from headwater.records.batch import AT_PRODUCER_ID
 from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
 from headwater_broker.replica.append_service import ProducerKey
 from headwater_broker.replica.marker_writer import TopicPartition
@@ -46,6 +47,9 @@ _RETRIABLE = frozenset(
     }
 )
 """Errors of the coordinator that end by themselves."""
+
+_unpack_producer = struct.Struct(">qhi").unpack_from
+"""Producer id, epoch and base sequence of a batch."""
 
 logger = logging.getLogger(__name__)
 
@@ -244,44 +248,51 @@ class TransactionGuard:
         return self._version >= ADDS_SINCE
 
     def verify(self, partition: Partition, batch: memoryview) -> asyncio.Future[None] | None:
-        """See `AppendGuard`. Refuses at once what no answer of the coordinator could allow."""
-        header = read_header(batch)
-        entry = self._arrived(partition, header)
-        if is_open(entry, header.producer_epoch):
+        """See `AppendGuard`. Rejects at once what no answer of the coordinator could allow."""
+        producer_id, producer_epoch, sequence = _unpack_producer(batch, AT_PRODUCER_ID)
+        entry = self._arrived(partition, producer_id, producer_epoch, sequence)
+        if is_open(entry, producer_epoch):
             return None
-        if self._adds:
-            check_first_sequence(partition, entry, header)
+        if entry is None and sequence > 0 and self._adds:
+            raise _gap(partition, producer_id, producer_epoch, sequence, 0)
         transaction = _Transaction(
-            self._transactional_id, header.producer_id, header.producer_epoch, self._version
+            self._transactional_id, producer_id, producer_epoch, self._version
         )
         coordinator_epoch = NO_EPOCH if entry is None else entry.coordinator_epoch
         return self._verifier.ask(transaction, partition, coordinator_epoch)
 
     def queued(self, partition: Partition, batch: memoryview) -> None:
         """See `AppendGuard`."""
-        self._arrived(partition, read_header(batch))
+        self._arrived(partition, *_unpack_producer(batch, AT_PRODUCER_ID))
 
     def recheck(self, partition: Partition, batch: memoryview) -> None:
         """See `AppendGuard`. Raises OUT_OF_ORDER_SEQUENCE_NUMBER for a producer without state whose
-        first batch is missing."""
-        header = read_header(batch)
-        entry = partition.log.producers.entries.get(header.producer_id)
-        if self._adds:
-            check_first_sequence(partition, entry, header)
-        elif entry is None:
-            sequence = header.base_sequence
-            lowest = self._verifier.lowest.get(_key(partition, header), sequence)
-            if sequence > lowest:
-                raise _gap(partition, header, lowest)
+        first batch is missing: with an epoch per transaction that has sequence 0, else the lowest
+        sequence seen."""
+        producer_id, producer_epoch, sequence = _unpack_producer(batch, AT_PRODUCER_ID)
+        if producer_id in partition.log.producers.entries:
+            return
+        first = 0
+        if not self._adds:
+            key = ProducerKey(partition, producer_id, producer_epoch)
+            first = self._verifier.lowest.get(key, sequence)
+        if sequence > first:
+            raise _gap(partition, producer_id, producer_epoch, sequence, first)
 
-    def _arrived(self, partition: Partition, header: BatchHeader) -> ProducerEntry | None:
-        """The epoch counts before the state of the transaction (KAFKA-19690)."""
-        entry = partition.log.producers.entries.get(header.producer_id)
-        if entry is not None:
-            check_epoch(partition, entry, header)
-            self._verifier.lowest.forget(_key(partition, header))
-        elif not self._adds:
-            self._verifier.lowest.note(_key(partition, header), header.base_sequence)
+    def _arrived(
+        self, partition: Partition, producer_id: int, producer_epoch: int, sequence: int
+    ) -> ProducerEntry | None:
+        """The epoch counts before the state of the transaction (KAFKA-19690). Raises
+        INVALID_PRODUCER_EPOCH."""
+        entry = partition.log.producers.entries.get(producer_id)
+        if entry is not None and producer_epoch < entry.epoch:
+            raise _fenced(partition, entry, producer_epoch)
+        if not self._adds:
+            key, lowest = ProducerKey(partition, producer_id, producer_epoch), self._verifier.lowest
+            if entry is None:
+                lowest.note(key, sequence)
+            else:
+                lowest.forget(key)
         return entry
 
 
@@ -294,12 +305,6 @@ def is_open(entry: ProducerEntry | None, producer_epoch: int) -> bool:
     )
 
 
-def check_epoch(partition: Partition, entry: ProducerEntry, header: BatchHeader) -> None:
-    """Raises INVALID_PRODUCER_EPOCH when a later epoch is known."""
-    if header.producer_epoch < entry.epoch:
-        raise _fenced(partition, entry, header.producer_epoch)
-
-
 def _fenced(partition: Partition, entry: ProducerEntry, epoch: int) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -307,15 +312,6 @@ def _fenced(partition: Partition, entry: ProducerEntry, epoch: int) -> KafkaErro
         f"{epoch}, but epoch {entry.epoch} is known; its transaction has ended, or a newer "
         "instance took over",
     )
-
-
-def check_first_sequence(
-    partition: Partition, entry: ProducerEntry | None, header: BatchHeader
-) -> None:
-    """With an epoch per transaction the first batch has sequence 0. Raises
-    OUT_OF_ORDER_SEQUENCE_NUMBER."""
-    if entry is None and header.base_sequence > 0:
-        raise _gap(partition, header, 0)
 
 
 def produce_error(code: ErrorCode, version: int) -> ErrorCode:
@@ -334,14 +330,11 @@ def produce_error(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _key(partition: Partition, header: BatchHeader) -> ProducerKey:
-    return ProducerKey(partition, header.producer_id, header.producer_epoch)
-
-
-def _gap(partition: Partition, header: BatchHeader, expected: int) -> KafkaError:
+def _gap(
+    partition: Partition, producer_id: int, producer_epoch: int, sequence: int, expected: int
+) -> KafkaError:
     return KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"{partition.topic}-{partition.partition}: producer {header.producer_id} epoch "
-        f"{header.producer_epoch} is not known here and sends sequence {header.base_sequence}, "
-        f"expected {expected}",
+        f"{partition.topic}-{partition.partition}: producer {producer_id} epoch {producer_epoch} "
+        f"is not known here and sends sequence {sequence}, expected {expected}",
     )

@@ -29,6 +29,7 @@ from headwater_broker.replica.delayed_operations import (
     Purgatories,
     RecordDeletion,
 )
+from headwater_broker.replica.lowest_sequences import LowestSequences
 from headwater_broker.replica.partition import ACKS_ALL, Partition
 
 AT_PRODUCER_ID = 43
@@ -102,6 +103,8 @@ class AppendService:
         self._clock = clock
         self._verifications: dict[tuple[Partition, int], dict[int, _Verification]] = {}
         """By partition and producer id, then by producer epoch."""
+        self.lowest = LowestSequences()
+        """Of producers whose first batch on a partition waits, or was rejected."""
 
     # -- append
 
@@ -180,7 +183,9 @@ class AppendService:
         self._remove(key)
         for waiting in verification.waiting:
             outcome = error or self._append_waiting(key.partition, verification, waiting)
-            if isinstance(outcome, KafkaError) and outcome.code.retriable:
+            if not isinstance(outcome, KafkaError):
+                self.lowest.forget(key.partition, key.producer_id)
+            elif outcome.code.retriable:
                 error = outcome  # the client sends all of them again, in order
             _deliver(waiting, outcome)
 

@@ -184,6 +184,7 @@ class MarkerWriter:
             leader_epoch=partition.leader_epoch,
         )
         for marker in markers:
+            self._appends.lowest.forget(partition, marker.producer_id)
             if self._appends.has_waiting(partition, marker.producer_id):
                 self._drop_waiting(partition, marker)
 

@@ -25,7 +25,7 @@ from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
 from headwater.records.batch import AT_PRODUCER_ID
 from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
-from headwater_broker.replica.append_service import ProducerKey
+from headwater_broker.replica.lowest_sequences import LowestSequences
 from headwater_broker.replica.marker_writer import TopicPartition
 from headwater_broker.replica.partition import Partition
 
@@ -33,8 +33,6 @@ ADDS_SINCE = 12
 """Since this Produce version the leader adds partitions, not the client (transaction version 2)."""
 ABORTABLE_SINCE = 11
 """Older clients do not know TRANSACTION_ABORTABLE."""
-LOWEST_SEQUENCES_MAX = 10_000
-"""Producers without state whose lowest sequence is remembered; the oldest is forgotten first."""
 
 _RETRIABLE = frozenset(
     {
@@ -114,9 +112,10 @@ class _Question:
 class TransactionVerifier:
     """Asks the coordinators, once per transaction and turn of the loop."""
 
-    def __init__(self, enlistment: Enlistment) -> None:
+    def __init__(self, enlistment: Enlistment, lowest: LowestSequences) -> None:
+        """`lowest`: of the append service, which forgets what it has appended."""
         self.enlistment = enlistment
-        self.lowest = LowestSequences()
+        self.lowest = lowest
         self.verifications_total = 0
         """Partitions that coordinators were asked about."""
         self.failures_total: Counter[str] = Counter()
@@ -203,34 +202,6 @@ class ProducerOfTransaction(NamedTuple):
     producer_epoch: int
 
 
-class LowestSequences:
-    """The lowest sequence seen of producers that have no state on a partition yet.
-
-    Of a producer without state the log takes any sequence. When its first batch is refused for a
-    while and a later one is not, the later one must be refused too, or the first one never fits.
-    """
-
-    def __init__(self, limit: int = LOWEST_SEQUENCES_MAX) -> None:
-        self._limit = limit
-        self._sequences: dict[ProducerKey, int] = {}
-
-    def note(self, key: ProducerKey, sequence: int) -> None:
-        """A batch came."""
-        known = self._sequences.get(key)
-        if known is None or sequence < known:
-            if known is None and len(self._sequences) >= self._limit:
-                del self._sequences[next(iter(self._sequences))]
-            self._sequences[key] = sequence
-
-    def get(self, key: ProducerKey, sequence: int) -> int:
-        """The lowest one so far; `sequence` when none is known."""
-        return self._sequences.get(key, sequence)
-
-    def forget(self, key: ProducerKey) -> None:
-        """The log has the producer's state now."""
-        self._sequences.pop(key, None)
-
-
 class TransactionGuard:
     """Verifies the transactional batches of one Produce request. Implements `AppendGuard`."""
 
@@ -274,8 +245,8 @@ class TransactionGuard:
             return
         first = 0
         if not self._adds:
-            key = ProducerKey(partition, producer_id, producer_epoch)
-            first = self._verifier.lowest.get(key, sequence)
+            lowest = self._verifier.lowest
+            first = lowest.get(partition, producer_id, producer_epoch, sequence)
         if sequence > first:
             raise _gap(partition, producer_id, producer_epoch, sequence, first)
 
@@ -287,12 +258,8 @@ class TransactionGuard:
         entry = partition.log.producers.entries.get(producer_id)
         if entry is not None and producer_epoch < entry.epoch:
             raise _fenced(partition, entry, producer_epoch)
-        if not self._adds:
-            key, lowest = ProducerKey(partition, producer_id, producer_epoch), self._verifier.lowest
-            if entry is None:
-                lowest.note(key, sequence)
-            else:
-                lowest.forget(key)
+        if entry is None and not self._adds:
+            self._verifier.lowest.note(partition, producer_id, producer_epoch, sequence)
         return entry
 
 

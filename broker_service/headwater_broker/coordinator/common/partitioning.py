@@ -7,6 +7,7 @@ from functools import lru_cache
 INT_MIN = -(2**31)
 
 
+@lru_cache(maxsize=10_000)
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 code units, wrapping at 32 bits."""
     value = 0

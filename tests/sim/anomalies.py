@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headwater.errors import ErrorCode
 from headwater.wire.apis import k00_produce as k00
@@ -409,6 +409,8 @@ class Anomaly:
     number: str
     play: Play
     versions: tuple[int, ...] = (1, 2)
+    properties: dict[str, str] = field(default_factory=dict)
+    """Properties of the brokers in addition to those of all scripts."""
 
 
 ANOMALIES = (

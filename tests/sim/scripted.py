@@ -201,7 +201,8 @@ class Script(TransactionalClient):
             row = None if host is None else await self.try_produce(host, request)
             code = None if row is None else ErrorCode(row.error_code)
             if code is not None and not code.retriable:
-                if row is not None and code is ErrorCode.NONE:
+                is_kept = key[0] in self.world.topics
+                if row is not None and code is ErrorCode.NONE and is_kept:
                     self.world.acked(*key, Acked(row.base_offset, (value,), self.name))
                 return code
             await self.pause()
@@ -296,14 +297,15 @@ class Scripted(World):
             self.broken(ViolationError("TheScriptHolds", f"no end within {SCRIPT_S:.0f} s"))
 
 
-def script_plan() -> Plan:
-    """A plan without faults."""
+def script_plan(**properties: str) -> Plan:
+    """A plan without faults; `properties` are the brokers'."""
     plan = Plan(
         topics={},
         topic_configs={"min.insync.replicas": "2", "retention.ms": "-1"},
         supervised=1.0,
     )
     transact(plan)
+    plan.properties.update(properties)
     return plan
 
 

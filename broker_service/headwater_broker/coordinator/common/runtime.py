@@ -162,17 +162,11 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what the command raised,
         or the error of its append.
         """
-        hosted = self._ready(partition)
-        token, future = self._await_reply(hosted)
-        try:
-            self._perform(hosted, lambda now: command(hosted.shard, now, token), token)
-            return await future
-        finally:
-            hosted.waiting.pop(token, None)
+        return await self.start(partition, command)
 
     def start(self, partition: int, command: Command[S]) -> asyncio.Future[object]:
-        """Run a command that answers its own token; the reply to come. Raises KafkaError:
-        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        """Run `command`; the reply to come. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        The token of a caller that gives up waits on: the shard answers it in the end."""
         hosted = self._ready(partition)
         token, future = self._await_reply(hosted)
         self._perform(hosted, lambda now: command(hosted.shard, now, token), token)

@@ -40,6 +40,7 @@ from headwater_broker.coordinator.transaction.records import (
     read_transactional_id,
     transaction_record,
 )
+from headwater_broker.coordinator.transaction.shared_values import SharedValues
 from headwater_broker.coordinator.transaction.states import TransactionState
 from headwater_broker.coordinator.transaction.transaction import (
     Partition,
@@ -98,6 +99,7 @@ class TransactionShard:
         self._to_look_at: list[str] = []
         self._prepared_at: dict[str, int] = {}
         """Transactional id -> log offset of its outcome, while its markers are on their way."""
+        self._shared = SharedValues()
         self._decided: dict[bytes, tuple[bytes | None, Transaction]] = {}
         """Key -> (value, state) of records just decided: their replay needs not decode them."""
         self._outcomes: deque[tuple[int, str]] = deque()
@@ -124,7 +126,9 @@ class TransactionShard:
                 if found is None:
                     return
                 transactional_id = found
-                made = None if value is None else read_transaction(transactional_id, value)
+                made = None
+                if value is not None:
+                    made = self._shared.apply(read_transaction(transactional_id, value))
             except SchemaError:
                 logger.exception("skipped a record that cannot be read, key %s", key.hex())
                 return
@@ -178,8 +182,10 @@ class TransactionShard:
     def init_producer_id(self, init: ProducerInit, now: Now, token: Token) -> Decision:
         """Replies the ProducerIdentity to go on with, or an InitializedProducer (KIP-939)."""
 
+        client = self._shared.client(init.client)
+
         def decide(expected: ProducerIdentity | None) -> Decide:
-            request = replace(init, expected=expected)
+            request = replace(init, expected=expected, client=client)
             return lambda known, now_ms: init_producer(known, request, now_ms)
 
         def after_abort(fenced: ProducerIdentity) -> Decide:

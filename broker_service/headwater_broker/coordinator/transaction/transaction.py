@@ -6,7 +6,6 @@ Kafka's `TransactionMetadata`, as a value; `decisions` says what each request ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -46,8 +45,7 @@ class EndedBy(IntEnum):
     """InitProducerId aborted it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientIdentity:
+class ClientIdentity(NamedTuple):
     """The client of the last InitProducerId: operators ask whose transaction holds up a reader."""
 
     principal: str = ""

@@ -16,14 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
 from headwater.records.batch import BatchHeader, read_header
-from headwater_broker.log.producer_state_manager import ProducerEntry
+from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
 from headwater_broker.replica.append_service import ProducerKey
 from headwater_broker.replica.marker_writer import TopicPartition
 from headwater_broker.replica.partition import Partition
@@ -74,11 +74,14 @@ class Enlistment(Protocol):
         partitions: Mapping[TopicPartition, UUID],
         *,
         verify_only: bool,
+        coordinator_epoch: int = NO_EPOCH,
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Add partitions, given with their topic ids, to the producer's transaction; with
         `verify_only` confirm that they are part of it. One code per partition.
 
-        Ends within a time limit of its own. Raises KafkaError when no coordinator answers.
+        `coordinator_epoch`: the latest one in the producer's markers on these partitions. A
+        coordinator of an older epoch does not know what its successor has ended, and must not
+        confirm. Ends within a time limit of its own. Raises KafkaError when no coordinator answers.
         """
         ...
 
@@ -89,17 +92,19 @@ class _Transaction(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    verify_only: bool
+    produce_version: int
 
 
 class _Question:
     """The partitions of one transaction that one turn of the loop asks for."""
 
-    __slots__ = ("answers", "partitions")
+    __slots__ = ("answers", "coordinator_epoch", "partitions")
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, UUID] = {}
-        self.answers: dict[TopicPartition, asyncio.Future[ErrorCode]] = {}
+        self.answers: dict[TopicPartition, tuple[Partition, asyncio.Future[None]]] = {}
+        self.coordinator_epoch = NO_EPOCH
+        """The latest one that a marker of the producer has shown."""
 
 
 class TransactionVerifier:
@@ -119,27 +124,30 @@ class TransactionVerifier:
         """The guard of one Produce request."""
         return TransactionGuard(self, transactional_id, produce_version)
 
-    def ask(self, transaction: _Transaction, partition: Partition) -> asyncio.Future[ErrorCode]:
-        """The coordinator's code for one partition."""
-        loop = asyncio.get_running_loop()
+    def ask(
+        self, transaction: _Transaction, partition: Partition, coordinator_epoch: int
+    ) -> asyncio.Future[None]:
+        """The answer for one partition: a result, or the KafkaError of a Produce response."""
         question = self._questions.get(transaction)
         if question is None:
             question = self._questions[transaction] = _Question()
-            loop.call_soon(self._send, transaction)
+            task = asyncio.get_running_loop().create_task(self._put(transaction))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         key = (partition.topic, partition.partition)
-        answer = question.answers.get(key)
-        if answer is None:
-            question.partitions[key] = partition.topic_id
-            answer = question.answers[key] = loop.create_future()
+        known = question.answers.get(key)
+        if known is not None:
+            return known[1]
+        if coordinator_epoch > question.coordinator_epoch:
+            question.coordinator_epoch = coordinator_epoch
+        question.partitions[key] = partition.topic_id
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        question.answers[key] = (partition, answer)
         return answer
 
-    def _send(self, transaction: _Transaction) -> None:
+    async def _put(self, transaction: _Transaction) -> None:
+        """Runs in the next turn of the loop, when the question is complete."""
         question = self._questions.pop(transaction)
-        task = asyncio.get_running_loop().create_task(self._await(transaction, question))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _await(self, transaction: _Transaction, question: _Question) -> None:
         codes: Mapping[TopicPartition, ErrorCode] = {}
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         try:
@@ -147,25 +155,41 @@ class TransactionVerifier:
                 transaction.transactional_id,
                 ProducerOfTransaction(transaction.producer_id, transaction.producer_epoch),
                 question.partitions,
-                verify_only=transaction.verify_only,
+                verify_only=transaction.produce_version < ADDS_SINCE,
+                coordinator_epoch=question.coordinator_epoch,
             )
         except KafkaError as error:
             missing = error.code
         except Exception:
             logger.exception("transaction %r could not be verified", transaction.transactional_id)
-        for key, answer in question.answers.items():
+        self.verifications_total += len(question.answers)
+        for key, (partition, answer) in question.answers.items():
             code = codes.get(key, missing)
-            self.verifications_total += 1
-            if code is not ErrorCode.NONE:
+            if code is ErrorCode.NONE:
+                answer.set_result(None)
+            else:
                 self.failures_total[code.name] += 1
-            if not answer.done():
-                answer.set_result(code)
+                answer.set_exception(_error(transaction, partition, code))
 
     async def close(self) -> None:
         """End the questions that are under way; they get no answer."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _error(transaction: _Transaction, partition: Partition, code: ErrorCode) -> KafkaError:
+    """The error for batches that the coordinator does not allow. A later epoch counts more."""
+    producer_id, epoch = transaction.producer_id, transaction.producer_epoch
+    entry = partition.log.producers.entries.get(producer_id)
+    if entry is not None and epoch < entry.epoch:
+        return _fenced(partition, entry, epoch)
+    return KafkaError(
+        produce_error(code, transaction.produce_version),
+        f"{partition.topic}-{partition.partition}: the coordinator of "
+        f"{transaction.transactional_id!r} answers {code.name} for producer {producer_id}, "
+        f"epoch {epoch}",
+    )
 
 
 class ProducerOfTransaction(NamedTuple):
@@ -219,7 +243,7 @@ class TransactionGuard:
     def _adds(self) -> bool:
         return self._version >= ADDS_SINCE
 
-    def verify(self, partition: Partition, batch: memoryview) -> Awaitable[None] | None:
+    def verify(self, partition: Partition, batch: memoryview) -> asyncio.Future[None] | None:
         """See `AppendGuard`. Refuses at once what no answer of the coordinator could allow."""
         header = read_header(batch)
         entry = self._arrived(partition, header)
@@ -228,9 +252,10 @@ class TransactionGuard:
         if self._adds:
             check_first_sequence(partition, entry, header)
         transaction = _Transaction(
-            self._transactional_id, header.producer_id, header.producer_epoch, not self._adds
+            self._transactional_id, header.producer_id, header.producer_epoch, self._version
         )
-        return self._verified(partition, header, self._verifier.ask(transaction, partition))
+        coordinator_epoch = NO_EPOCH if entry is None else entry.coordinator_epoch
+        return self._verifier.ask(transaction, partition, coordinator_epoch)
 
     def queued(self, partition: Partition, batch: memoryview) -> None:
         """See `AppendGuard`."""
@@ -259,22 +284,6 @@ class TransactionGuard:
             self._verifier.lowest.note(_key(partition, header), header.base_sequence)
         return entry
 
-    async def _verified(
-        self, partition: Partition, header: BatchHeader, answer: Awaitable[ErrorCode]
-    ) -> None:
-        code = await answer
-        if code is ErrorCode.NONE:
-            return
-        entry = partition.log.producers.entries.get(header.producer_id)
-        if entry is not None:
-            check_epoch(partition, entry, header)
-        raise KafkaError(
-            produce_error(code, self._version),
-            f"{partition.topic}-{partition.partition}: the coordinator of "
-            f"{self._transactional_id!r} answers {code.name} for producer {header.producer_id}, "
-            f"epoch {header.producer_epoch}",
-        )
-
 
 def is_open(entry: ProducerEntry | None, producer_epoch: int) -> bool:
     """True when the producer has a transaction open here, in this epoch."""
@@ -288,12 +297,16 @@ def is_open(entry: ProducerEntry | None, producer_epoch: int) -> bool:
 def check_epoch(partition: Partition, entry: ProducerEntry, header: BatchHeader) -> None:
     """Raises INVALID_PRODUCER_EPOCH when a later epoch is known."""
     if header.producer_epoch < entry.epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"{partition.topic}-{partition.partition}: producer {header.producer_id} writes with "
-            f"epoch {header.producer_epoch}, but epoch {entry.epoch} is known; its transaction has "
-            "ended, or a newer instance took over",
-        )
+        raise _fenced(partition, entry, header.producer_epoch)
+
+
+def _fenced(partition: Partition, entry: ProducerEntry, epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"{partition.topic}-{partition.partition}: producer {entry.producer_id} writes with epoch "
+        f"{epoch}, but epoch {entry.epoch} is known; its transaction has ended, or a newer "
+        "instance took over",
+    )
 
 
 def check_first_sequence(

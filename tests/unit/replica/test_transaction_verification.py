@@ -39,6 +39,7 @@ class Coordinator:
         self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool]] = []
         self.answers: list[asyncio.Future[ErrorCode | KafkaError | Exception]] = []
         self.topic_ids: dict[TopicPartition, UUID] = {}
+        self.coordinator_epochs: list[int] = []
 
     async def enlist(
         self,
@@ -47,7 +48,9 @@ class Coordinator:
         partitions: Mapping[TopicPartition, UUID],
         *,
         verify_only: bool,
+        coordinator_epoch: int = -1,
     ) -> Mapping[TopicPartition, ErrorCode]:
+        self.coordinator_epochs.append(coordinator_epoch)
         pid, epoch = producer.producer_id, producer.producer_epoch
         self.asked.append((transactional_id, pid, epoch, frozenset(partitions), verify_only))
         self.topic_ids.update(partitions)
@@ -380,3 +383,20 @@ def test_a_coordinator_that_does_not_answer(
 
     play(tmp_path, story)
     assert ("a bug" in caplog.text) == isinstance(error, ZeroDivisionError)
+
+
+# -- deposed coordinators
+
+
+def test_the_question_carries_the_coordinator_epoch_of_the_last_marker(tmp_path: Path) -> None:
+    """A coordinator of an older epoch may not know what its successor has ended."""
+
+    async def story(b: Bench) -> None:
+        await b.send(0, version=TV1, pid=5)
+        for coordinator_epoch, topic in ((3, "t"), (7, "u")):
+            marker = TransactionMarker(1, 0, False, coordinator_epoch, 1, {(topic, 0): UUID(int=0)})
+            await b.services.markers.write([marker])
+        await asyncio.gather(b.send(0, version=TV1), b.send(0, version=TV1, topic="u"))
+        assert b.coordinator.coordinator_epochs == [-1, 7]
+
+    play(tmp_path, story)

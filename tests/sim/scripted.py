@@ -120,23 +120,26 @@ class Script(TransactionalClient):
         self._holds.append(held)
         return held
 
-    async def late(self, request: Message, reply: type[R], version: int, held: Held) -> None:
-        """Send a request on a connection of its own, and hold it."""
-        host = await self.coordinator_host() if request.api_key != 0 else await self.leader_host()
+    async def late(
+        self, request: Message, reply: type[R], version: int, held: Held, leads: Key | None = None
+    ) -> Callable[[], Awaitable[R]]:
+        """Send a request to the coordinator, or to the leader of a partition, on a connection of
+        its own, and hold it. Returns what waits for its reply, once it is released."""
+        host = await (self.coordinator_host() if leads is None else self.leader_host(leads))
         client = Client(self.world, f"{self.name}.{self._count}")
         self._count += 1
         self.world.clients.append(client)
         client.is_done = True
 
-        async def send() -> None:
-            try:
-                await client.ask(host, request, reply, version)
-            except (OSError, TimeoutError):
-                return
-
-        client.loop.create_task(send())
+        answer = client.loop.create_task(client.ask(host, request, reply, version))
         await held.caught()
         self.disconnect()  # as a client does that has no reply: it goes on with another connection
+
+        async def reply_of() -> R:
+            await self.until(answer.done, f"an answer to {type(request).__name__}")
+            return answer.result()
+
+        return reply_of
 
     def disconnect(self) -> None:
         """Close all connections; the next requests open others."""

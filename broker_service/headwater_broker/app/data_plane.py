@@ -185,7 +185,9 @@ def _build_coordinators(
     parts: DataPlaneParts, replicas: ReplicaManager, appends: AppendService
 ) -> _Coordinators:
     view, ports, config = parts.view, parts.replication, parts.dynamic.config
-    coordinator_parts = CoordinatorParts(replicas, appends, view, ports.clock, ports.entropy)
+    coordinator_parts = CoordinatorParts(
+        replicas, appends, view, ports.clock, ports.entropy, parts.leads
+    )
     connections = BrokerConnections(view, ports.connect, parts.limits.listener)
     view.on_brokers.append(connections.live_brokers_changed)
     channel = TransactionChannel(config.broker_id, connections)

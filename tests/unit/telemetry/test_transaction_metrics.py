@@ -88,6 +88,14 @@ def test_the_oldest_open_transaction_counts_and_a_two_phase_one_apart() -> None:
     assert found["headwater_late_transactions", ()] == 0, "a two-phase commit is never late"
 
 
+def test_the_abort_of_an_empty_transaction_is_as_old_as_its_decision() -> None:
+    """It has no start: its age was that of the epoch, 54 years."""
+    empty = replace(ONGOING, state=S.PREPARE_ABORT, start_ms=-1, partitions={})
+    found = measured(empty)
+    assert found["headwater_oldest_open_transaction_seconds", ("false",)] == 5
+    assert found["headwater_late_transactions", ()] == 0
+
+
 @pytest.mark.parametrize("state", [S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT])
 def test_a_transaction_is_late_when_it_outlived_its_timeout(state: TransactionState) -> None:
     at_limit = NOW_MS - TIMEOUT_MS - LATE_AFTER_S * 1000

@@ -18,7 +18,7 @@ from headwater.clock import Clock
 from headwater.entropy import Entropy
 from headwater.errors import ErrorCode, KafkaError
 from headwater.ordered import OrderedSet
-from headwater_broker.coordinator.common.appender import Appender, ReplicaAppender
+from headwater_broker.coordinator.common.appender import Appender, Leads, ReplicaAppender
 from headwater_broker.coordinator.common.partitioning import partition_of
 from headwater_broker.coordinator.common.placement import MetadataPlacement, Placement
 from headwater_broker.coordinator.common.runtime import WRITE_TIMEOUT_MS, CoordinatorRuntime
@@ -224,10 +224,11 @@ class CoordinatorParts:
     view: MetadataCache
     clock: Clock
     entropy: Entropy
+    leads: Leads
 
     def appender(self, topic: str) -> Appender:
         """The log of an internal topic."""
-        return ReplicaAppender(topic, self.replicas, self.appends)
+        return ReplicaAppender(topic, self.replicas, self.appends, self.leads)
 
     def placement(self, topic: str) -> Placement:
         """Where the partitions of an internal topic are."""

@@ -90,7 +90,7 @@ def test_the_oldest_open_transaction_counts_and_a_two_phase_one_apart() -> None:
 
 def test_the_abort_of_an_empty_transaction_is_as_old_as_its_decision() -> None:
     """It has no start: its age was that of the epoch, 54 years."""
-    empty = replace(ONGOING, state=S.PREPARE_ABORT, start_ms=-1, partitions={})
+    empty = ONGOING._replace(state=S.PREPARE_ABORT, start_ms=-1, partitions={})
     found = measured(empty)
     assert found["headwater_oldest_open_transaction_seconds", ("false",)] == 5
     assert found["headwater_late_transactions", ()] == 0

@@ -28,6 +28,7 @@ from headwater_broker.log.producer_state_manager import NO_EPOCH, ProducerEntry
 from headwater_broker.replica.lowest_sequences import LowestSequences
 from headwater_broker.replica.marker_writer import TopicPartition
 from headwater_broker.replica.partition import Partition
+from headwater_broker.runtime.first_step import Finished, first_step
 
 ADDS_SINCE = 12
 """Since this Produce version the leader adds partitions, not the client (transaction version 2)."""
@@ -121,7 +122,7 @@ class TransactionVerifier:
         self.failures_total: Counter[str] = Counter()
         """Of these, the ones with an error, by its name."""
         self._questions: dict[_Transaction, _Question] = {}
-        self._tasks = OrderedSet[asyncio.Task[None]]()
+        self._tasks = OrderedSet[asyncio.Future[None]]()
 
     def guard(self, transactional_id: str, produce_version: int) -> TransactionGuard:
         """The guard of one Produce request."""
@@ -134,9 +135,7 @@ class TransactionVerifier:
         question = self._questions.get(transaction)
         if question is None:
             question = self._questions[transaction] = _Question()
-            task = asyncio.get_running_loop().create_task(self._put(transaction))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            asyncio.get_running_loop().call_soon(self._put, transaction)
         key = (partition.topic, partition.partition)
         known = question.answers.get(key)
         if known is not None:
@@ -148,9 +147,16 @@ class TransactionVerifier:
         question.answers[key] = (partition, answer)
         return answer
 
-    async def _put(self, transaction: _Transaction) -> None:
-        """Runs in the next turn of the loop, when the question is complete."""
+    def _put(self, transaction: _Transaction) -> None:
+        """Ask the coordinator; the turn of the loop that began the question is over."""
         question = self._questions.pop(transaction)
+        begun = first_step(self._ask_coordinator(transaction, question))
+        if not isinstance(begun, Finished):
+            task = asyncio.ensure_future(begun)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _ask_coordinator(self, transaction: _Transaction, question: _Question) -> None:
         codes: Mapping[TopicPartition, ErrorCode] = {}
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         try:

@@ -35,7 +35,7 @@ LOADING_SINCE = 2
 """Producers before this version cannot handle COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
-@handles(TxnOffsetCommitRequest, TxnOffsetCommitResponse)
+@handles(TxnOffsetCommitRequest, TxnOffsetCommitResponse, begins_at_once=True)
 async def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:

@@ -121,7 +121,7 @@ def build_data_plane(parts: DataPlaneParts) -> DataPlane:
         appends=appends,
         markers=coordinators.markers,
         enlistment=coordinators.enlistment,
-        verifier=TransactionVerifier(coordinators.enlistment),
+        verifier=TransactionVerifier(coordinators.enlistment, appends.lowest),
         reads=ReadService(parts.remote_log, parts.tiered_topic, ports.tiered_end),
         alter_log_dirs=_alter_log_dirs(parts, replicas),
         view=view,

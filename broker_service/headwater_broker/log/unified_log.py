@@ -191,7 +191,12 @@ class UnifiedLog(LocalLog):
         if leader_epoch != self.epochs.latest:
             self.assign_epoch_start(leader_epoch, offset)
         self._append(view, size, last, timestamp, now_ms)
-        if pid >= 0:
+        if pid >= 0 and not flags & CONTROL_MASK:
+            is_transactional = flags & TRANSACTIONAL_MASK != 0
+            self.producers.apply_batch(
+                pid, epoch, seq, offset, delta, timestamp, transactional=is_transactional
+            )
+        elif pid >= 0:
             self._learn(read_header(view), view)
         if last + 1 - self.flusher.recovery_point >= self._flush_messages:
             self.fsync_now()

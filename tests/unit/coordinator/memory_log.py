@@ -29,6 +29,8 @@ class MemoryLog:
         self.is_confirmed = True
         """What the metadata store says of the leadership."""
         self.look_ups = 0
+        self.coordinator_epochs: dict[int, int] = {}
+        """Of markers, by producer id."""
         self.read_gate: asyncio.Event | None = None
         self._moved = asyncio.Event()
 
@@ -72,6 +74,9 @@ class MemoryLog:
         if failure is not None:
             raise failure
         return first
+
+    def coordinator_epoch(self, partition: int, producer_id: int) -> int:
+        return self.coordinator_epochs.get(producer_id, -1)
 
     async def leads(self, partition: int, epoch: int) -> bool:
         self.look_ups += 1

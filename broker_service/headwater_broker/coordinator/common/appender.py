@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from headwater.errors import ErrorCode, KafkaError
 from headwater_broker.coordinator.common.shard import Producer
+from headwater_broker.log.producer_state_manager import NO_EPOCH
 from headwater_broker.log.results import AppendOrigin
 from headwater_broker.replica.append_service import AppendService, check_led
 from headwater_broker.replica.manager import ReplicaManager
@@ -48,6 +49,10 @@ class Appender(Protocol):
 
     def committed_end(self, partition: int, epoch: int) -> int:
         """The high watermark. Raises KafkaError(NOT_LEADER_OR_FOLLOWER)."""
+        ...
+
+    def coordinator_epoch(self, partition: int, producer_id: int) -> int:
+        """The coordinator epoch of the producer's last marker; -1 if none is known."""
         ...
 
     async def leads(self, partition: int, epoch: int) -> bool:
@@ -106,6 +111,12 @@ class ReplicaAppender:
         hosted = self._replicas.lookup(self._topic, partition)
         check_led(hosted, epoch)
         return hosted.high_watermark
+
+    def coordinator_epoch(self, partition: int, producer_id: int) -> int:
+        """See `Appender`."""
+        hosted = self._replicas.partitions.get((self._topic, partition))
+        known = None if hosted is None else hosted.log.producers.entries.get(producer_id)
+        return NO_EPOCH if known is None else known.coordinator_epoch
 
     async def leads(self, partition: int, epoch: int) -> bool:
         """See `Appender`."""

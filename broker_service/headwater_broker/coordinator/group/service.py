@@ -57,10 +57,11 @@ class GroupService:
     def __init__(self, parts: CoordinatorParts, config: GroupConfig) -> None:
         self._entropy = parts.entropy
         self._view = parts.view
+        self._log = parts.appender(OFFSETS_TOPIC)
         self.coordinator: CoordinatorService[GroupShard] = CoordinatorService(
             OFFSETS_TOPIC,
             lambda _partition: GroupShard(config),
-            parts.appender(OFFSETS_TOPIC),
+            self._log,
             parts.placement(OFFSETS_TOPIC),
             parts.clock,
             topics_deleted=_topics_deleted,
@@ -152,7 +153,8 @@ class GroupService:
 
     async def _enlist(self, request: TransactionalCommit, enlistment: Enlistment) -> None:
         """Add the group's partition to the transaction, or verify that the client did (KIP-890)."""
-        partition = OFFSETS_TOPIC, self.coordinator.partition_of(request.group_id)
+        index = self.coordinator.partition_of(request.group_id)
+        partition = OFFSETS_TOPIC, index
         topic = self._view.topics.get(OFFSETS_TOPIC)
         if topic is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is not known")
@@ -161,6 +163,7 @@ class GroupService:
             request.producer,
             {partition: topic.topic_id},
             verify_only=not request.is_enlisting,
+            coordinator_epoch=self._log.coordinator_epoch(index, request.producer.producer_id),
         )
         code = codes[partition]
         if code is not ErrorCode.NONE:

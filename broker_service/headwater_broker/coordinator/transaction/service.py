@@ -28,6 +28,7 @@ from headwater_broker.coordinator.transaction.transaction import (
 )
 from headwater_broker.coordinator.transaction.transaction_counts import TransactionCounts
 
+NO_COORDINATOR_EPOCH = -1
 RESERVED_PREFIX = "__hw."
 """Transactional ids of Headwater's own sinks; clients may not use them."""
 STALE = frozenset(
@@ -221,9 +222,28 @@ class TransactionService:
         )
 
     async def verify_partitions(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: frozenset[Partition]
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: frozenset[Partition],
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
     ) -> Mapping[Partition, ErrorCode]:
-        """NONE or TRANSACTION_ABORTABLE by partition: whether the open transaction holds it."""
+        """NONE or TRANSACTION_ABORTABLE by partition: whether the open transaction holds it.
+
+        `coordinator_epoch`: the latest one in the producer's markers on the partitions. When it is
+        newer than this coordinator's, this one is deposed: it may confirm what its successor has
+        ended. Raises NOT_COORDINATOR then.
+        """
+        index = self.coordinator.partition_of(transactional_id)
+        runtime = self.coordinator.runtime
+        own_epoch = runtime.leader_epoch(index)
+        if own_epoch is not None and own_epoch < coordinator_epoch:
+            runtime.fenced(index, coordinator_epoch - 1)
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR,
+                f"{self.coordinator.topic}-{index} is led in epoch {coordinator_epoch} by another "
+                f"broker, not in epoch {own_epoch} by this one",
+            )
         reply = await self._run(
             transactional_id,
             lambda s, now, t: s.verify_partitions(transactional_id, producer, partitions, now, t),

@@ -7,6 +7,7 @@ with a transaction open.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -33,6 +34,8 @@ BATCH_MAX = 200
 POLL_S = 0.2
 COPY = "copy"
 
+logger = logging.getLogger(__name__)
+
 
 class Copier(threading.Thread):
     """One member of the group, with a transactional id of its own (KIP-447)."""
@@ -52,7 +55,8 @@ class Copier(threading.Thread):
         while not self.stopping.is_set():
             try:
                 self._live()
-            except (InstanceError, KafkaException):
+            except (InstanceError, KafkaException) as error:
+                logger.warning("%s begins again: %s", self.name, error)
                 self.stopping.wait(RESTART_S)
 
     def _live(self) -> None:

@@ -71,8 +71,7 @@ class Copier(threading.Thread):
     def _live(self) -> None:
         producer = confluent_producer(self.bootstrap, self.name)
         settled(self.stopping, lambda: producer.init_transactions(CALL_S))
-        settings = CONFLUENT_SETTINGS
-        | {
+        settings = CONFLUENT_SETTINGS | {
             "bootstrap.servers": self.bootstrap,
             "group.id": GROUP,
             "isolation.level": "read_committed",

@@ -58,7 +58,7 @@ def apply_header(
             header.base_offset,
             header.last_offset_delta,
             header.max_timestamp,
-            transactional=header.is_transactional,
+            header.is_transactional,
         )
         return None
     marker = read_marker(view, header)

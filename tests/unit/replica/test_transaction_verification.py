@@ -314,7 +314,7 @@ def test_the_lowest_sequence_outlives_its_question(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["append", "marker"])
 def test_the_lowest_sequence_is_forgotten_with_its_transaction(tmp_path: Path, end: str) -> None:
-    """Else a producer whose state has expired could never go on: its first sequence is long gone."""
+    """Else a producer whose state has expired could never go on from its next sequence."""
 
     async def story(b: Bench) -> None:
         await b.send(0, version=TV1)
